@@ -1,0 +1,29 @@
+# Needs only Python 3.11+ and make. `make demo` runs the study on synthetic French, `make test` the tests.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: env demo test lint bench clean
+
+env: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechmix needs Python 3.11 or newer; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,synthesis]'
+	touch $@
+
+demo: env
+	$(BIN)/python recipes/french_homophony.py --out runs/demo
+
+test: env
+	$(BIN)/python -m pytest
+
+lint: env
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+bench: env
+	$(BIN)/python tests/benchmarks/engine.py
+
+clean:
+	rm -rf .venv runs
