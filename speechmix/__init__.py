@@ -1,2 +1,41 @@
-"""x"""
+"""speechmix: context mixing in speech Transformers, which frames and words build which, layer by layer.
+
+>>> import speechmix
+>>> model = speechmix.load("openai/whisper-small")                                        # doctest: +SKIP
+>>> clip = speechmix.Clip.from_file("a.wav", text="elle a perdu les livres", cue="les", target="livres")  # doctest: +SKIP
+>>> maps = speechmix.mix(model, speechmix.align(clip), measures=["value_zeroing"])        # doctest: +SKIP
+"""
+
+from importlib import import_module
+
 __version__ = "0.1.0"
+
+# Public names and where they live. Imported when first used, so that `import speechmix` is quick.
+_PUBLIC = {
+    "load": "adapters.load",
+    "register": "adapters.registry",
+    "Family": "adapters.blocks",
+    "mix": "scoring",
+    "Clip": "clips",
+    "read_clips": "manifests",
+    "align": "alignment",
+    "Word": "spans",
+    "Span": "spans",
+    "MixingMap": "mixing",
+    "cue_contribution": "evaluation.cue",
+    "SpeechmixError": "errors",
+}
+
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'speechmix' has no attribute {name!r}")
+    value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

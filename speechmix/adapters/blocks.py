@@ -1,0 +1,157 @@
+"""What a layer is to us: plain data that says where attention, values and norms are inside a model nobody changed.
+
+A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal self-attention) or
+"cross" (the same decoder layers, attention from tokens to audio). A `StackPlan` is one row of a family's table; `Stack`
+is that row resolved against a loaded model. A `Family` is the table with the few things that cannot be data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..clips import Clip
+    from ..frames import FrameGrid
+    from .model import Model, Prepared
+
+STACKS = ("encoder", "decoder", "cross")
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Paths, from a layer, of one attention block.
+
+    Parameters
+    ----------
+    module : str
+        The attention module: what runs between the layer's input (or its norm) and the residual sum.
+    value, key, output : str
+        Its value, key and output projections.
+    """
+
+    module: str
+    value: str
+    key: str
+    output: str
+
+    @classmethod
+    def of(cls, module: str, *, value: str = "v_proj", key: str = "k_proj", output: str = "out_proj") -> AttentionPlan:
+        """Plan of a block whose projections are attributes of the attention module itself."""
+        return cls(module, f"{module}.{value}", f"{module}.{key}", f"{module}.{output}")
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """Where one stack is, as paths from the base model, and what is known of its layers.
+
+    Parameters
+    ----------
+    name : {"encoder", "decoder", "cross"}
+    layers : str
+        Path of the list of layers.
+    blocks : tuple of AttentionPlan
+        All attention blocks of a layer in the order they run.
+    block : int
+        Which of `blocks` this stack studies.
+    norm_order : {"pre", "post"}
+        Where the layer norms are: before attention and feed-forward, or after the residual sums.
+    final_norm : str, optional
+        Path of the norm that follows the last layer. States of the last layer are compared behind it.
+    causal : bool
+        True if a position sees only itself and what is before it.
+    """
+
+    name: str
+    layers: str
+    blocks: tuple[AttentionPlan, ...]
+    norm_order: str
+    block: int = 0
+    final_norm: str | None = None
+    causal: bool = False
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A `StackPlan` found in a loaded model."""
+
+    plan: StackPlan
+    layers: tuple[nn.Module, ...]
+    final_norm: nn.Module | None
+    heads: int
+    width: int
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family: the table of its stacks and the few things that cannot be data.
+
+    Parameters
+    ----------
+    name : str
+    model_types : tuple of str
+        The ``config.model_type`` values this family covers.
+    stacks : callable
+        ``stacks(config)`` gives the `StackPlan`s.
+    grid : callable
+        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples.
+    prepare : callable
+        ``prepare(model, clip, stacks)`` gives the model inputs for a clip (`Prepared`).
+    run : callable
+        ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
+    tiny_inputs : callable
+        ``tiny_inputs(config)`` gives the smallest inputs the model takes, for the self-check.
+    auto_class : callable
+        ``auto_class(config)`` names the transformers class that loads a checkpoint with this config.
+    heads : callable
+        ``heads(config, stack_name)`` gives the number of attention heads.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    stacks: Callable[[Any], tuple[StackPlan, ...]]
+    grid: Callable[[Any, int], FrameGrid]
+    prepare: Callable[[Model, Clip, tuple[str, ...]], Prepared]
+    run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
+    tiny_inputs: Callable[[Any], dict[str, Tensor]]
+    auto_class: Callable[[Any], str]
+    heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
+
+
+def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
+    """Follow a dotted path; the error names the step that is missing."""
+    found = root
+    for step in path.split("."):
+        if not hasattr(found, step):
+            raise ModelError(
+                f"{what}: expected {path!r} inside {type(root).__name__}, but {type(found).__name__} has no {step!r}. "
+                "The family's table does not fit this model; see speechmix.register"
+            )
+        found = getattr(found, step)
+    return found
+
+
+def resolve(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
+    """Find a stack in a base model; None if the model has no such part (an encoder alone has no decoder)."""
+    if not hasattr(base, plan.layers.split(".")[0]):
+        return None
+    layers = tuple(submodule(base, plan.layers, what=f"layers of the {plan.name}"))
+    for layer in layers:
+        for block in plan.blocks:
+            for path in (block.module, block.value, block.key, block.output):
+                submodule(layer, path, what=f"attention of the {plan.name}")
+    final_norm = submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None
+    output = submodule(layers[0], plan.blocks[plan.block].output, what=f"output projection of the {plan.name}")
+    return Stack(plan, layers, final_norm, heads, output.weight.shape[0])

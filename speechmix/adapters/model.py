@@ -1,0 +1,130 @@
+"""A loaded model with what speechmix knows about it: its family, its stacks, its front end, where it came from.
+
+`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import ModelError
+from .blocks import Stack, resolve
+
+if TYPE_CHECKING:
+    from ..frames import FrameGrid
+    from .blocks import Family
+    from .tokens import DecoderTokens
+
+
+@dataclass
+class Prepared:
+    """Model inputs made from a clip: tensors, and the decoder's tokens where there is a decoder."""
+
+    inputs: dict[str, torch.Tensor]
+    tokens: DecoderTokens | None = None
+
+
+@dataclass
+class Model:
+    """An unmodified Hugging Face model, seen through its family's table.
+
+    Parameters
+    ----------
+    module : transformers.PreTrainedModel
+        In evaluation mode, without gradients.
+    family : Family
+    name : str
+        Hub id, folder or class name, as it is written in reports.
+    init : {"trained", "random"}
+    seed : int, optional
+        Seed of the random initialisation.
+    feature_extractor, tokenizer : optional
+        From the processor; neither is needed for prepared inputs.
+
+    Attributes
+    ----------
+    stacks : dict of str to Stack
+    """
+
+    module: Any
+    family: Family
+    name: str
+    init: str = "trained"
+    seed: int | None = None
+    feature_extractor: Any = None
+    tokenizer: Any = None
+    stacks: dict[str, Stack] = field(init=False, repr=False)
+
+    def __post_init__(self):
+        found = (
+            resolve(plan, self.base, self.family.heads(self.config, plan.name))
+            for plan in self.family.stacks(self.config)
+        )
+        self.stacks = {stack.name: stack for stack in found if stack is not None}
+        if not self.stacks:
+            raise ModelError(
+                f"{type(self.module).__name__} has none of the stacks of the {self.family.name} family: "
+                "pass the whole model, not a part of it"
+            )
+
+    @property
+    def base(self) -> torch.nn.Module:
+        """The model without its head."""
+        return getattr(self.module, "base_model", self.module)
+
+    @property
+    def config(self):
+        return self.module.config
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second the model was made for."""
+        return getattr(self.feature_extractor, "sampling_rate", 16_000)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    def grid(self, n_samples: int) -> FrameGrid:
+        """Frames of a clip of `n_samples` samples at the model's rate."""
+        return self.family.grid(self.config, n_samples)
+
+    @contextmanager
+    def in_dtype(self, dtype: torch.dtype) -> Iterator[None]:
+        """Compute in another precision for a while. Only upwards, so that the weights come back bit by bit."""
+        own = self.dtype
+        if dtype == own:
+            yield
+            return
+        if torch.finfo(dtype).eps > torch.finfo(own).eps:
+            raise ModelError(f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead")
+        self.module.to(dtype)
+        try:
+            yield
+        finally:
+            self.module.to(own)
+
+    def describe(self) -> str:
+        """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""
+        origin = self.init if self.seed is None else f"{self.init}, seed {self.seed}"
+        lines = [f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, {self.dtype}, {self.device}"]
+        for stack in self.stacks.values():
+            plan = stack.plan
+            last = plan.final_norm or "none"
+            lines.append(
+                f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width {stack.width}, "
+                f"{plan.norm_order}-norm, final norm: {last}"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.describe()

@@ -1,0 +1,68 @@
+"""wav2vec2/XLSR, HuBERT, WavLM and data2vec-audio: convolutions over the waveform, then one encoder stack.
+
+Two norm orders ("stable layer norm" is pre-norm, with a final norm; otherwise post-norm, where `encoder.layer_norm`
+comes *before* layer 1 and is no final norm) and two front ends (group norm, layer norm), read from the config.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..frames import FrameGrid
+from .blocks import AttentionPlan, Family, StackPlan
+from .model import Prepared
+
+_ATTENTION = AttentionPlan.of("attention")
+
+
+def _stacks(config):
+    stable = getattr(config, "do_stable_layer_norm", False)
+    return (
+        StackPlan(
+            name="encoder",
+            layers="encoder.layers",
+            blocks=(_ATTENTION,),
+            norm_order="pre" if stable else "post",
+            final_norm="encoder.layer_norm" if stable else None,
+        ),
+    )
+
+
+def _grid(config, n_samples):
+    return FrameGrid.from_convolutions(n_samples, config.conv_kernel, config.conv_stride)
+
+
+def _prepare(model, clip, stacks):
+    audio = clip.audio(model.sample_rate)
+    features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")
+    return Prepared({"input_values": features["input_values"]})
+
+
+def _run(base, inputs, stacks):
+    return base(**inputs)
+
+
+def _tiny_inputs(config):
+    # Long enough for a few frames; fixed noise, because silence would be normalised to all zeros.
+    n_samples = 1_000
+    for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
+        n_samples = max(n_samples, kernel * stride)
+    noise = torch.randn(1, n_samples + 2_000, generator=torch.Generator().manual_seed(0))
+    return {"input_values": noise}
+
+
+def _auto_class(config):
+    names = config.architectures or []
+    return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
+
+
+def _family(name, *model_types):
+    return Family(name, model_types, _stacks, _grid, _prepare, _run, _tiny_inputs, _auto_class)
+
+
+FAMILIES = (
+    _family("wav2vec2", "wav2vec2"),
+    _family("hubert", "hubert"),
+    _family("wavlm", "wavlm"),
+    _family("data2vec-audio", "data2vec-audio"),
+)

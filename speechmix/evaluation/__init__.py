@@ -1,0 +1,1 @@
+"""What maps say: cue contribution and, later, baselines, ablation and statistics."""

@@ -1,0 +1,61 @@
+"""Cue contribution: the share of the cue in building the target, layer by layer.
+
+    contribution[l] = mean over target rows of the sum over cue columns of S[l, row, column],   rows of S summing to one
+
+The published protocol (Mohebbi et al. 2023): silence and padding are left out and rows normalised over what remains;
+with a map per head, each head's rows are normalised first and heads averaged after. In a decoder the target rows are the
+positions that *predict* the target's tokens, the cue columns those that *hold* the cue's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import InputError
+from ..mixing import MixingMap
+
+
+def cue_contribution(
+    mixing_map: MixingMap, *, cue: int, target: int, drop: tuple[str, ...] = ("silence", "padding")
+) -> np.ndarray:
+    """Share of the cue in the target, per layer.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+        Raw or normalised.
+    cue, target : int
+        Indices into the clip's words, as `clip.cue` and `clip.target` give them. For a map of prepared inputs, where
+        spans were given directly, indices into those spans.
+    drop : tuple of str
+        Kinds of units left out before rows are normalised.
+
+    Returns
+    -------
+    ndarray [L]
+        Between 0 and 1.
+
+    Raises
+    ------
+    InputError
+        If cue or target has no unit in the map, or is missing.
+    """
+    kept = mixing_map.without(*drop)
+    rows = _units_of(kept.targets, target, "target", mixing_map)
+    columns = _units_of(kept.sources, cue, "cue", mixing_map)
+    shares = kept.normalized().scores[..., rows, :][..., columns].sum(axis=-1).mean(axis=-1)
+    return shares.mean(axis=1) if kept.has_heads else shares
+
+
+def _units_of(spans, word: int | None, role: str, mixing_map: MixingMap) -> list[int]:
+    if word is None:
+        raise InputError(f"{role} is not given: say which word it is ({role}='livres', or its index)")
+    found = [i for i, span in enumerate(spans) if span.word == word]
+    if not found:
+        side = "targets" if role == "target" else "sources"
+        labels = " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
+        raise InputError(
+            f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map; it has: {labels or 'no words'}. "
+            "In a decoder a word must be found in the text that was fed to it"
+        )
+    return found

@@ -1,0 +1,353 @@
+"""mix(): context-mixing maps of a clip (or prepared inputs), all measures and stacks in one forward pass.
+
+In: a `Model` and a `Clip`. The blocks are handled while the pass runs, one at a time, each measure pooled to words at
+once, so that the memory beyond the plain pass is about one layer's maps. Out: `Maps`, one `MixingMap` per measure and
+stack, raw scores [layer, (head,) target, source].
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .adapters.capture import Block, Capture, attention_readable
+from .adapters.check import versions
+from .adapters.model import Model, Prepared
+from .adapters.tokens import DecoderTokens
+from .clips import Clip
+from .errors import InputError
+from .measures import measure_named
+from .measures.numerics import distance_named
+from .measures.units import Units
+from .mixing import Maps, MixingMap
+from .spans import Span, context_spans, frame_spans, word_spans
+
+if TYPE_CHECKING:
+    from .frames import FrameGrid
+
+ENGINES = ("replay",)  # the delta form, which carries the change itself through the layer, will be the second
+HEADS = ("mean", "each")
+UNITS = ("word", "frame")
+
+# Bytes of hidden states that one batch of replayed pairs may take (a row holds about ten widths at once).
+_BATCH_BYTES = 2**27
+
+
+def mix(
+    model: Model,
+    clip: Clip | Mapping[str, Any] | Iterable[Clip],
+    *,
+    measures: str | Sequence[str] = ("value_zeroing",),
+    stacks: str | Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    units: str = "word",
+    spans: Sequence[Span | tuple[int, int]] | None = None,
+    targets: str | Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    pooling: str = "mean",
+    distance: str = "cosine",
+    heads: str = "mean",
+    rounding: str = "disjoint",
+    include: Sequence[str] = (),
+    dtype: str | torch.dtype | None = None,
+    engine: str = "replay",
+    product_dtype: str | torch.dtype | None = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> Maps | list[Maps]:
+    """Score how much each source contributes to each target, layer by layer.
+
+    Parameters
+    ----------
+    model : Model
+        From `speechmix.load`.
+    clip : Clip, dict of tensors, or iterable of Clip
+        A clip with word times, or prepared model inputs for one clip (e.g. ``{"input_features": x,
+        "decoder_input_ids": ids}``, batch of 1). Several clips give a list.
+    measures : str or sequence of str
+        "value_zeroing", "attention", "attention_norm".
+    stacks : str or sequence of str, optional
+        "encoder", "decoder", "cross"; by default all that the model and its inputs have.
+    layers : sequence of int, optional
+        Layers counted from 0; all by default.
+    units : {"word", "frame"}
+        What the audio side of a map is made of. Decoder units are always tokens.
+    spans : sequence of (start, stop) or Span, optional
+        Half-open encoder frames to use as units instead of the clip's words. For prepared inputs without spans every
+        frame is a unit.
+    targets : optional
+        Compute only these rows: indices into the target side's units (spans, frames or token positions), a dict of
+        such lists by stack, or "target" for the rows of the clip's target word. Much cheaper than the whole map.
+    pooling : {"mean", "max"}
+        Over the frames of a word.
+    distance : {"cosine", "euclidean"}
+        Of Value Zeroing.
+    heads : {"mean", "each"}
+        "each" gives a map per head; for Value Zeroing it zeroes that head alone.
+    rounding : {"disjoint", "paper"}
+        Words to frames; see `speechmix.spans.word_spans`.
+    include : sequence of {"silence", "padding"}
+        Make the silence between words and the padding behind the clip units of their own.
+    dtype : str or torch.dtype, optional
+        Precision to run in, float32 or float64; by default the model's own, float32 for a half-precision model.
+    engine : {"replay"}
+    product_dtype : optional
+        Precision of the matrix products alone; belongs to the delta engine.
+    batch_size : int, optional
+        (target position, source) pairs replayed at once; by default what fits 128 MiB.
+    progress : bool
+        Show a bar over clips.
+
+    Returns
+    -------
+    Maps
+        ``maps[measure, stack]`` is a `MixingMap`. A list of them for several clips.
+
+    Raises
+    ------
+    InputError
+        If the clip or an option cannot be used; the message says what to do.
+
+    Examples
+    --------
+    >>> import transformers, speechmix, torch
+    >>> config = transformers.Wav2Vec2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    ...     intermediate_size=64, conv_dim=(16,) * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2)
+    >>> model = speechmix.load(transformers.Wav2Vec2Model(config), init="random", seed=0)
+    >>> maps = mix(model, {"input_values": torch.randn(1, 16_000)}, spans=[(0, 20), (20, 49)])
+    >>> maps["value_zeroing", "encoder"].scores.shape
+    (2, 2, 2)
+    """
+    options = {
+        "measures": (measures,) if isinstance(measures, str) else tuple(measures),
+        "stacks": stacks,
+        "layers": layers,
+        "units": units,
+        "spans": spans,
+        "targets": targets,
+        "pooling": pooling,
+        "distance": distance,
+        "heads": heads,
+        "rounding": rounding,
+        "include": tuple(include),
+        "dtype": _working_dtype(model, dtype),
+        "engine": engine,
+        "batch_size": batch_size,
+    }
+    _validate(options, product_dtype)
+    if isinstance(clip, (Clip, Mapping)):
+        return _mix_one(model, clip, **options)
+    if progress:
+        from tqdm.auto import tqdm
+
+        clip = tqdm(list(clip), unit="clip", desc=f"mix {model.name}")
+    return [_mix_one(model, one, **options) for one in clip]
+
+
+def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, engine, batch_size, **options) -> Maps:
+    stacks = _stacks_of(model, clip, stacks)
+    layers = _layers_of(model, stacks, layers)
+    sides = _Sides(model, clip, stacks, spans, targets, options)
+    inputs = {
+        name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in sides.prepared.inputs.items()
+    }
+    collected: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+
+    def on_block(block: Block) -> None:
+        units = sides.units(block)
+        for name in measures:
+            scores = measure_named(name).function(
+                block,
+                units,
+                distance=options["distance"],
+                heads=options["heads"],
+                batch_size=batch_size or max(256, _BATCH_BYTES // (10 * block.stack.width * dtype.itemsize)),
+            )
+            collected[name, block.stack.name].append(scores.cpu().numpy())
+
+    watched = [model.stacks[name] for name in stacks]
+    with model.in_dtype(dtype), torch.no_grad(), attention_readable(model.module):
+        with Capture(watched, on_block, layers=layers):
+            model.family.run(model.base, inputs, stacks)
+    provenance = _provenance(model, clip, dtype, engine, options)
+    maps = {}
+    for (name, stack), scores in collected.items():
+        kept = tuple(range(len(model.stacks[stack])) if layers is None else sorted(layers))
+        extra = {"distance": options["distance"]} if measure_named(name).distances else {}
+        targets_of, sources_of = sides.labels(stack)
+        maps[name, stack] = MixingMap(
+            np.stack(scores), targets_of, sources_of, name, stack, kept, {**provenance, **extra}
+        )
+    return Maps({(name, stack): maps[name, stack] for name in measures for stack in stacks})
+
+
+class _Sides:
+    """Labels and units of both sides of every stack, for one clip."""
+
+    def __init__(self, model: Model, clip, stacks, spans, targets, options):
+        self._options, self._targets = options, targets
+        self._clip = clip if isinstance(clip, Clip) else None
+        if self._clip is not None:
+            clip.validate()
+            self.prepared = model.family.prepare(model, clip, stacks)
+            self._audio = _audio_spans(clip, model.grid(len(clip.audio(model.sample_rate))), spans, options, model)
+        else:
+            self.prepared = _prepared(clip, model)
+            self._audio = None if spans is None else _given_spans(spans)
+        self._chosen: dict[str, list[Span]] = {}
+
+    def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Targets (the chosen rows) and sources of a stack that has been seen."""
+        return tuple(self._chosen[stack]), tuple(self._both(stack)[1])
+
+    def units(self, block: Block) -> Units:
+        """Units of a block; the first block of a stack also tells how many positions there are."""
+        name = block.stack.name
+        if self._audio is None:
+            n_frames = block.n_sources if name != "decoder" else 0
+            if n_frames:
+                self._audio = [Span(i, i + 1, str(i), "frame") for i in range(n_frames)]
+        targets, sources = self._both(name)
+        for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
+            beyond = [span for span in spans if span.stop > length]
+            if beyond:
+                raise InputError(
+                    f"{side} span [{beyond[0].start}, {beyond[0].stop}) of the {name} ends past its {length} positions"
+                )
+        chosen = self._choose(name, targets)
+        self._chosen[name] = chosen
+        return Units(chosen, sources, pooling=self._options["pooling"], device=block.values.device)
+
+    def _both(self, stack: str) -> tuple[list[Span], list[Span]]:
+        tokens = self.prepared.tokens
+        targets = self._audio if stack == "encoder" else tokens.targets()
+        sources = tokens.sources() if stack == "decoder" else self._audio
+        return targets, sources
+
+    def _choose(self, stack: str, spans: list[Span]) -> list[Span]:
+        wanted = self._targets.get(stack) if isinstance(self._targets, Mapping) else self._targets
+        if wanted is None:
+            return spans
+        if isinstance(wanted, str):
+            if wanted != "target" or self._clip is None or self._clip.target is None:
+                raise InputError(f"targets={wanted!r}: expected indices, or 'target' with a clip that has a target word")
+            chosen = [span for span in spans if span.word == self._clip.target]
+            if not chosen:
+                raise InputError(f"{self._clip.name}: the target word has no unit in the {stack}")
+            return chosen
+        beyond = [i for i in wanted if not 0 <= i < len(spans)]
+        if beyond or not len(wanted):
+            raise InputError(f"targets={list(wanted)}: the {stack} has {len(spans)} target units, 0 to {len(spans) - 1}")
+        return [spans[i] for i in wanted]
+
+
+def _audio_spans(clip: Clip, grid: FrameGrid, spans, options, model: Model) -> list[Span]:
+    """Units on the audio side of a clip: given spans, frames, or words with what is included around them."""
+    if spans is not None:
+        return _given_spans(spans)
+    words = word_spans(clip.words, grid, rounding=options["rounding"]) if clip.words else []
+    if options["units"] == "frame":
+        owner = {frame: span.word for span in words for frame in range(span.start, span.stop)}
+        return [
+            Span(f.start, f.stop, f.label, "frame", owner.get(f.start), f.onset, f.offset) for f in frame_spans(grid)
+        ]
+    if not words:
+        raise InputError(
+            f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its text with "
+            "speechmix.align(clip), or ask for units='frame'"
+        )
+    if options["include"]:
+        return context_spans(words, grid, clip.duration, include=options["include"])
+    return words
+
+
+def _given_spans(spans) -> list[Span]:
+    given = []
+    for index, span in enumerate(spans):
+        if not isinstance(span, Span):
+            start, stop = (int(edge) for edge in span)
+            span = Span(start, stop, str(index), "word", index)
+        if not 0 <= span.start < span.stop:
+            raise InputError(f"span {index} should be half-open [start, stop) with 0 <= start < stop, found {span}")
+        given.append(span)
+    if not given:
+        raise InputError("spans is empty: give at least one, or None for every frame")
+    return given
+
+
+def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
+    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    batch = {name: len(tensor) for name, tensor in tensors.items()}
+    if not tensors or set(batch.values()) != {1}:
+        raise InputError(f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}")
+    prepared = Prepared(tensors)
+    if "decoder_input_ids" in tensors:
+        prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
+    return prepared
+
+
+def _stacks_of(model: Model, clip, stacks) -> tuple[str, ...]:
+    """Requested stacks in the model's order; by default those the inputs reach."""
+    if stacks is None:
+        text = "decoder_input_ids" in clip if isinstance(clip, Mapping) else bool(clip.text or clip.words)
+        speaks = text and (isinstance(clip, Mapping) or model.tokenizer is not None)
+        return tuple(name for name in model.stacks if name == "encoder" or speaks)
+    wanted = {stacks} if isinstance(stacks, str) else set(stacks)
+    unknown = wanted - set(model.stacks)
+    if unknown or not wanted:
+        raise InputError(f"{model.name} has the stacks {list(model.stacks)}; asked for {sorted(wanted)}")
+    return tuple(name for name in model.stacks if name in wanted)
+
+
+def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | None:
+    if layers is None:
+        return None
+    fewest = min(len(model.stacks[name]) for name in stacks)
+    if not len(layers) or not all(0 <= layer < fewest for layer in layers):
+        raise InputError(f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}")
+    return sorted(set(layers))
+
+
+def _working_dtype(model: Model, dtype) -> torch.dtype:
+    """Float32 or better: scores are small differences of states, which half precision rounds away."""
+    if dtype is None:
+        return model.dtype if model.dtype.itemsize >= 4 else torch.float32
+    dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype should be float32 or float64, found {dtype}: half precision would round the scores away")
+    return dtype
+
+
+def _validate(options: dict, product_dtype) -> None:
+    for name in options["measures"]:
+        measure_named(name)
+    distance_named(options["distance"])
+    for name, allowed in (("heads", HEADS), ("units", UNITS), ("engine", ENGINES)):
+        if options[name] not in allowed:
+            raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
+    if product_dtype is not None:
+        raise InputError("product_dtype belongs to the delta engine, which is not there yet; leave it out")
+    if options["batch_size"] is not None and options["batch_size"] < 1:
+        raise InputError(f"batch_size should be at least 1, found {options['batch_size']}")
+
+
+def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) -> dict[str, Any]:
+    known = clip if isinstance(clip, Clip) else None
+    return {
+        "model": model.name,
+        "family": model.family.name,
+        "init": model.init,
+        "seed": model.seed,
+        "clip": known.name if known else None,
+        "text": known.text if known else None,
+        "alignment": known.alignment if known else None,
+        "dtype": str(dtype).removeprefix("torch."),
+        "engine": engine,
+        **{name: options[name] for name in ("units", "pooling", "heads", "rounding")},
+        "include": list(options["include"]),
+        "versions": versions(),
+    }
