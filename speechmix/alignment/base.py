@@ -1,0 +1,71 @@
+"""What an aligner returns: where each written word of a transcript is in the audio, and whether to believe it.
+
+In: audio and its transcript. Out: an `Alignment`, one `Word` for each item of `words_of(text)`, in order. All aligners
+of this folder share this contract, so a pipeline can swap them. An aligner that cannot place the words raises
+`AlignmentError` (a run records it and goes on); one that places them but has reasons not to be believed says so in
+`doubts`, and the caller decides.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from ..spans import Word
+
+# Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
+_SPOKEN_MARKS = frozenset("%‰&@#§°")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Words of a transcript with their times.
+
+    Parameters
+    ----------
+    words : tuple of Word
+        One for each item of ``words_of(text)``, in order, in seconds; words do not overlap, and a pause belongs to
+        none of them. ``Word.score`` is between 0 (no better than any other place or text) and 1 (fits as well as the
+        right words do).
+    method : str
+        Which aligner made it: "synthesis", "ctc", ...
+    score : float
+        The same for the whole clip, 0 to 1: the mean over the words, weighted by their duration, unless the aligner
+        says otherwise. Scores of different methods are not on one scale.
+    doubts : tuple of str
+        Plain sentences, each a reason why the alignment cannot be trusted. Empty if there is none.
+
+    Examples
+    --------
+    >>> Alignment((Word("oui", 0.2, 0.5, 0.9),), method="ctc", score=0.9).trusted
+    True
+    """
+
+    words: tuple[Word, ...]
+    method: str
+    score: float
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def trusted(self) -> bool:
+        """True if the aligner found no reason for doubt."""
+        return not self.doubts
+
+
+def words_of(text: str) -> list[str]:
+    """Split a transcript at white space into its written words.
+
+    A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is read aloud (``%``,
+    ``€``, ``&``) is one. Punctuation that touches a word stays on it, and ``l'enfant`` or ``petits-pois`` is one word:
+    white space is the only boundary that every transcript and every corpus agrees on.
+
+    Examples
+    --------
+    >>> words_of("« L'enfant » mange 50 % : bravo !")
+    ["L'enfant", 'mange', '50', '%', 'bravo']
+    """
+    return [token for token in text.split() if any(map(_is_spoken, token))]
+
+
+def _is_spoken(character: str) -> bool:
+    return character.isalnum() or character in _SPOKEN_MARKS or unicodedata.category(character) in ("Sc", "Sm")

@@ -1,0 +1,150 @@
+"""CTC forced alignment: the best path of a transcript's letters through the letter probabilities of a CTC model.
+
+In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. torchaudio finds the path; the frames' times
+come from the front end's own strides. Letters that the vocabulary lacks are written without their accents or left out; a
+word that has no letter left ("80" for a model without digits) is placed by a wildcard that fits any sound, and said so.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..adapters.model import Model
+from ..errors import AlignmentError
+from ..spans import Word
+from .base import Alignment, words_of
+
+# Mean letter probability under which a clip's alignment is not to be believed (a random model reaches about 1/letters).
+_DOUBTFUL = 0.2
+
+
+def has_ctc_head(model: Model) -> bool:
+    """True if the model ends in letter probabilities and has the tokenizer that names them."""
+    return type(model.module).__name__.endswith("ForCTC") and model.tokenizer is not None
+
+
+def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
+    """Place the words of a transcript by CTC forced alignment.
+
+    Parameters
+    ----------
+    model : Model
+        With a CTC head, its feature extractor and its tokenizer (`speechmix.load` of a folder or hub id has them).
+    audio : ndarray [samples]
+        Mono, at ``model.sample_rate``.
+    text : str
+
+    Returns
+    -------
+    Alignment
+        A word's score is the mean probability of its letters on the path; the clip's, that of all letters.
+
+    Raises
+    ------
+    AlignmentError
+        If the model has no CTC head, the text no words, or more letters than the audio has frames.
+    """
+    if not has_ctc_head(model) or model.feature_extractor is None:
+        raise AlignmentError(
+            f"{model.name} cannot align: expected a model with a CTC head, its tokenizer and feature extractor, found "
+            f"{type(model.module).__name__}. Load a CTC model, or align by synthesis"
+        )
+    words = words_of(text)
+    if not words:
+        raise AlignmentError(f"nothing to align: the text {text!r} has no words")
+    log_probs = _letter_log_probs(model, audio)
+    letters, left_out = _spell(words, model.tokenizer.get_vocab())
+    path, scores = _best_path(log_probs, letters, model)
+    grid = model.grid(len(audio))
+    placed = []
+    for word, frames in zip(words, path, strict=True):
+        onset, offset = grid.seconds_of(frames[0], frames[-1] + 1)
+        score = float(np.exp(scores[frames]).mean())
+        placed.append(Word(word, onset, min(offset, grid.duration), round(score, 4)))
+    overall = float(np.exp(scores[[frame for frames in path for frame in frames]]).mean())
+    return Alignment(tuple(placed), "ctc", round(overall, 4), tuple(_doubts(words, letters, left_out, overall)))
+
+
+def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
+    features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")["input_values"]
+    wide = torch.float32 if model.dtype.itemsize < 4 else model.dtype
+    with model.in_dtype(wide), torch.no_grad():
+        logits = model.module(features.to(model.device, wide)).logits[0]
+    return logits.float().log_softmax(dim=-1).cpu().numpy()
+
+
+def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[int]], list[str]]:
+    """Letter ids of each word (empty if none is known), and the letters that had to be left out."""
+    known = {letter: index for letter, index in vocabulary.items() if len(letter) == 1}
+    spelled, left_out = [], []
+    for word in words:
+        ids = []
+        for letter in unicodedata.normalize("NFC", word).replace("’", "'"):
+            found = _letter_id(letter, known)
+            if found is not None:
+                ids += found
+            elif letter.isalnum():
+                left_out.append(letter)
+        spelled.append(ids)
+    return spelled, left_out
+
+
+def _letter_id(letter: str, known: dict[str, int]) -> list[int] | None:
+    """Ids of a letter as it is, in the other case, or without its accent; None if the vocabulary lacks it."""
+    bare = unicodedata.normalize("NFD", letter)[0]
+    for spelling in (letter, letter.lower(), letter.upper(), bare, bare.lower(), bare.upper(), *_LIGATURES.get(letter, ())):
+        if spelling and all(part in known for part in spelling):
+            return [known[part] for part in spelling]
+    return None
+
+
+_LIGATURES = {"œ": ("oe", "OE"), "æ": ("ae", "AE"), "Œ": ("oe", "OE"), "Æ": ("ae", "AE"), "ß": ("ss", "SS")}
+
+
+def _best_path(log_probs: np.ndarray, letters: list[list[int]], model: Model) -> tuple[list[list[int]], np.ndarray]:
+    """Frames of each word on the best path, and the log probability of every frame's label on it."""
+    from torchaudio.functional import forced_align
+
+    blank = model.config.pad_token_id
+    wildcard = log_probs.shape[1]
+    any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
+    emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
+    delimiter = model.tokenizer.get_vocab().get(getattr(model.tokenizer, "word_delimiter_token", None))
+    labels, owner = [], []  # the label sequence, and which word each label belongs to
+    for index, ids in enumerate(letters):
+        if index and delimiter is not None:
+            labels.append(delimiter)
+            owner.append(None)
+        labels += ids or [wildcard]
+        owner += [index] * max(1, len(ids))
+    repeats = sum(a == b for a, b in zip(labels, labels[1:], strict=False))
+    if len(labels) + repeats > emission.shape[1]:
+        raise AlignmentError(
+            f"the text has {len(labels)} letters, but the audio only {emission.shape[1]} frames: is it the right text?"
+        )
+    aligned, scores = forced_align(emission, torch.tensor([labels], dtype=torch.int32), blank=blank)
+    frames: list[list[int]] = [[] for _ in letters]
+    position, before = -1, blank
+    for frame, label in enumerate(aligned[0].tolist()):
+        if label != blank:
+            position += label != before
+            if owner[position] is not None:
+                frames[owner[position]].append(frame)
+        before = label
+    return frames, scores[0].numpy()
+
+
+def _doubts(words, letters, left_out, overall: float) -> list[str]:
+    doubts = []
+    unplaced = [word for word, ids in zip(words, letters, strict=True) if not ids]
+    if unplaced:
+        doubts.append(f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what is left over")
+    elif left_out:
+        doubts.append(f"the vocabulary lacks {' '.join(sorted(set(left_out)))}: left out")
+    if overall < _DOUBTFUL:
+        doubts.append(f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that cannot hear it")
+    return doubts

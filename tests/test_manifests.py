@@ -1,0 +1,218 @@
+"""Manifests: the templates, other spellings of the same, and rows that cannot be used."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix.errors import InputError
+from speechmix.manifests import read_clips
+from speechmix.spans import Word
+
+TEMPLATES = Path(__file__).parent.parent / "data_templates"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The templates beside the audio they speak of; the folder above holds a file a manifest may not reach."""
+    folder = tmp_path / "corpus"
+    shutil.copytree(TEMPLATES, folder)
+    tone = 0.3 * np.sin(2 * np.pi * 220 * np.arange(32_000) / 16_000)
+    soundfile.write(folder / "clip.wav", tone, 16_000)
+    soundfile.write(tmp_path / "secret.wav", tone, 16_000)
+    return folder
+
+
+def manifest(folder, text, name="m.tsv", encoding="utf-8"):
+    (folder / name).write_bytes(text.encode(encoding))
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["manifest.tsv", "manifest.csv", "manifest.jsonl"])
+def test_templates(folder, name):
+    clips = read_clips(folder / name)
+    assert [clip.name for clip in clips] == ["livres-01", "cahiers-01"]
+    for clip in clips:
+        clip.validate()
+        assert (clip.language, clip.meta) == ("fr", {"speaker": "anne"})
+        assert clip.audio().shape == (32_000,)
+    assert clips[0].text == "elle a perdu les livres"
+    assert [word.text for word in clips[0].words] == ["elle", "a", "perdu", "les", "livres"]
+    assert (clips[0].cue, clips[0].target) == (3, 4)
+
+
+def test_rows_without_words_wait_for_them(folder):
+    for name in ("manifest.tsv", "manifest.csv"):
+        clip = read_clips(folder / name)[1]
+        assert clip.text == '"Les livres, les cahiers'  # a leading quotation mark is text
+        assert (clip.words, clip.cue, clip.target) == (None, None, None)
+        words = [("Les", 0.1, 0.2), ("livres,", 0.2, 0.5), ("les", 0.6, 0.7), ("cahiers", 0.7, 1.2)]
+        aligned = clip.with_words(words, alignment="ctc")
+        assert (aligned.cue, aligned.target) == (2, 3)
+
+
+def test_words_within_jsonl(folder):
+    clip = read_clips(folder / "manifest.jsonl")[1]
+    assert clip.words[2] == Word("les", 0.95, 1.1)
+    assert (clip.cue, clip.target, clip.alignment) == (2, 3, "given")
+    row = {"path": "clip.wav", "words": [{"word": "oui", "start": 0.1, "end": 0.3, "score": 0.5}], "year": 1999}
+    clip = read_clips(manifest(folder, json.dumps(row), "m.jsonl"))[0]
+    assert clip.words == (Word("oui", 0.1, 0.3, 0.5),)
+    assert clip.meta == {"year": "1999"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_encodings_and_line_ends(folder, encoding, line_end):
+    lines = ["path\ttext", "clip.wav\tl'été", "", "clip.wav\tpâté"]
+    clips = read_clips(manifest(folder, line_end.join(lines) + line_end, encoding=encoding))
+    assert [clip.text for clip in clips] == ["l'été", "pâté"]
+
+
+def test_latin1_is_not_guessed(folder):
+    with pytest.raises(InputError, match=r"m\.tsv: expected UTF-8 or UTF-16 text, found byte 0xe9 at position 19"):
+        read_clips(manifest(folder, "path\ttext\nclip.wav\tété\n", encoding="latin-1"))
+
+
+def test_utf16_without_a_mark(folder):
+    with pytest.raises(InputError, match="null characters"):
+        read_clips(manifest(folder, "path\nclip.wav\n", encoding="utf-16-le"))
+
+
+def test_names_are_unique_even_where_capitals_do_not_count(folder):
+    text = "path\tname\nclip.wav\ta\nclip.wav\tA\nclip.wav\ta-2\nclip.wav\t\nclip.wav\t\n"
+    assert [clip.name for clip in read_clips(manifest(folder, text))] == ["a", "A-2", "a-2-2", "clip", "clip-2"]
+
+
+def test_tier_option(folder):
+    text = (folder / "words.TextGrid").read_text(encoding="utf-8").replace('name = "words"', 'name = "Anne"')
+    (folder / "words.TextGrid").write_text(text, encoding="utf-8")
+    assert len(read_clips(folder / "manifest.tsv", tier="anne")[0].words) == 5
+
+
+def test_short_rows_are_filled(folder):
+    assert read_clips(manifest(folder, "path\ttext\tcue\nclip.wav\n"))[0].text is None
+
+
+class TestUnusable:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (
+                "file\ttext\nclip.wav\toui\n",
+                r"expected a first row with the column path, found columns \['file', 'text'\]",
+            ),
+            ("", r"column path, found columns \[\]"),
+            ("path\ttext\n", "at least one row"),
+            ("path\tpath\nclip.wav\tclip.wav\n", "column path occurs more than once"),
+            ("path\ttext\nclip.wav\toui\nclip.wav\toui\tnon\n", "row 3: expected at most 2 cells, found 3"),
+            ("path\ttext\n\toui\n", "row 2: expected a path"),
+            ("path\nclip.wav\ngone.wav\n", r"row 3: no such audio file: .*gone\.wav"),
+            ("path\n.\n", "row 2: expected an audio file, found a folder"),
+            ("path\twords\nclip.wav\tgone.ctm\n", r"row 2: cannot read .*gone\.ctm"),
+            ("path\twords\nclip.wav\tclip.wav\n", r"row 2: .*expected a word file"),
+            ("path\twords\tcue\nclip.wav\twords.ctm\tla\n", "row 2: clip 'clip': cue 'la' is not one of the words"),
+            ("path\twords\tcue\ttarget\nclip.wav\twords.ctm\tles\t3\n", "cue and target must be two words"),
+        ],
+    )
+    def test_tables(self, folder, text, message):
+        with pytest.raises(InputError, match=message) as error:
+            read_clips(manifest(folder, text))
+        assert "m.tsv" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("{", "row 1: not valid JSON"),
+            ("[1]", "row 1: expected a JSON object, found list"),
+            ("{}", "row 1: expected a path"),
+            ('{"path": 3}', "row 1: expected a path as a string, found 3"),
+            ('{"path": "a\\u0000.wav"}', "row 1: not a usable path"),
+            ('{"path": "clip.wav", "text": 3}', "row 1: expected text to be a string"),
+            ('{"path": "clip.wav", "text": " "}', "row 1: .*expected a text, found an empty one"),
+            ('{"path": "clip.wav", "words": 3}', "row 1: expected a path as a string, found 3"),
+            ('{"path": "clip.wav", "words": []}', "row 1: .*at least one word, found none"),
+            ('{"path": "clip.wav", "words": [["a"]]}', "row 1: words: word 0 must be"),
+            ('{"path": "clip.wav", "words": [["a", 0, 1]], "cue": {}}', "row 1: .*cue must be an index"),
+            ("", "at least one row"),
+        ],
+    )
+    def test_json_lines(self, folder, line, message):
+        with pytest.raises(InputError, match=message):
+            read_clips(manifest(folder, line, "m.jsonl"))
+
+    def test_semicolons(self, folder):
+        with pytest.raises(InputError, match="separated by commas"):
+            read_clips(manifest(folder, "path;text\nclip.wav;oui\n", "m.csv"))
+
+    def test_open_quotation_in_csv(self, folder):
+        with pytest.raises(InputError, match=r"m\.csv, line 2: not a readable table"):
+            read_clips(manifest(folder, 'path,text\nclip.wav,"oui\n', "m.csv"))
+
+    def test_ending_and_missing_manifest(self, folder):
+        with pytest.raises(InputError, match=r"ending in \.tsv, \.csv or \.jsonl, found '\.txt'"):
+            read_clips(manifest(folder, "path\n", "m.txt"))
+        with pytest.raises(InputError, match=r"cannot read .*none\.tsv"):
+            read_clips(folder / "none.tsv")
+        with pytest.raises(InputError, match="on_error must be"):
+            read_clips(folder / "manifest.tsv", on_error="ignore")
+
+
+class TestOutside:
+    """A manifest may come from somebody else: it must not read files the user did not mean to give."""
+
+    @pytest.mark.parametrize("path", ["../secret.wav", "../../etc/passwd", "/etc/passwd", "sub/../../secret.wav"])
+    @pytest.mark.parametrize("column", ["path", "words"])
+    def test_paths_out_of_the_folder(self, folder, path, column):
+        row = {"path": "clip.wav", column: path}
+        with pytest.raises(
+            InputError, match=r"row 1: path '.*' leads out of .* allow_outside=True \(--allow-outside\)"
+        ):
+            read_clips(manifest(folder, json.dumps(row), "m.jsonl"))
+
+    def test_links_are_followed(self, folder):
+        (folder / "link.wav").symlink_to(folder.parent / "secret.wav")
+        with pytest.raises(InputError, match=r"row 2: path 'link\.wav' leads out"):
+            read_clips(manifest(folder, "path\nlink.wav\n"))
+        assert read_clips(manifest(folder, "path\nlink.wav\n"), allow_outside=True)[0].name == "link"
+
+    def test_a_loop_of_links(self, folder):
+        (folder / "loop.wav").symlink_to(folder / "loop.wav")
+        with pytest.raises(InputError, match="row 2"):
+            read_clips(manifest(folder, "path\nloop.wav\n"))
+
+    def test_allowed(self, folder):
+        clips = read_clips(manifest(folder, "path\n../secret.wav\n"), allow_outside=True)
+        assert clips[0].name == "secret"
+
+    def test_absolute_path_inside_and_relative_manifest(self, folder, monkeypatch):
+        monkeypatch.chdir(folder)
+        manifest(folder, f"path\n{folder / 'clip.wav'}\nsub/../clip.wav\n")
+        (folder / "sub").mkdir()
+        assert len(read_clips("m.tsv")) == 2
+
+
+class TestOnError:
+    TEXT = "path\tname\ngone.wav\tfirst\nclip.wav\tsecond\nclip.wav\tthird\textra\n../secret.wav\t\n"
+
+    def test_callback(self, folder):
+        seen = []
+        clips = read_clips(manifest(folder, self.TEXT), on_error=lambda *reason: seen.append(reason))
+        assert [clip.name for clip in clips] == ["second"]
+        assert [(row, name) for row, name, _ in seen] == [(2, "first"), (4, ""), (5, "../secret.wav")]
+        assert all(isinstance(error, InputError) for _, _, error in seen)
+
+    def test_skip_warns_once(self, folder):
+        with pytest.warns(UserWarning, match=r"3 of 4 rows left out:\n  .*row 2: no such audio file") as caught:
+            clips = read_clips(manifest(folder, self.TEXT), on_error="skip")
+        assert len(caught) == 1
+        assert [clip.name for clip in clips] == ["second"]
+
+    def test_broken_json_line(self, folder):
+        seen = []
+        text = '{"path": "clip.wav"}\n{\n{"path": "clip.wav"}\n'
+        clips = read_clips(manifest(folder, text, "m.jsonl"), on_error=lambda row, *_: seen.append(row))
+        assert (len(clips), seen) == (2, [2])
