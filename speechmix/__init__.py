@@ -26,7 +26,7 @@ _PUBLIC = {
     "SpeechmixError": "errors",
 }
 
-__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
+__all__ = [*_PUBLIC, "__version__"]
 
 
 def __getattr__(name: str):

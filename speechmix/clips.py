@@ -11,6 +11,7 @@ import copy
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class Clip:
         Language code, as the model wants it ("fr").
     alignment : str or None
         How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis", ...
+    doubts : tuple of str
+        Why the word times cannot be trusted, if the aligner said so.
     meta : dict of str
         Whatever else is known (further columns of a manifest).
 
@@ -79,6 +82,7 @@ class Clip:
         self.meta = dict(meta or {})
         self.words: tuple[Word, ...] | None = None
         self.alignment: str | None = None
+        self.doubts: tuple[str, ...] = ()
         self.cue: int | None = None
         self.target: int | None = None
         self._requests = {"cue": cue, "target": target}
@@ -185,6 +189,47 @@ class Clip:
         clip.alignment = alignment or kind
         clip._look_up_requests()
         return clip
+
+    def cut(self, start: Seconds, end: Seconds) -> Clip:
+        """Return the part of the clip between two times, with the words that lie wholly in it.
+
+        Parameters
+        ----------
+        start, end : float
+            Seconds. Best in pauses: a word that is cut through is left out. The text is that of the words that remain;
+            without words it is no longer known.
+
+        Raises
+        ------
+        InputError
+            If the part is empty, or the cue or target is not in it.
+        """
+        if not 0 <= start < end:
+            raise InputError(f"clip {self.name!r}: expected 0 <= start < end (seconds) to cut, found {start} and {end}")
+        rate = self._sample_rate or 16_000
+        samples = self.audio(rate)[round(start * rate) : round(end * rate)]
+        if not len(samples):
+            raise InputError(f"clip {self.name!r} of {self.duration:.2f} s has nothing between {start} and {end} s")
+        kept = [i for i, word in enumerate(self.words or ()) if start <= word.start and word.end <= end]
+        for role in ("cue", "target"):
+            if getattr(self, role) is not None and getattr(self, role) not in kept:
+                raise InputError(f"clip {self.name!r}: the {role} is not wholly between {start} and {end} s")
+        requests = dict(self._requests)
+        if self.words:
+            requests = {role: kept.index(i) if (i := getattr(self, role)) is not None else None for role in requests}
+        part = Clip.from_array(
+            samples,
+            rate,
+            text=" ".join(self.words[i].text for i in kept) or None if self.words else None,
+            language=self.language,
+            name=f"{self.name}_{start:g}-{end:g}",
+            meta=self.meta,
+            **requests,
+        )
+        if not kept:
+            return part
+        moved = [replace(self.words[i], start=self.words[i].start - start, end=self.words[i].end - start) for i in kept]
+        return part.with_words(moved, alignment=self.alignment)
 
     def _look_up_requests(self) -> None:
         for role, request in self._requests.items():

@@ -18,7 +18,7 @@ from .errors import InputError
 
 Seconds = float
 
-# A time that lies within this many strides of a frame boundary lies on it: 0.06 / 0.02 is 3, not 2.9999999999999996.
+# A time that lies within this many strides of a frame boundary lies on it: 0.14 / 0.02 is 7, not 7.000000000000001.
 _ROUNDING_TOLERANCE = 1e-6
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .adapters.capture import Block, Capture, attention_readable
+from .adapters.capture import Capture, attention_readable
+from .adapters.captured import Block
 from .adapters.check import versions
 from .adapters.model import Model, Prepared
 from .adapters.tokens import DecoderTokens
@@ -170,9 +171,13 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
             collected[name, block.stack.name].append(scores.cpu().numpy())
 
     watched = [model.stacks[name] for name in stacks]
-    with model.in_dtype(dtype), torch.no_grad(), attention_readable(model.module):
-        with Capture(watched, on_block, layers=layers):
-            model.family.run(model.base, inputs, stacks)
+    with (
+        model.in_dtype(dtype),
+        torch.no_grad(),
+        attention_readable(model.module),
+        Capture(watched, on_block, layers=layers),
+    ):
+        model.family.run(model.base, inputs, stacks)
     provenance = _provenance(model, clip, dtype, engine, options)
     maps = {}
     for (name, stack), scores in collected.items():
@@ -234,14 +239,18 @@ class _Sides:
             return spans
         if isinstance(wanted, str):
             if wanted != "target" or self._clip is None or self._clip.target is None:
-                raise InputError(f"targets={wanted!r}: expected indices, or 'target' with a clip that has a target word")
+                raise InputError(
+                    f"targets={wanted!r}: expected indices, or 'target' with a clip that has a target word"
+                )
             chosen = [span for span in spans if span.word == self._clip.target]
             if not chosen:
                 raise InputError(f"{self._clip.name}: the target word has no unit in the {stack}")
             return chosen
         beyond = [i for i in wanted if not 0 <= i < len(spans)]
         if beyond or not len(wanted):
-            raise InputError(f"targets={list(wanted)}: the {stack} has {len(spans)} target units, 0 to {len(spans) - 1}")
+            raise InputError(
+                f"targets={list(wanted)}: the {stack} has {len(spans)} target units, 0 to {len(spans) - 1}"
+            )
         return [spans[i] for i in wanted]
 
 
@@ -308,7 +317,9 @@ def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | Non
         return None
     fewest = min(len(model.stacks[name]) for name in stacks)
     if not len(layers) or not all(0 <= layer < fewest for layer in layers):
-        raise InputError(f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}")
+        raise InputError(
+            f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
+        )
     return sorted(set(layers))
 
 
@@ -318,7 +329,9 @@ def _working_dtype(model: Model, dtype) -> torch.dtype:
         return model.dtype if model.dtype.itemsize >= 4 else torch.float32
     dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype should be float32 or float64, found {dtype}: half precision would round the scores away")
+        raise InputError(
+            f"dtype should be float32 or float64, found {dtype}: half precision would round the scores away"
+        )
     return dtype
 
 
@@ -344,6 +357,9 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) ->
         "seed": model.seed,
         "clip": known.name if known else None,
         "text": known.text if known else None,
+        "words": [[word.text, word.start, word.end] for word in known.words or ()] if known else None,
+        "cue": known.cue if known else None,
+        "target": known.target if known else None,
         "alignment": known.alignment if known else None,
         "dtype": str(dtype).removeprefix("torch."),
         "engine": engine,

@@ -75,7 +75,7 @@ def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjo
     Raises
     ------
     InputError
-        For an unknown rounding, or more words than frames.
+        For an unknown rounding, more words than frames, or a word behind the last frame or the model's window.
     """
     if rounding not in ROUNDINGS:
         raise InputError(f"rounding must be one of {ROUNDINGS}, found {rounding!r}")
@@ -83,8 +83,15 @@ def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjo
         ranges = [grid.frames_paper(word.start, word.end) for word in words]
         for word, (start, stop) in zip(words, ranges, strict=True):
             if start >= stop:
-                raise InputError(f"word {word.text!r} at {word.start:.3f} s lies past the last of {grid.n_frames} frames")
+                raise InputError(
+                    f"word {word.text!r} at {word.start:.3f} s lies past the last of {grid.n_frames} frames"
+                )
     else:
+        for word in words:
+            if word.start >= grid.duration and word.end > grid.duration:
+                raise InputError(
+                    f"word {word.text!r} at {word.start:.3f} s lies past the {grid.duration:g} s that the model sees"
+                )
         ranges = _disjoint([grid.frames_between(word.start, word.end) for word in words], grid.n_frames)
     return [
         Span(start, stop, word.text, "word", index, word.start, word.end)

@@ -73,7 +73,9 @@ def inputs_of(model: speechmix.adapters.Model, seed: int = 1) -> dict[str, torch
     if model.family.name == "whisper":
         frames = 2 * model.config.max_source_positions
         return {
-            "input_features": torch.randn(1, model.config.num_mel_bins, frames, generator=generator, dtype=torch.double),
+            "input_features": torch.randn(
+                1, model.config.num_mel_bins, frames, generator=generator, dtype=torch.double
+            ),
             "decoder_input_ids": torch.randint(4, 50, (1, 7), generator=generator),
         }
     return {"input_values": torch.randn(1, 19_280, generator=generator, dtype=torch.double)}

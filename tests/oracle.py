@@ -135,7 +135,8 @@ def attention_norm(module, inputs, stack, each_head=False):
         heads, width = alpha.shape[0], value.shape[-1] // alpha.shape[0]
         vectors = torch.stack(
             [
-                alpha[h][:, :, None] * (value[:, h * width : (h + 1) * width] @ out[:, h * width : (h + 1) * width].T)[None]
+                alpha[h][:, :, None]
+                * (value[:, h * width : (h + 1) * width] @ out[:, h * width : (h + 1) * width].T)[None]
                 for h in range(heads)
             ]
         )

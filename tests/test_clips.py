@@ -311,3 +311,17 @@ class TestName:
     def test_repr(self, wav):
         assert repr(Clip.from_file(wav, cue="les")) == "Clip('clip', no words yet, cue='les' (not looked up yet))"
         assert repr(silent(words=LIVRES, cue="les")) == "Clip('c', 2.00 s, 5 words, cue=3 'les')"
+
+
+def test_a_cut_keeps_whole_words_and_moves_cue_and_target():
+    words = [("les", 0.1, 0.3), ("amis", 0.3, 0.8), ("les", 1.1, 1.3), ("livres", 1.3, 1.9)]
+    clip = Clip.from_array(np.arange(32_000) / 32_000, 16_000, words=words, cue="les:2", target="livres", language="fr")
+    part = clip.cut(1.0, 1.95)
+    assert part.text == "les livres"
+    assert (part.cue, part.target, part.language) == (0, 1, "fr")
+    assert part.words[0].start == pytest.approx(0.1)
+    assert np.array_equal(part.audio(), clip.audio()[16_000:31_200])
+    with pytest.raises(InputError, match="cue is not wholly between"):
+        clip.cut(1.2, 2.0)
+    with pytest.raises(InputError, match="0 <= start < end"):
+        clip.cut(1.0, 1.0)

@@ -1,8 +1,7 @@
 """One forward pass of an unmodified model, block by block. The only place with hooks.
 
-In: a `Model`, its inputs, and a function that is given every attention block of interest *while the pass runs*, so that
-no more than one layer's tensors are kept. Out of each block (`Block`): attention weights of chosen rows, values, the
-layer's output states, and `replay`, which runs the rest of the layer on rows whose attention output was changed.
+In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`) *while the pass runs*, so
+that no more than one layer's tensors are kept.
 
 How it is caught: hooks mark which attention module runs, and a `TorchFunctionMode` reads queries, keys and values off
 the call of torch's own attention functions (transformers models run under "sdpa" meanwhile; WavLM calls
@@ -13,163 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
 from .blocks import Stack, submodule
-
-
-@dataclass
-class AttentionCall:
-    """Queries, keys and values of one attention block, as they entered torch's attention function.
-
-    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
-    added), context [Q, H, d] (attention-weighted values, before the output projection) or None.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    scale: float
-    causal: bool
-    context: Tensor | None
-
-    def weights(self, rows: Tensor | None = None) -> Tensor:
-        """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
-        query = self.query if rows is None else self.query[:, rows]
-        scores = query @ self.key.transpose(1, 2) * self.scale
-        if self.mask is not None:
-            mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        if self.causal:
-            positions = torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
-            later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
-            scores = scores.masked_fill(later, -torch.inf)
-        return scores.softmax(dim=-1)
-
-
-@dataclass
-class _Trace:
-    """What has been seen of one layer so far in the pass."""
-
-    hidden: Tensor
-    args: tuple
-    kwargs: dict
-    calls: dict[int, AttentionCall] = field(default_factory=dict)
-    outputs: dict[int, tuple] = field(default_factory=dict)
-    projections: dict[nn.Module, Tensor] = field(default_factory=dict)
-
-
-class Block:
-    """One attention block of one layer, captured: what a measure sees.
-
-    Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the model.
-
-    Attributes
-    ----------
-    stack : Stack
-    layer : int
-    """
-
-    def __init__(self, capture: Capture, stack: Stack, layer: int, trace: _Trace, output: Tensor):
-        self.stack, self.layer = stack, layer
-        self._capture, self._trace, self._output = capture, trace, output
-        self._call = trace.calls[stack.plan.block]
-
-    @property
-    def causal(self) -> bool:
-        return self.stack.plan.causal
-
-    @property
-    def n_targets(self) -> int:
-        return self._call.query.shape[1]
-
-    @property
-    def n_sources(self) -> int:
-        return self._call.key.shape[1]
-
-    @property
-    def values(self) -> Tensor:
-        """Value vectors, bias in, [H, K, d]."""
-        return self._call.value
-
-    def attention(self, rows: Tensor | None = None) -> Tensor:
-        """Attention weights [H, R, K] of the chosen target positions."""
-        return self._call.weights(rows)
-
-    @cached_property
-    def context(self) -> Tensor:
-        """Attention-weighted values before the output projection, [Q, H, d]."""
-        if self._call.context is not None:
-            return self._call.context
-        return (self.attention() @ self.values).transpose(0, 1)
-
-    @property
-    def output_weight(self) -> Tensor:
-        """Output projection W_O split by head, [H, d, D]."""
-        weight = submodule(self._layer, self._plan.output, what="output projection").weight  # [D, H d]
-        return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
-
-    def states(self, rows: Tensor) -> Tensor:
-        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
-        return self._finish(self._output[rows])
-
-    def replay(self, rows: Tensor, context: Tensor) -> Tensor:
-        """Run the layer's own modules on chosen rows, with the attention context replaced.
-
-        Parameters
-        ----------
-        rows : Tensor [P]
-            Target positions, in any order and as often as wanted.
-        context : Tensor [P, H, d]
-            What attention gives each of them instead, before the output projection.
-
-        Returns
-        -------
-        Tensor [P, D]
-            Layer output, behind the final norm if this is the stack's last layer.
-        """
-        trace, studied = self._trace, self.stack.plan.block
-        with ExitStack() as stubs:
-            stubs.enter_context(self._capture.paused())
-            for index, plan in enumerate(self.stack.plan.blocks):
-                module = submodule(self._layer, plan.module, what="attention")
-                if index > studied:  # runs for real on the changed rows; its keys and values are as before
-                    for path in (plan.key, plan.value):
-                        projection = submodule(self._layer, path, what="projection")
-                        stubs.enter_context(_stubbed(projection, trace.projections[projection]))
-                    continue
-                first, *rest = trace.outputs[index]
-                if index < studied:
-                    first = first[:, rows]
-                else:
-                    output = submodule(self._layer, plan.output, what="output projection")
-                    first = context.flatten(1)[None]
-                    if plan.output.startswith(f"{plan.module}."):
-                        first = output(first)
-                stubs.enter_context(_stubbed(module, (first, *rest)))
-            states = self._layer.forward(trace.hidden[:, rows], *trace.args, **trace.kwargs)
-        return self._finish(_first(states)[0])
-
-    @property
-    def _layer(self) -> nn.Module:
-        return self.stack.layers[self.layer]
-
-    @property
-    def _plan(self):
-        return self.stack.plan.blocks[self.stack.plan.block]
-
-    def _finish(self, states: Tensor) -> Tensor:
-        last = self.layer == len(self.stack) - 1
-        return self.stack.final_norm(states) if last and self.stack.final_norm is not None else states
+from .captured import AttentionCall, Block, Trace, first_output
 
 
 @dataclass
@@ -194,7 +47,7 @@ class Capture:
     max_positions: int | None = None
 
     def __post_init__(self):
-        self._current: tuple[_Trace, int] | None = None
+        self._current: tuple[Trace, int] | None = None
         self._paused = False
         self._exit = ExitStack()
 
@@ -224,7 +77,7 @@ class Capture:
             self._paused = before
 
     @property
-    def open_call(self) -> tuple[_Trace, int] | None:
+    def open_call(self) -> tuple[Trace, int] | None:
         """The attention block that is running now and has not been read yet."""
         if self._paused or self._current is None or self._current[1] in self._current[0].calls:
             return None
@@ -235,7 +88,7 @@ class Capture:
 
     def _watch(self, layer: nn.Module, wanted: list[tuple[Stack, int]]) -> None:
         """Hook one layer: its input, each attention block in it, the projections replay keeps, its output."""
-        traces: list[_Trace] = []
+        traces: list[Trace] = []
         blocks = wanted[0][0].plan.blocks
 
         def before_layer(module, args, kwargs):
@@ -243,7 +96,7 @@ class Capture:
                 args, kwargs = _bare(args, kwargs)
                 if args[0].shape[0] != 1:
                     raise ModelError(f"one clip at a time: expected a batch of 1, found {args[0].shape[0]}")
-                traces.append(_Trace(args[0], args[1:], kwargs))
+                traces.append(Trace(args[0], args[1:], kwargs))
 
         def after_layer(module, args, kwargs, output):
             if self._paused:
@@ -256,7 +109,7 @@ class Capture:
                         "scaled_dot_product_attention nor multi_head_attention_forward, so its attention cannot be read. "
                         "Load the model with attn_implementation='sdpa'"
                     )
-                block = Block(self, stack, index, trace, _first(output)[0])
+                block = Block(self, stack, index, trace, first_output(output)[0])
                 with self.paused():
                     self.on_block(block)
 
@@ -265,7 +118,7 @@ class Capture:
         for number, plan in enumerate(blocks):
             self._watch_attention(layer, plan, number, traces)
 
-    def _watch_attention(self, layer, plan, number: int, traces: list[_Trace]) -> None:
+    def _watch_attention(self, layer, plan, number: int, traces: list[Trace]) -> None:
         def before(module, args, kwargs):
             if not self._paused:
                 self._current = (traces[-1], number)
@@ -385,27 +238,9 @@ def attention_readable(module: nn.Module) -> Iterator[None]:
             config._attn_implementation = before
 
 
-@contextmanager
-def _stubbed(module: nn.Module, result: Any) -> Iterator[None]:
-    """Let a module return something given, without running."""
-    before = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: result
-    try:
-        yield
-    finally:
-        if before is None:
-            del module.forward
-        else:
-            module.forward = before
-
-
 def _bare(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """Hidden states first, wherever they were passed; no cache (replay must not write to it)."""
     kwargs = dict(kwargs)
     if not args:
         args = (kwargs.pop("hidden_states"),)
     return args, kwargs
-
-
-def _first(output: Any) -> Any:
-    return output[0] if isinstance(output, tuple) else output

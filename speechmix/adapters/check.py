@@ -13,7 +13,8 @@ import torch
 
 from ..errors import ModelError
 from .blocks import submodule
-from .capture import Block, Capture, attention_readable
+from .capture import Capture, attention_readable
+from .captured import Block
 from .model import Model
 
 # The check runs in float32 or better; attention rows and replay agree to rounding.
@@ -42,9 +43,13 @@ def self_check(model: Model) -> None:
     }
     hooks = _stack_outputs(model, outputs)
     try:
-        with model.in_dtype(wide), torch.no_grad(), attention_readable(model.module):
-            with Capture(stacks, on_block, max_positions=_POSITIONS):
-                model.family.run(model.base, inputs, tuple(model.stacks))
+        with (
+            model.in_dtype(wide),
+            torch.no_grad(),
+            attention_readable(model.module),
+            Capture(stacks, on_block, max_positions=_POSITIONS),
+        ):
+            model.family.run(model.base, inputs, tuple(model.stacks))
     finally:
         for hook in hooks:
             hook.remove()
@@ -63,7 +68,9 @@ def _check_block(block: Block, where: str) -> None:
     rows = torch.arange(block.n_targets, device=block.values.device).flip(0)[: max(1, block.n_targets - 1)]
     attention = block.attention(rows)
     if attention.shape[0] != block.stack.heads:
-        raise ModelError(f"{where}: expected {block.stack.heads} heads, found attention of shape {tuple(attention.shape)}")
+        raise ModelError(
+            f"{where}: expected {block.stack.heads} heads, found attention of shape {tuple(attention.shape)}"
+        )
     if not _close(attention.sum(-1), torch.ones_like(attention[..., 0])):
         raise ModelError(f"{where}: rows of the attention weights do not sum to one")
     before = block.states(rows)
@@ -74,7 +81,9 @@ def _check_block(block: Block, where: str) -> None:
         )
     without_first = block.context[rows] - (attention[:, :, :1] * block.values[:, :1]).transpose(0, 1)
     if torch.equal(block.replay(rows, without_first), before):
-        raise ModelError(f"{where}: zeroing a value vector changes nothing; is {block.stack.plan.name!r} the right block?")
+        raise ModelError(
+            f"{where}: zeroing a value vector changes nothing; is {block.stack.plan.name!r} the right block?"
+        )
 
 
 def _stack_outputs(model: Model, outputs: dict[str, torch.Tensor]) -> list:

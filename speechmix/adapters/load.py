@@ -131,7 +131,10 @@ def _from_source(source: str, init, seed, dtype, revision, processor) -> Model:
     if processor is None:
         extractor = _attempt(transformers.AutoFeatureExtractor, source, options) or extractor
         tokenizer = _attempt(transformers.AutoTokenizer, source, options)
-    return Model(module, family, source, init, seed, extractor, tokenizer)
+        if tokenizer is not None and 2 * len(tokenizer) < getattr(config, "vocab_size", 0):
+            tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
+    name = Path(source).resolve().name if Path(source).is_dir() else source
+    return Model(module, family, name, init, seed, extractor, tokenizer)
 
 
 def _randomly(build, seed: int):

@@ -98,6 +98,11 @@ class Model:
         """Frames of a clip of `n_samples` samples at the model's rate."""
         return self.family.grid(self.config, n_samples)
 
+    @property
+    def label(self) -> str:
+        """Name for tables and files: the model, and the seed of a random twin."""
+        return self.name if self.init == "trained" else f"{self.name} random {self.seed}"
+
     @contextmanager
     def in_dtype(self, dtype: torch.dtype) -> Iterator[None]:
         """Compute in another precision for a while. Only upwards, so that the weights come back bit by bit."""
@@ -106,7 +111,9 @@ class Model:
             yield
             return
         if torch.finfo(dtype).eps > torch.finfo(own).eps:
-            raise ModelError(f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead")
+            raise ModelError(
+                f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
+            )
         self.module.to(dtype)
         try:
             yield
@@ -116,7 +123,9 @@ class Model:
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""
         origin = self.init if self.seed is None else f"{self.init}, seed {self.seed}"
-        lines = [f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, {self.dtype}, {self.device}"]
+        lines = [
+            f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, {self.dtype}, {self.device}"
+        ]
         for stack in self.stacks.values():
             plan = stack.plan
             last = plan.final_norm or "none"

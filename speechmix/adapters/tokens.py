@@ -86,7 +86,10 @@ def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     places = locate_words([word.text for word in clip.words or ()], text)
     words = [_word_at(offsets, places) for offsets in encoded["offset_mapping"]]
-    labels = [text[a:b].strip() or tokenizer.decode([i]) for i, (a, b) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
+    labels = [
+        text[a:b].strip() or tokenizer.decode([i])
+        for i, (a, b) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    ]
     n_prefix, n_text = len(prefix), len(words)
     return DecoderTokens(
         ids=[*prefix, *encoded["input_ids"]],
@@ -102,13 +105,15 @@ def _prefix(model: Model, clip: Clip) -> list[int]:
     prefix = [model.config.decoder_start_token_id]
     languages = {m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))}
     # Every Whisper vocabulary holds the language tokens; the English-only models start at another id and never use them.
-    multilingual = getattr(model.module.generation_config, "is_multilingual", None)
+    multilingual = getattr(getattr(model.module, "generation_config", None), "is_multilingual", None)
     if multilingual is None:
         multilingual = model.config.vocab_size >= 51_865 or (bool(languages) and model.config.vocab_size < 51_864)
     if multilingual and languages:
         language = clip.language or _detected(model, clip, languages)
         if language not in languages:
-            raise InputError(f"{clip.name}: {model.name} has no language {language!r}; it has {', '.join(sorted(languages))}")
+            raise InputError(
+                f"{clip.name}: {model.name} has no language {language!r}; it has {', '.join(sorted(languages))}"
+            )
         prefix += [languages[language], vocabulary["<|transcribe|>"]]
     if "<|notimestamps|>" in vocabulary:
         prefix.append(vocabulary["<|notimestamps|>"])
@@ -117,8 +122,8 @@ def _prefix(model: Model, clip: Clip) -> list[int]:
 
 def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
     """Return the language the model itself finds likeliest; a random model cannot be asked."""
-    if model.init == "random":
-        raise InputError(f"{clip.name}: say the language (language='fr'): a randomly initialised model cannot detect it")
+    if model.init == "random" or model.module is model.base:
+        raise InputError(f"{clip.name}: say the language (language='fr'): {model.label} cannot detect it by itself")
     audio = clip.audio(model.sample_rate)
     features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")["input_features"]
     start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
@@ -142,7 +147,9 @@ def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
     haystack, reached, places = plain(text), 0, []
     for word in words:
         needle = re.escape(plain(word).strip())
-        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(haystack, reached)
+        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(
+            haystack, reached
+        )
         places.append(match.span() if match and needle else None)
         reached = match.end() if match else reached
     return places

@@ -74,4 +74,6 @@ def _place(clip: Clip, model: Model | None, method: str, language: str | None) -
         return align_by_ctc(model, clip.audio(model.sample_rate), clip.text)
     from .synthesis import align_by_synthesis
 
-    return align_by_synthesis(clip.audio(16_000), clip.text, language=language or clip.language or "fr", sample_rate=16_000)
+    return align_by_synthesis(
+        clip.audio(16_000), clip.text, language=language or clip.language or "fr", sample_rate=16_000
+    )

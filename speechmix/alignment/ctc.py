@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -96,7 +97,15 @@ def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[
 def _letter_id(letter: str, known: dict[str, int]) -> list[int] | None:
     """Ids of a letter as it is, in the other case, or without its accent; None if the vocabulary lacks it."""
     bare = unicodedata.normalize("NFD", letter)[0]
-    for spelling in (letter, letter.lower(), letter.upper(), bare, bare.lower(), bare.upper(), *_LIGATURES.get(letter, ())):
+    for spelling in (
+        letter,
+        letter.lower(),
+        letter.upper(),
+        bare,
+        bare.lower(),
+        bare.upper(),
+        *_LIGATURES.get(letter, ()),
+    ):
         if spelling and all(part in known for part in spelling):
             return [known[part] for part in spelling]
     return None
@@ -121,7 +130,7 @@ def _best_path(log_probs: np.ndarray, letters: list[list[int]], model: Model) ->
             owner.append(None)
         labels += ids or [wildcard]
         owner += [index] * max(1, len(ids))
-    repeats = sum(a == b for a, b in zip(labels, labels[1:], strict=False))
+    repeats = sum(a == b for a, b in pairwise(labels))
     if len(labels) + repeats > emission.shape[1]:
         raise AlignmentError(
             f"the text has {len(labels)} letters, but the audio only {emission.shape[1]} frames: is it the right text?"
@@ -142,9 +151,13 @@ def _doubts(words, letters, left_out, overall: float) -> list[str]:
     doubts = []
     unplaced = [word for word, ids in zip(words, letters, strict=True) if not ids]
     if unplaced:
-        doubts.append(f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what is left over")
+        doubts.append(
+            f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what is left over"
+        )
     elif left_out:
         doubts.append(f"the vocabulary lacks {' '.join(sorted(set(left_out)))}: left out")
     if overall < _DOUBTFUL:
-        doubts.append(f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that cannot hear it")
+        doubts.append(
+            f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that cannot hear it"
+        )
     return doubts

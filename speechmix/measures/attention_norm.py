@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ..adapters.capture import Block
+    from ..adapters.captured import Block
     from .units import Units
 
 

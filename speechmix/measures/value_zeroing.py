@@ -18,7 +18,7 @@ from torch import Tensor
 from .numerics import distance_named
 
 if TYPE_CHECKING:
-    from ..adapters.capture import Block
+    from ..adapters.captured import Block
     from .units import Units
 
 

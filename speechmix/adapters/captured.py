@@ -1,0 +1,185 @@
+"""A captured attention block: what a measure sees of one layer while the forward pass runs.
+
+Attention weights of chosen rows, values, the layer's output states, and `Block.replay`, which runs the rest of the layer
+on rows whose attention context was changed. `capture.py` makes these; they live no longer than their layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from .blocks import Stack, submodule
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+
+@dataclass
+class AttentionCall:
+    """Queries, keys and values of one attention block, as they entered torch's attention function.
+
+    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
+    added), context [Q, H, d] (attention-weighted values, before the output projection) or None.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scale: float
+    causal: bool
+    context: Tensor | None
+
+    def weights(self, rows: Tensor | None = None) -> Tensor:
+        """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
+        query = self.query if rows is None else self.query[:, rows]
+        scores = query @ self.key.transpose(1, 2) * self.scale
+        if self.mask is not None:
+            mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        if self.causal:
+            positions = torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
+            later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
+            scores = scores.masked_fill(later, -torch.inf)
+        return scores.softmax(dim=-1)
+
+
+@dataclass
+class Trace:
+    """What has been seen of one layer so far in the pass."""
+
+    hidden: Tensor
+    args: tuple
+    kwargs: dict
+    calls: dict[int, AttentionCall] = field(default_factory=dict)
+    outputs: dict[int, tuple] = field(default_factory=dict)
+    projections: dict[nn.Module, Tensor] = field(default_factory=dict)
+
+
+class Block:
+    """One attention block of one layer, captured: what a measure sees.
+
+    Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the model.
+
+    Attributes
+    ----------
+    stack : Stack
+    layer : int
+    """
+
+    def __init__(self, capture: Capture, stack: Stack, layer: int, trace: Trace, output: Tensor):
+        self.stack, self.layer = stack, layer
+        self._capture, self._trace, self._output = capture, trace, output
+        self._call = trace.calls[stack.plan.block]
+
+    @property
+    def causal(self) -> bool:
+        return self.stack.plan.causal
+
+    @property
+    def n_targets(self) -> int:
+        return self._call.query.shape[1]
+
+    @property
+    def n_sources(self) -> int:
+        return self._call.key.shape[1]
+
+    @property
+    def values(self) -> Tensor:
+        """Value vectors, bias in, [H, K, d]."""
+        return self._call.value
+
+    def attention(self, rows: Tensor | None = None) -> Tensor:
+        """Attention weights [H, R, K] of the chosen target positions."""
+        return self._call.weights(rows)
+
+    @cached_property
+    def context(self) -> Tensor:
+        """Attention-weighted values before the output projection, [Q, H, d]."""
+        if self._call.context is not None:
+            return self._call.context
+        return (self.attention() @ self.values).transpose(0, 1)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Output projection W_O split by head, [H, d, D]."""
+        weight = submodule(self._layer, self._plan.output, what="output projection").weight  # [D, H d]
+        return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
+
+    def states(self, rows: Tensor) -> Tensor:
+        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
+        return self._finish(self._output[rows])
+
+    def replay(self, rows: Tensor, context: Tensor) -> Tensor:
+        """Run the layer's own modules on chosen rows, with the attention context replaced.
+
+        Parameters
+        ----------
+        rows : Tensor [P]
+            Target positions, in any order and as often as wanted.
+        context : Tensor [P, H, d]
+            What attention gives each of them instead, before the output projection.
+
+        Returns
+        -------
+        Tensor [P, D]
+            Layer output, behind the final norm if this is the stack's last layer.
+        """
+        trace, studied = self._trace, self.stack.plan.block
+        with ExitStack() as stubs:
+            stubs.enter_context(self._capture.paused())
+            for index, plan in enumerate(self.stack.plan.blocks):
+                module = submodule(self._layer, plan.module, what="attention")
+                if index > studied:  # runs for real on the changed rows; its keys and values are as before
+                    for path in (plan.key, plan.value):
+                        projection = submodule(self._layer, path, what="projection")
+                        stubs.enter_context(_stubbed(projection, trace.projections[projection]))
+                    continue
+                first, *rest = trace.outputs[index]
+                if index < studied:
+                    first = first[:, rows]
+                else:
+                    output = submodule(self._layer, plan.output, what="output projection")
+                    first = context.flatten(1)[None]
+                    if plan.output.startswith(f"{plan.module}."):
+                        first = output(first)
+                stubs.enter_context(_stubbed(module, (first, *rest)))
+            states = self._layer.forward(trace.hidden[:, rows], *trace.args, **trace.kwargs)
+        return self._finish(first_output(states)[0])
+
+    @property
+    def _layer(self) -> nn.Module:
+        return self.stack.layers[self.layer]
+
+    @property
+    def _plan(self):
+        return self.stack.plan.blocks[self.stack.plan.block]
+
+    def _finish(self, states: Tensor) -> Tensor:
+        last = self.layer == len(self.stack) - 1
+        return self.stack.final_norm(states) if last and self.stack.final_norm is not None else states
+
+
+@contextmanager
+def _stubbed(module: nn.Module, result: Any) -> Iterator[None]:
+    """Let a module return something given, without running."""
+    before = module.__dict__.get("forward")
+    module.forward = lambda *args, **kwargs: result
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before
+
+
+def first_output(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output

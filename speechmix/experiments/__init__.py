@@ -1,0 +1,1 @@
+"""A run: many clips through one or more models, stored clip by clip, resumable."""

@@ -1,0 +1,316 @@
+"""A run: clips through models, one at a time, kept as they are done, resumable.
+
+In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
+
+    run.json                                  options and versions
+    words/<clip>.json, .TextGrid              where each word is, and how that is known
+    maps/<model>/<clip>/<measure>.<stack>.safetensors
+    figures/<model>/<clip>.png
+    scores.parquet, .csv                      one row per clip, model, stack, measure, layer, target and source
+    cue_contribution.parquet, .csv            one row per clip, model, stack, measure and layer
+    skipped.csv                               what was left out and why
+
+A clip's maps are moved into place when they are complete, so a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..adapters.check import versions
+from ..adapters.model import Model
+from ..alignment import align
+from ..alignment.readers import write_textgrid
+from ..clips import Clip, safe_name
+from ..errors import InputError, SpeechmixError
+from ..evaluation.cue import cue_contribution
+from ..mixing import Maps, MixingMap
+from ..scoring import mix
+from ..spans import Word
+from .tables import TableWriter
+
+CONTRIBUTIONS, SCORES = "cue_contribution", "scores"
+
+
+@dataclass
+class Run:
+    """What a run did.
+
+    Attributes
+    ----------
+    out : Path
+    done : int
+        (clip, model) pairs scored, resumed ones included.
+    skipped : list of dict
+        clip, model, reason.
+    """
+
+    out: Path
+    done: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def skip(self, clip: str, reason: object, model: str = "") -> None:
+        self.skipped.append({"clip": clip, "model": model, "reason": str(reason)})
+
+    @property
+    def contributions(self) -> pd.DataFrame:
+        """Table of cue contributions; empty if no clip has cue and target."""
+        path = self.out / f"{CONTRIBUTIONS}.parquet"
+        return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+
+    def summary(self) -> str:
+        """One count, and the reasons."""
+        lines = [f"{self.done} done, {len(self.skipped)} skipped; results in {self.out}"]
+        lines += [
+            f"  skipped {row['clip']} {row['model']}: {row['reason']}".replace(" :", ":") for row in self.skipped[:20]
+        ]
+        if len(self.skipped) > 20:
+            lines.append(f"  ... and {len(self.skipped) - 20} more in skipped.csv")
+        return "\n".join(lines)
+
+
+def score_clips(
+    models: Iterable[Model | Callable[[], Model]],
+    clips: Sequence[Clip],
+    out: str | Path,
+    *,
+    aligner: Model | None = None,
+    align_method: str = "auto",
+    figures: bool = True,
+    overwrite: bool = False,
+    progress: bool = True,
+    report: Callable[[str], None] = print,
+    skipped: Sequence[tuple[str, str]] = (),
+    **options: Any,
+) -> Run:
+    """Score clips with models into a run folder.
+
+    Parameters
+    ----------
+    models : iterable of Model, or of functions that load one
+        Taken one after the other, so that functions keep only one model in memory.
+    clips : sequence of Clip
+        Clips with text but no words are aligned first.
+    out : path
+    aligner : Model, optional
+        Model with a CTC head that aligns; else see `speechmix.align`.
+    align_method : {"auto", "ctc", "synthesis"}
+    figures : bool
+        Draw one figure a clip and model.
+    overwrite : bool
+        Start afresh in a folder that holds another run.
+    progress : bool
+        Show a bar on standard error.
+    report : callable
+        Gets one line a clip.
+    skipped : sequence of (clip, reason)
+        What was already left out, e.g. while reading the manifest.
+    **options
+        Of `speechmix.mix`: measures, stacks, targets, heads, ...
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    InputError
+        If `out` holds a run with other options.
+    """
+    run = Run(_open_folder(Path(out), options, overwrite))
+    for name, reason in skipped:
+        run.skip(name, reason)
+    ready = list(_aligned(run, clips, aligner, align_method, report, progress))
+    with TableWriter(run.out / CONTRIBUTIONS) as contributions, TableWriter(run.out / SCORES) as scores:
+        for model in models:
+            model = model if isinstance(model, Model) else model()
+            for clip in _bar(ready, progress, f"score {model.label}"):
+                try:
+                    maps = _maps_of(run.out, model, clip, options)
+                    shares = contribution_table(maps, clip, model)
+                    if figures:
+                        _draw(run.out, model, clip, maps)
+                except SpeechmixError as error:
+                    run.skip(clip.name, error, model.label)
+                    report(f"{clip.name}  {model.label}  SKIPPED: {error}")
+                    continue
+                contributions.append(shares)
+                scores.append(score_table(maps, clip, model))
+                run.done += 1
+                report(result_line(clip, model, shares))
+    pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]).to_csv(run.out / "skipped.csv", index=False)
+    return run
+
+
+def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
+    """Cue contribution per stack, measure and layer; empty without cue and target.
+
+    `share_of_length` is what the cue would get if every frame (token) of the sources counted the same.
+    """
+    rows = []
+    if clip.cue is not None and clip.target is not None:
+        for (measure, stack), found in maps.items():
+            sources = found.without("silence", "padding").sources
+            length = sum(len(s) for s in sources if s.word == clip.cue) / sum(map(len, sources))
+            shares = cue_contribution(found, cue=clip.cue, target=clip.target)
+            rows += [
+                {"stack": stack, "measure": measure, "layer": layer, "contribution": share, "share_of_length": length}
+                for layer, share in zip(found.layers, shares.tolist(), strict=True)
+            ]
+    table = pd.DataFrame(rows, columns=["stack", "measure", "layer", "contribution", "share_of_length"])
+    words = clip.words or ()
+    table.insert(0, "cue", words[clip.cue].text if clip.cue is not None else "")
+    table.insert(1, "target", words[clip.target].text if clip.target is not None else "")
+    return _identified(table, clip, model)
+
+
+def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
+    """Every score of every map, raw and as a share of its row."""
+    tables = [found.to_dataframe().assign(share=found.normalized().scores.ravel()) for found in maps.values()]
+    return _identified(pd.concat(tables, ignore_index=True), clip, model)
+
+
+def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
+    """One line a clip: length, words, alignment, and where the cue contributes most."""
+    parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
+    if clip.doubts:
+        parts.append("DOUBTFUL word times")
+    if len(shares):
+        cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        chosen = shares[shares.measure == shares.measure.iloc[0]]
+        peaks = (group.loc[group.contribution.idxmax()] for _, group in chosen.groupby("stack", sort=False))
+        shown = ", ".join(f"{p.stack} {100 * p.contribution:.1f} % (layer {p.layer})" for p in peaks)
+        parts.append(f"{cue} -> {target}: {shares.measure.iloc[0]} peaks at {shown}")
+    return "  ".join(parts)
+
+
+def _identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
+    for position, (column, value) in enumerate(
+        (("clip", clip.name), ("model", model.name), ("init", model.init), ("seed", model.seed))
+    ):
+        table.insert(position, column, value)
+    return table.astype({"seed": "Int64"})
+
+
+def _open_folder(out: Path, options: dict[str, Any], overwrite: bool) -> Path:
+    """Make the folder, or make sure that it holds a run with the same options."""
+    description = {"options": json.loads(json.dumps(options, default=str)), "versions": versions()}
+    path = out / "run.json"
+    if path.is_file() and not overwrite:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found.get("options") != description["options"]:
+            raise InputError(
+                f"{out} holds a run with other options ({found.get('options')}): choose another folder, or overwrite it"
+            )
+    elif overwrite:
+        for part in ("maps", "words", "figures"):
+            shutil.rmtree(out / part, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
+    return out
+
+
+def _aligned(run: Run, clips, aligner, method, report, progress) -> Iterator[Clip]:
+    """Clips with words; those that cannot get them are recorded."""
+    folder = run.out / "words"
+    folder.mkdir(exist_ok=True)
+    todo = [clip for clip in clips if clip.words is None]
+    bar = _bar(clips, progress and bool(todo), "align")
+    for clip in bar:
+        try:
+            clip.validate()
+            if clip.words is None and clip.text:
+                clip = _restored(folder, clip) or _stored(folder, _quietly_aligned(clip, aligner, method))
+                for doubt in clip.doubts:
+                    report(f"{clip.name}  word times are DOUBTFUL: {doubt}")
+        except SpeechmixError as error:
+            run.skip(clip.name, error)
+            report(f"{clip.name}  SKIPPED: {error}")
+            continue
+        yield clip
+
+
+def _quietly_aligned(clip: Clip, aligner, method) -> Clip:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # doubts are reported in the clip's own line
+        return align(clip, model=aligner, method=method)
+
+
+def _stored(folder: Path, clip: Clip) -> Clip:
+    content = {
+        "alignment": clip.alignment,
+        "doubts": clip.doubts,
+        "text": clip.text,
+        "words": [asdict(word) for word in clip.words],
+    }
+    path = folder / f"{clip.name}.json"
+    write_textgrid(path.with_suffix(".TextGrid"), clip.words, clip.duration)
+    path.with_suffix(".part").write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    os.replace(path.with_suffix(".part"), path)
+    return clip
+
+
+def _restored(folder: Path, clip: Clip) -> Clip | None:
+    path = folder / f"{clip.name}.json"
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found["text"] != clip.text:
+        return None
+    aligned = clip.with_words([Word(**word) for word in found["words"]], alignment=found["alignment"])
+    aligned.doubts = tuple(found["doubts"])
+    return aligned
+
+
+def _maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Maps:
+    """Maps of one clip: those of an earlier start of this run, or computed and stored."""
+    folder = out / "maps" / safe_name(model.label) / clip.name
+    if folder.is_dir():
+        found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
+        if found and all(_same_question(one, clip) for one in found):
+            return Maps({(one.measure, one.stack): one for one in found})
+        shutil.rmtree(folder)
+    maps = mix(model, clip, **options)
+    partial = folder.with_name(folder.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for (measure, stack), found in maps.items():
+        found.save(partial / f"{measure}.{stack}.safetensors")
+    os.replace(partial, folder)
+    return maps
+
+
+def _same_question(stored: MixingMap, clip: Clip) -> bool:
+    """Whether a stored map belongs to the clip as it is now: the same text, words and target."""
+    words = [[word.text, word.start, word.end] for word in clip.words or ()]
+    known = stored.provenance
+    return (known["text"], known["words"], known["target"]) == (clip.text, words, clip.target)
+
+
+def _draw(out: Path, model: Model, clip: Clip, maps: Maps) -> None:
+    path = out / "figures" / safe_name(model.label) / f"{clip.name}.png"
+    if path.is_file():
+        return
+    from ..reports.clip_figure import clip_figure
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = clip_figure(clip, maps)
+    figure.suptitle(f"{clip.name}: {model.label}")
+    figure.savefig(path, dpi=150)
+
+
+def _bar(items: Sequence, show: bool, description: str) -> Iterable:
+    if not show:
+        return items
+    from tqdm.auto import tqdm
+
+    return tqdm(items, desc=description, unit="clip", leave=False)

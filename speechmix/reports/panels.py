@@ -1,0 +1,238 @@
+"""What all figures share: colours, sizes, and one panel with the cells of a mixing map and its labelled units.
+
+In: a layer of a `MixingMap` and its spans. Out: drawing on an Axes that the caller owns. Nothing here touches global
+state of matplotlib, so a user's own style is left as it is. Labels are drawn as plain text: "$" in a word or a model's
+name is a letter, not mathematics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from io import BytesIO
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..mixing import MixingMap
+from ..spans import Span
+
+TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
+LAYER_LABEL = "layer (counted from 0)"
+SHARE_LABEL = "share of row (%)"
+
+# One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that none of them holds.
+SHARE_COLORS, CONTRIBUTION_COLORS, SPECTROGRAM_COLORS = "magma_r", "viridis_r", "gray_r"
+MISSING = "0.78"
+# Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the question.
+CUE_COLOR, TARGET_COLOR = "#0072B2", "#D55E00"
+LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
+
+# Inches that one line of tick labels takes, and about what one letter of it is wide.
+LINE_PITCH, LETTER_WIDTH = 0.125, 0.062
+# Above this many cells a map is drawn as one image: vector cells would make a file of many megabytes.
+_MOST_VECTOR_CELLS = 20_000
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows by itself, without pyplot and its list of open figures."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def png(figure: Figure) -> bytes:
+    """Return the figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()
+
+
+def new_figure(width: float, height: float) -> ShownFigure:
+    """Empty white figure of this size in inches, laid out so that labels do not collide."""
+    return ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def shortened(text: str, most: int = 22) -> str:
+    """Text on one line, cut in the end if it is longer than `most` letters.
+
+    Examples
+    --------
+    >>> shortened("anticonstitutionnellement", 12)
+    'anticonstit…'
+    """
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def spoken(name: str) -> str:
+    """Name of a measure as it is written in a figure."""
+    return name.replace("_", " ")
+
+
+def model_name(name: object) -> str:
+    """Name of a model; of a local folder only its last part."""
+    text = str(name)
+    return shortened(text.rstrip("/\\").replace("\\", "/").rpartition("/")[2] if text[:1] in "/.~" else text, 40)
+
+
+def title_of(mixing_map: MixingMap) -> str:
+    """Measure and stack, and whether the map was rolled out."""
+    rolled = any(step.startswith("rollout") for step in mixing_map.provenance.get("steps", []))
+    return f"{spoken(mixing_map.measure)}, {mixing_map.stack}" + (", rolled out" if rolled else "")
+
+
+def colors(name: str) -> Colormap:
+    """Colour map by name, with missing values in grey."""
+    from matplotlib import colormaps
+
+    return colormaps[name].with_extremes(bad=MISSING)
+
+
+def displayed(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
+    """What is drawn: shares of each row in percent, or scores as they are; mean over heads; [L, W_t, W_s].
+
+    A row with a score that is not finite has no shares, so the whole of it is masked.
+    """
+    if normalize:
+        return np.ma.masked_invalid(100.0 * mixing_map.normalized().mean_heads().scores.astype(np.float64))
+    return np.ma.masked_invalid(mixing_map.mean_heads().scores.astype(np.float64))
+
+
+def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
+    """Limits of the colour scale that several maps share.
+
+    Rows with a single source are left out (the first position of a causal stack: always 100 %), because they would
+    bleach all others; they are drawn in the last colour and the colour bar ends in an arrow.
+    """
+    arrays = [np.ma.filled(array, 0.0) for array in values]
+    rows = [array[np.count_nonzero(array, axis=-1) > 1] for array in arrays]
+    kept = [array for array in rows if array.size] or arrays
+    top = max((float(array.max(initial=0.0)) for array in kept), default=0.0)
+    return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
+
+
+def draw_cells(
+    ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float], cmap: str = SHARE_COLORS
+) -> ScalarMappable:
+    """Draw [rows, columns] with row 0 at the top; cell (i, j) has its centre at (j + 0.5, i + 0.5)."""
+    rows, columns = values.shape
+    style = {"cmap": colors(cmap), "vmin": limits[0], "vmax": limits[1]}
+    if values.size <= _MOST_VECTOR_CELLS:
+        # Edges in the colour of the face: some PDF viewers show white hairlines between cells without.
+        cells = ax.pcolormesh(values, edgecolors="face", linewidth=0.2, **style)
+    else:
+        cells = ax.imshow(values, extent=(0, columns, rows, 0), interpolation="auto", aspect="auto", **style)
+    ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal" if 1 / 3 <= rows / columns <= 3 else "auto")
+    ax.tick_params(length=2, width=0.6, pad=2)
+    for spine in ax.spines.values():
+        spine.set_linewidth(0.6)
+    return cells
+
+
+def add_color_bar(figure, cells: ScalarMappable, axes, values: Collection[np.ma.MaskedArray], label: str):
+    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells where there are any."""
+    beyond = any(array.count() and float(array.max()) > cells.get_clim()[1] * (1 + 1e-9) for array in values)
+    missing = any(np.ma.getmaskarray(array).any() for array in values)
+    bar = figure.colorbar(cells, ax=axes, extend="max" if beyond else "neither", pad=0.02, fraction=0.08, aspect=25)
+    bar.set_label(label + ("; grey: no value" if missing else ""), size=LABEL_SIZE)
+    bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
+    bar.outline.set_linewidth(0.6)
+    return bar
+
+
+def spaced(positions: Sequence[float], gap: float, *, first: Collection[int] = ()) -> list[int]:
+    """Choose positions that are at least `gap` apart, `first` before the others; return their indices.
+
+    Examples
+    --------
+    >>> spaced([0, 1, 2, 3, 4], 2), spaced([0, 1, 2, 3, 4], 2, first=[1])
+    ([0, 2, 4], [1, 3])
+    """
+    chosen: list[int] = []
+    for index in [*first, *(i for i in range(len(positions)) if i not in first)]:
+        if all(abs(positions[index] - positions[other]) >= gap - 1e-9 for other in chosen):
+            chosen.append(index)
+    return sorted(chosen)
+
+
+def unit_label(span: Span, most: int = 22) -> str:
+    """What to write beside a unit; its position if it has no label."""
+    return shortened(span.label, most) or str(span.start)
+
+
+def label_units(
+    ax: Axes,
+    side: str,
+    spans: Sequence[Span],
+    *,
+    inches: float,
+    most: int = 22,
+    highlight: Mapping[int, str] | None = None,
+) -> str:
+    """Write the units of one side of a map on its axis; return the axis' unit ("s", "frame", or "" for words).
+
+    Parameters
+    ----------
+    ax : Axes
+    side : {"x", "y"}
+    spans : sequence of Span
+    inches : float
+        Length of the axis, by which labels are turned or thinned.
+    most : int
+        Letters of a label.
+    highlight : mapping of word index to colour, optional
+        Labels of these words are bold, coloured and never thinned away.
+    """
+    set_ticks = ax.set_xticks if side == "x" else ax.set_yticks
+    if all(span.kind == "frame" for span in spans) and _contiguous(spans):
+        return _label_frames(set_ticks, spans, inches)
+    highlight = highlight or {}
+    marked = [i for i, span in enumerate(spans) if span.word in highlight]
+    shown = spaced(range(len(spans)), LINE_PITCH * len(spans) / inches, first=marked)
+    labels = [unit_label(spans[i], most) for i in shown]
+    flat = side == "y" or max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(spans)
+    set_ticks([i + 0.5 for i in shown], labels, size=TICK_SIZE, rotation=0 if flat else 90, parse_math=False)
+    for tick, text in zip(shown, (ax.get_xticklabels() if side == "x" else ax.get_yticklabels()), strict=True):
+        if tick in marked:
+            text.set(color=highlight[spans[tick].word], fontweight="bold")
+        elif spans[tick].kind in ("silence", "padding", "special"):
+            text.set(color="0.45")
+    return ""
+
+
+def _contiguous(spans: Sequence[Span]) -> bool:
+    return all(before.stop == after.start for before, after in zip(spans, spans[1:], strict=False))
+
+
+def _label_frames(set_ticks, spans: Sequence[Span], inches: float) -> str:
+    """Round seconds (round frame numbers where times are not known), at the frames they fall into."""
+    timed = all(span.onset is not None and span.offset is not None for span in spans)
+    if timed:
+        edges = [*(span.onset for span in spans), spans[-1].offset]
+    else:
+        edges = [*(span.start for span in spans), spans[-1].stop]
+    locator = MaxNLocator(max(2, math.floor(inches / 0.45)), integer=not timed, steps=[1, 2, 5, 10])
+    ticks = [tick for tick in locator.tick_values(edges[0], edges[-1]) if edges[0] <= tick <= edges[-1]]
+    set_ticks(np.interp(ticks, edges, range(len(edges))), [f"{tick:g}" for tick in ticks], size=TICK_SIZE)
+    return "s" if timed else "frame"
+
+
+def style_layer_axis(ax: Axes) -> None:
+    """Whole layers on x, a light grid, no box."""
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 4, 5, 10]))
+    ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
+    ax.grid(axis="y", color="0.9", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend(part, handles: Sequence, *, columns: int, loc: str) -> None:
+    """Legend outside the panels, in plain text."""
+    legend = part.legend(handles=handles, loc=loc, ncols=columns, fontsize=TICK_SIZE, frameon=False, borderaxespad=0.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
