@@ -64,7 +64,7 @@ def headline(table: pd.DataFrame) -> str:
     mean = by_layer.groupby(keys, sort=False).contribution.mean().rename("mean over layers")
     length = table.groupby(keys, sort=False).share_of_length.mean().mul(100).rename("cue's share of length")
     shown = best.rename(columns={"contribution": "best layer's mean", "layer": "best layer"}).join(mean).join(length)
-    clips = table.clip.nunique()
+    clips = table["clip"].nunique()
     return f"cue contribution in %, mean over {clips} clips:\n{shown.round(1).to_string()}"
 
 
@@ -104,7 +104,7 @@ def _score(models, clips, options, out: Path, skipped=()) -> Run:
         clips,
         out,
         aligner=speechmix.load(options.aligner, device=options.device) if options.aligner else None,
-        figures=not options.no_figures,
+        figures=options.figures,
         overwrite=options.overwrite,
         progress=sys.stderr.isatty(),
         skipped=skipped,
@@ -211,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
     parser.add_argument("--out", default="runs/french_homophony", help="folder of the run; a stopped run goes on there")
     parser.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
-    parser.add_argument("--no-figures", action="store_true", help="no figure per clip")
+    parser.add_argument("--figures", type=int, default=4, help="clips to draw a figure of, per model (default: 4)")
     return parser
 
 

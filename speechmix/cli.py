@@ -63,7 +63,7 @@ def _score(options) -> int:
         options.out,
         aligner=load(options.aligner, device=options.device) if options.aligner else None,
         align_method=options.align,
-        figures=not options.no_figures,
+        figures=0 if options.no_figures else None,
         overwrite=options.overwrite,
         progress=sys.stderr.isatty() if options.progress is None else options.progress,
         report=_say,

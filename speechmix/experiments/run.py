@@ -85,7 +85,7 @@ def score_clips(
     *,
     aligner: Model | None = None,
     align_method: str = "auto",
-    figures: bool = True,
+    figures: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
     report: Callable[[str], None] = print,
@@ -104,8 +104,8 @@ def score_clips(
     aligner : Model, optional
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
-    figures : bool
-        Draw one figure a clip and model.
+    figures : int, optional
+        How many clips to draw a figure of, per model; all by default.
     overwrite : bool
         Start afresh in a folder that holds another run.
     progress : bool
@@ -133,11 +133,11 @@ def score_clips(
     with TableWriter(run.out / CONTRIBUTIONS) as contributions, TableWriter(run.out / SCORES) as scores:
         for model in models:
             model = model if isinstance(model, Model) else model()
-            for clip in _bar(ready, progress, f"score {model.label}"):
+            for number, clip in enumerate(_bar(ready, progress, f"score {model.label}")):
                 try:
                     maps = _maps_of(run.out, model, clip, options)
                     shares = contribution_table(maps, clip, model)
-                    if figures:
+                    if figures is None or number < figures:
                         _draw(run.out, model, clip, maps)
                 except SpeechmixError as error:
                     run.skip(clip.name, error, model.label)
@@ -277,6 +277,8 @@ def _maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Ma
     if folder.is_dir():
         found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
         if found and all(_same_question(one, clip) for one in found):
+            order = list(options.get("measures", ())), list(model.stacks)
+            found.sort(key=lambda one: (order[0].index(one.measure), order[1].index(one.stack)))
             return Maps({(one.measure, one.stack): one for one in found})
         shutil.rmtree(folder)
     maps = mix(model, clip, **options)

@@ -6,6 +6,7 @@ each measure and stack below, and, where cue and target are known, the cue contr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -45,7 +46,7 @@ def clip_figure(
         Counted from 0. By default the first, middle and last layer of each stack and, if cue and target are known, the
         one with the highest cue contribution by Value Zeroing.
     contributions : mapping of (measure, stack) to ndarray [L], optional
-        Cue contribution, 0 to 1, in each layer of the map; by default computed from the maps if cue and target are known.
+        Cue contribution, 0 to 1, in each layer of the map. By default computed from the maps if both words are known.
 
     Returns
     -------
@@ -191,7 +192,7 @@ def _draw_words(wave: Axes, spectrum: Axes, clip: Clip, seconds: float, inches: 
     centres = [min((word.start + word.end) / 2, seconds) for word in words]
     letter = panels.LETTER_WIDTH * per_inch
     ends = [(c - letter * len(t) / 2, c + letter * (len(t) + 1) / 2) for c, t in zip(centres, labels, strict=True)]
-    flat = all(before[1] <= after[0] for before, after in zip(ends, ends[1:], strict=False))
+    flat = all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
     shown = range(len(words)) if flat else panels.spaced(centres, panels.LINE_PITCH * per_inch, first=list(marked))
     wave.xaxis.tick_top()
     wave.set_xticks(

@@ -66,18 +66,19 @@ def cue_figure(
             panel = means[(means["stack"] == stack) & (means["measure"] == measure)]
             for model, init in lines:
                 mine = panel[(panel["model"] == model) & (panel["init"] == init)]
-                _draw_line(ax, mine, color[model], _DASHES.get(init, ":"))
+                _draw_line(ax, mine, color[model], init)
             panels.style_layer_axis(ax)
             ax.set_title(f"{panels.spoken(measure)}, {stack} ({_counted(panel)})", size=TITLE_SIZE, parse_math=False)
     axes[0, 0].set_ylim(bottom=0)
-    figure.supxlabel(LAYER_LABEL, size=LABEL_SIZE)
+    for ax in axes[-1]:
+        ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     figure.supylabel("cue contribution (%)", size=LABEL_SIZE)
     handles = [
-        Line2D([], [], color=color[model], linestyle=_DASHES.get(init, ":"), linewidth=1.3,
-               label=f"{panels.model_name(model)}, {init}")
+        Line2D([], [], color=color[model], linewidth=1.3, label=f"{panels.model_name(model)}, {init}",
+               **_style(color[model], init, single=means["layer"].nunique() == 1))
         for model, init in lines
     ]  # fmt: skip
-    panels.add_legend(figure, handles, columns=2, loc="outside lower center")
+    panels.add_legend(figure, handles, columns=2, loc="outside upper center")
     return figure
 
 
@@ -105,26 +106,32 @@ def cue_heat_map(table: pd.DataFrame) -> Figure:
         (model, stack, init): _grid(part, measures)
         for (model, stack, init), part in means.groupby(["model", "stack", "init"], sort=False)
     }
-    sides = [(stack, init) for stack in stacks for init in _inits(means[means["stack"] == stack])]
+    # A gap (None) parts one stack from the next.
+    sides = [side for stack in stacks for side in (None, *_sides(means, stack))][1:]
     depth = [max(len(grid[0]) for key, grid in grids.items() if key[0] == model) for model in models]
-    widest = 0.52 * len(measures)
+    widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in sides]
+    heights = [0.19 * n + 0.1 for n in depth]
     figure = panels.new_figure(
-        len(sides) * (widest + 0.2) + 0.35 * len(stacks) + 1.2, sum(0.19 * n + 0.5 for n in depth) + 0.5
+        max(sum(widths) + 0.3 * len(stacks) + 1.5, 3.2), max(sum(heights) + 0.45 * len(models) + 0.75, 2.0)
     )
-    axes = figure.subplots(len(models), len(sides), squeeze=False, height_ratios=depth)
+    axes = figure.subplots(len(models), len(sides), squeeze=False, height_ratios=heights, width_ratios=widths)
     values = [grid[1] for grid in grids.values()]
     limits = (0.0, max(float(np.ma.filled(array, 0.0).max()) for array in values) or 1.0)
     for row, model in zip(axes, models, strict=True):
-        for column, (ax, (stack, init)) in enumerate(zip(row, sides, strict=True)):
-            if (model, stack, init) not in grids:
+        for column, (ax, side) in enumerate(zip(row, sides, strict=True)):
+            if side is None or (model, *side) not in grids:
                 ax.set_axis_off()
                 continue
+            stack, init = side
             layers, array = grids[model, stack, init]
             cells = _draw_numbers(ax, array, layers, measures, limits)
-            ax.set_title(f"{stack}\n{init}", size=TITLE_SIZE, parse_math=False)
-            ax.tick_params(labelleft=column == 0 or sides[column - 1][0] != stack)
-        row[0].set_ylabel(f"{panels.model_name(model)}\n{LAYER_LABEL}", size=LABEL_SIZE, parse_math=False)
-    panels.add_color_bar(figure, cells, axes, values, "cue contribution (%), mean over clips")
+            if model == models[0]:
+                ax.set_title(f"{stack}, {init}", size=TITLE_SIZE, parse_math=False)
+            ax.tick_params(labelleft=column == 0 or sides[column - 1] is None)
+        row[0].set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
+    figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
+    figure.suptitle(f"cue contribution, mean over {_counted(means)}", size=TITLE_SIZE)
+    panels.add_color_bar(figure, cells, axes, values=values, label="cue contribution (%)", inches=sum(heights))
     return figure
 
 
@@ -154,8 +161,9 @@ def _order(means: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> li
     return present if wanted is None else [name for name in wanted if name in present]
 
 
-def _inits(means: pd.DataFrame) -> list[str]:
-    return sorted(means["init"].unique(), key=lambda init: (init != "trained", init))
+def _sides(means: pd.DataFrame, stack: str) -> list[tuple[str, str]]:
+    inits = means.loc[means["stack"] == stack, "init"].unique()
+    return [(stack, init) for init in sorted(inits, key=lambda init: (init != "trained", init))]
 
 
 def _counted(panel: pd.DataFrame) -> str:
@@ -166,21 +174,27 @@ def _counted(panel: pd.DataFrame) -> str:
     return f"{high} clip{'s' if high > 1 else ''}" if low == high else f"{low} to {high} clips"
 
 
-def _draw_line(ax: Axes, mine: pd.DataFrame, color: str, dashes: str) -> None:
+def _style(color: str, init: str, *, single: bool) -> dict:
+    """Trained models solid, random twins dashed; filled and hollow dots where there is one layer and so no line."""
+    dots = {"marker": "o", "markerfacecolor": color if init == "trained" else "white"} if single else {}
+    return {"linestyle": _DASHES.get(init, ":"), **dots}
+
+
+def _draw_line(ax: Axes, mine: pd.DataFrame, color: str, init: str) -> None:
     """Mean, middle half and, where there are few, the single clips."""
     if mine.empty:
         return
     clips = mine.pivot(index="layer", columns="clip", values="contribution").sort_index()
     layers = clips.index.to_numpy()
-    marker = "o" if len(layers) == 1 else None
+    style = {"color": color, **_style(color, init, single=len(layers) == 1)}
     if clips.shape[1] > 1:
         low, high = clips.quantile(0.25, axis=1), clips.quantile(0.75, axis=1)
         if len(layers) == 1:  # a band over one layer would have no width
             ax.vlines(layers, low, high, color=color, alpha=0.4, linewidth=3)
         ax.fill_between(layers, low, high, color=color, alpha=0.15, linewidth=0)
         if clips.shape[1] <= _MOST_SINGLE_CLIPS:
-            ax.plot(layers, clips, color=color, linestyle=dashes, linewidth=0.5, alpha=0.4, marker=marker, markersize=2)
-    ax.plot(layers, clips.mean(axis=1), color=color, linestyle=dashes, linewidth=1.4, marker=marker, markersize=4)
+            ax.plot(layers, clips, linewidth=0.5, alpha=0.4, markersize=2.5, **style)
+    ax.plot(layers, clips.mean(axis=1), linewidth=1.4, markersize=5, **style)
 
 
 def _grid(part: pd.DataFrame, measures: Sequence[str]) -> tuple[list[int], np.ma.MaskedArray]:

@@ -1,8 +1,8 @@
 """Figures of mixing maps: one layer, small multiples over layers; and the door to the figures of clips and tables.
 
 In: a `MixingMap` with raw scores. Out: matplotlib Axes or Figure, nothing written. Rows are targets (they receive),
-columns sources (they give), as everywhere; by default each row is shown as shares that sum to 100 %. Maps with heads are
-normalised first and averaged after, the order of Mohebbi et al. 2023.
+columns sources (they give), as everywhere; by default each row is shown as shares that sum to 100 %. Maps with heads
+are normalised first and averaged after, the order of Mohebbi et al. 2023.
 """
 
 from __future__ import annotations
@@ -67,17 +67,20 @@ def heat_map(
     if ax is None:
         from matplotlib import pyplot
 
-        figure = pyplot.figure(figsize=_single_size(mixing_map), layout="constrained", facecolor="white")
-        ax = figure.add_subplot()
+        width, height = (min(max(0.2 * len(side), 1.4), 6.6) for side in (mixing_map.sources, mixing_map.targets))
+        size = _around(mixing_map, width, height)
+        ax = pyplot.figure(figsize=size, layout="constrained", facecolor="white").add_subplot()
+    else:
+        place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
+        width, height = place.width, place.height
     cells = panels.draw_cells(ax, values, limits=panels.color_limits([values]))
-    place = ax.get_position()
-    width, height = place.width * ax.figure.get_figwidth(), place.height * ax.figure.get_figheight()
     x_unit = panels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = panels.label_units(ax, "y", mixing_map.targets, inches=height)
     ax.set_xlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     ax.set_ylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
     ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE)
-    panels.add_color_bar(ax.figure, cells, ax, [values], SHARE_LABEL if normalize else _score_label(mixing_map))
+    label = SHARE_LABEL if normalize else _score_label(mixing_map)
+    panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
     return ax
 
 
@@ -108,10 +111,9 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         mixing_map.layer(layer)
     values = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
     limits = panels.color_limits(list(values))
-    columns = _columns(len(layers))
+    columns, width, height = _panels(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
-    width, height = _panel_size(mixing_map, columns)
-    figure = panels.new_figure(columns * width + 1.6, rows * height + 0.75 + 0.2 * rows)
+    figure = panels.new_figure(*_around(mixing_map, width, height, columns=columns, rows=rows, most=16))
     axes = figure.subplots(rows, columns, squeeze=False)
     for index, ax in enumerate(axes.flat):
         if index >= len(layers):
@@ -121,11 +123,11 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         ax.set_title(f"layer {layers[index]}", size=LABEL_SIZE, pad=3)
         x_unit = panels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
         y_unit = panels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
-        ax.tick_params(labelleft=index % columns == 0, labelbottom=index + columns >= len(layers))
+        ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
     figure.supxlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     figure.supylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
     figure.suptitle(_map_title(mixing_map), size=TITLE_SIZE, parse_math=False)
-    panels.add_color_bar(figure, cells, axes, list(values), SHARE_LABEL)
+    panels.add_color_bar(figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25))
     return figure
 
 
@@ -183,23 +185,25 @@ def _map_title(mixing_map: MixingMap) -> str:
     return " · ".join(parts)
 
 
-def _single_size(mixing_map: MixingMap) -> tuple[float, float]:
-    """Inches of a figure of one map: a fifth of an inch a unit, within what a page takes, and room for labels."""
-    width, height = (min(max(0.2 * len(side), 1.6), 6.0) for side in (mixing_map.sources, mixing_map.targets))
-    longest = max(len(panels.unit_label(span)) for span in (*mixing_map.targets, *mixing_map.sources))
-    room = min(0.35 + longest * panels.LETTER_WIDTH, 1.9)
-    return width + room + 1.0, height + room + 0.35
+def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int = 1, rows: int = 1, most: int = 22):
+    """Size of a figure, in inches, whose panels are this large: room for labels, titles and the colour bar is added."""
+    left = panels.label_room(mixing_map.targets, most=most) + 0.3
+    below = panels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
+    whole = (
+        columns * (width + 0.12) + left + 0.85,
+        rows * (height + 0.27) + below + (0.3 if rows * columns > 1 else 0.1),
+    )
+    return max(whole[0], 3.2), max(whole[1], 2.0)
 
 
-def _columns(n_panels: int) -> int:
-    """Columns of the grid: full rows where the number allows it, at most 5."""
-    if n_panels <= 5:
-        return n_panels
-    return next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
-
-
-def _panel_size(mixing_map: MixingMap, columns: int) -> tuple[float, float]:
-    """Inches of one panel, in the proportions of the map where these are moderate."""
-    width = min(max(panels.LINE_PITCH * len(mixing_map.sources), 1.3), 10.0 / columns, 2.6)
+def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
+    """Columns of the grid, and width and height of a panel in inches, in the proportions of the map if moderate."""
     ratio = len(mixing_map.targets) / len(mixing_map.sources)
-    return width, min(max(width * ratio, 0.7), 2.6)
+    if ratio < 1 / 3:  # strips: below each other
+        columns = 1 if n_panels <= 6 else 2
+    elif n_panels <= 5:
+        columns = n_panels
+    else:
+        columns = next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
+    width = min(max(panels.LINE_PITCH * len(mixing_map.sources), 1.4), 10.0 / columns, 2.6 if ratio >= 1 / 3 else 5.0)
+    return columns, width, min(max(width * ratio, 0.3), 2.6)

@@ -7,6 +7,7 @@ name is a letter, not mathematics.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from ..mixing import MixingMap
@@ -26,10 +28,10 @@ LAYER_LABEL = "layer (counted from 0)"
 SHARE_LABEL = "share of row (%)"
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that none of them holds.
-SHARE_COLORS, CONTRIBUTION_COLORS, SPECTROGRAM_COLORS = "magma_r", "viridis_r", "gray_r"
+SHARE_COLORS, CONTRIBUTION_COLORS, SPECTROGRAM_COLORS = "magma_r", "cividis_r", "gray_r"
 MISSING = "0.78"
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the question.
-CUE_COLOR, TARGET_COLOR = "#0072B2", "#D55E00"
+CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
 LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
 
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
@@ -134,11 +136,20 @@ def draw_cells(
     return cells
 
 
-def add_color_bar(figure, cells: ScalarMappable, axes, values: Collection[np.ma.MaskedArray], label: str):
-    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells where there are any."""
+def add_color_bar(
+    figure, cells: ScalarMappable, axes, *, values: Collection[np.ma.MaskedArray], label: str, inches: float
+):
+    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells where there are any.
+
+    `inches` is the height of the axes beside it; the bar is at most 4 inches long.
+    """
+    length = min(inches, 4.0)
     beyond = any(array.count() and float(array.max()) > cells.get_clim()[1] * (1 + 1e-9) for array in values)
     missing = any(np.ma.getmaskarray(array).any() for array in values)
-    bar = figure.colorbar(cells, ax=axes, extend="max" if beyond else "neither", pad=0.02, fraction=0.08, aspect=25)
+    bar = figure.colorbar(
+        cells, ax=axes, extend="max" if beyond else "neither", extendfrac=0.12 / length, pad=0.02, fraction=0.08,
+        aspect=length / 0.13, shrink=length / inches,
+    )  # fmt: skip
     bar.set_label(label + ("; grey: no value" if missing else ""), size=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     bar.outline.set_linewidth(0.6)
@@ -174,7 +185,7 @@ def label_units(
     most: int = 22,
     highlight: Mapping[int, str] | None = None,
 ) -> str:
-    """Write the units of one side of a map on its axis; return the axis' unit ("s", "frame", or "" for words).
+    """Write the units of one side of a map on its axis; return what the axis counts ("time (s)", "frame"; "" for words).
 
     Parameters
     ----------
@@ -186,16 +197,16 @@ def label_units(
     most : int
         Letters of a label.
     highlight : mapping of word index to colour, optional
-        Labels of these words are bold, coloured and never thinned away.
+        Labels of these words are bold and coloured; where labels are thinned they go before all others.
     """
     set_ticks = ax.set_xticks if side == "x" else ax.set_yticks
     if all(span.kind == "frame" for span in spans) and _contiguous(spans):
         return _label_frames(set_ticks, spans, inches)
     highlight = highlight or {}
-    marked = [i for i, span in enumerate(spans) if span.word in highlight]
+    marked = [i for word in highlight for i, span in enumerate(spans) if span.word == word]
     shown = spaced(range(len(spans)), LINE_PITCH * len(spans) / inches, first=marked)
     labels = [unit_label(spans[i], most) for i in shown]
-    flat = side == "y" or max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(spans)
+    flat = side == "y" or lie_flat(labels, inches)
     set_ticks([i + 0.5 for i in shown], labels, size=TICK_SIZE, rotation=0 if flat else 90, parse_math=False)
     for tick, text in zip(shown, (ax.get_xticklabels() if side == "x" else ax.get_yticklabels()), strict=True):
         if tick in marked:
@@ -205,8 +216,33 @@ def label_units(
     return ""
 
 
+def lie_flat(labels: Sequence[str], inches: float) -> bool:
+    """Whether labels fit side by side on an axis of this length."""
+    return max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(labels)
+
+
+def label_room(spans: Sequence[Span], *, most: int = 22, inches: float | None = None) -> float:
+    """Inches that tick labels take beside their axis; below it, if its length is given, where they may lie flat."""
+    if all(span.kind == "frame" for span in spans):
+        return 0.3
+    labels = [unit_label(span, most) for span in spans]
+    if inches is not None and lie_flat(labels, inches):
+        return 0.2
+    return max(map(len, labels)) * LETTER_WIDTH + 0.1
+
+
+def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: int | None, target: int | None) -> None:
+    """Frame the cells in which the cue gives to the target."""
+    rows = [i for i, span in enumerate(targets) if span.word == target]
+    columns = [j for j, span in enumerate(sources) if span.word == cue]
+    if cue is None or target is None:
+        return
+    for row, column in itertools.product(rows, columns):
+        ax.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor=CELL_COLOR, linewidth=1.0, zorder=3))
+
+
 def _contiguous(spans: Sequence[Span]) -> bool:
-    return all(before.stop == after.start for before, after in zip(spans, spans[1:], strict=False))
+    return all(before.stop == after.start for before, after in itertools.pairwise(spans))
 
 
 def _label_frames(set_ticks, spans: Sequence[Span], inches: float) -> str:
@@ -219,7 +255,7 @@ def _label_frames(set_ticks, spans: Sequence[Span], inches: float) -> str:
     locator = MaxNLocator(max(2, math.floor(inches / 0.45)), integer=not timed, steps=[1, 2, 5, 10])
     ticks = [tick for tick in locator.tick_values(edges[0], edges[-1]) if edges[0] <= tick <= edges[-1]]
     set_ticks(np.interp(ticks, edges, range(len(edges))), [f"{tick:g}" for tick in ticks], size=TICK_SIZE)
-    return "s" if timed else "frame"
+    return "time (s)" if timed else "frame"
 
 
 def style_layer_axis(ax: Axes) -> None:

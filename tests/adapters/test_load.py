@@ -153,9 +153,7 @@ class TestRandomTwin:
         assert type(twin.module) is type(trained.module)
         assert {n: x.shape for n, x in weights(twin).items()} == {n: x.shape for n, x in weights(trained).items()}
         differing = {"_name_or_path", "dtype", "transformers_version", "architectures"}
-        a, b = (
-            {k: v for k, v in m.config.to_dict().items() if k not in differing} for m in (trained, twin)
-        )
+        a, b = ({k: v for k, v in m.config.to_dict().items() if k not in differing} for m in (trained, twin))
         assert a == b
 
     def test_folder_and_object_give_the_same_twin(self, family_name, saved):
@@ -197,8 +195,10 @@ class TestRandomTwin:
     def test_float32_twin_of_a_half_precision_checkpoint_is_not_rounded_to_half(self, tmp_path, name):
         build(name).half().save_pretrained(tmp_path)
         twin = speechmix.load(tmp_path, init="random", seed=0, device="cpu")
-        weight = twin.stacks["encoder"].layers[0].get_parameter(
-            "self_attn.v_proj.weight" if name == "whisper-80" else "attention.v_proj.weight"
+        weight = (
+            twin.stacks["encoder"]
+            .layers[0]
+            .get_parameter("self_attn.v_proj.weight" if name == "whisper-80" else "attention.v_proj.weight")
         )
         assert weight.dtype == torch.float32
         assert not torch.equal(weight, weight.half().float())
@@ -346,6 +346,11 @@ class TestNothingIsLeftBehind:
         return output[0]
 
     @staticmethod
+    def attention_of(module):
+        """What every part's config says; WavLM stays "eager" whatever is asked."""
+        return [part.config._attn_implementation for part in module.modules() if hasattr(part, "config")]
+
+    @staticmethod
     def assert_untouched(module):
         for name, part in module.named_modules():
             assert not part._forward_hooks, name
@@ -356,6 +361,7 @@ class TestNothingIsLeftBehind:
     def test_after_loading_and_mixing(self, family_name, attention):
         module = build(family_name).double()
         module.set_attn_implementation(attention)
+        configured = self.attention_of(module)
         inputs = inputs_of(speechmix.load(build(family_name), check=False))
         before = self.forward(module, inputs)
         model = speechmix.load(module)
@@ -363,22 +369,21 @@ class TestNothingIsLeftBehind:
         for heads in ("mean", "each"):
             speechmix.mix(model, inputs, spans=SPANS, measures=measures, heads=heads)
         self.assert_untouched(module)
-        assert {
-            part.config._attn_implementation for part in module.modules() if hasattr(part, "config")
-        } == {attention}
+        assert self.attention_of(module) == configured
         assert torch.equal(self.forward(module, inputs), before)
 
     @pytest.mark.parametrize("attention", ["sdpa", "eager"])
     def test_after_an_error_in_the_middle_of_the_pass(self, family_name, attention):
         module = build(family_name).double()
         module.set_attn_implementation(attention)
+        configured = self.attention_of(module)
         model = speechmix.load(module)
         inputs = inputs_of(model)
         before = self.forward(module, inputs)
         with pytest.raises(InputError):
             speechmix.mix(model, inputs, spans=[(0, 10_000)])
         self.assert_untouched(module)
-        assert module.config._attn_implementation == attention
+        assert self.attention_of(module) == configured
         assert torch.equal(self.forward(module, inputs), before)
 
     def test_eager_and_sdpa_models_give_the_same_scores(self, family_name):
@@ -413,8 +418,9 @@ class TestNothingIsLeftBehind:
 class OwnConfig(transformers.PretrainedConfig):
     model_type = "own_speech"
 
-    def __init__(self, width=24, depth=2, n_heads=3, fault="", bare=False, **kwargs):
-        self.width, self.depth, self.n_heads, self.fault, self.bare = width, depth, n_heads, fault, bare
+    def __init__(self, width=24, depth=2, n_heads=3, fault="", bare=(), **kwargs):
+        self.width, self.depth, self.n_heads, self.fault = width, depth, n_heads, fault
+        self.bare = list(bare)  # which modules return a bare tensor, as plain torch modules do, and not a tuple
         super().__init__(**kwargs)
 
 
@@ -422,7 +428,7 @@ class Mixer(torch.nn.Module):
     def __init__(self, config):
         super().__init__()
         self.wq, self.wk, self.wv, self.wo = (torch.nn.Linear(config.width, config.width) for _ in range(4))
-        self.n_heads, self.fault = config.n_heads, config.fault
+        self.n_heads, self.fault, self.bare = config.n_heads, config.fault, "attention" in config.bare
 
     def forward(self, x):
         q, k, v = (w(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
@@ -430,7 +436,8 @@ class Mixer(torch.nn.Module):
             mixed = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1) @ v
         else:
             mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.fault == "causal")
-        return self.wo(mixed.transpose(1, 2).flatten(2))
+        mixed = self.wo(mixed.transpose(1, 2).flatten(2))
+        return mixed if self.bare else (mixed, None)
 
 
 class OwnLayer(torch.nn.Module):
@@ -441,12 +448,15 @@ class OwnLayer(torch.nn.Module):
         self.up, self.down = torch.nn.Linear(config.width, 30), torch.nn.Linear(30, config.width)
         if config.fault == "convolution":
             self.blur = torch.nn.Conv1d(config.width, config.width, 3, padding=1)
+        self.bare = "layer" in config.bare
 
     def forward(self, x):
-        x = x + self.mixer(self.before(x))
+        mixed = self.mixer(self.before(x))
+        x = x + (mixed[0] if isinstance(mixed, tuple) else mixed)
         if hasattr(self, "blur"):
             x = x + self.blur(x.transpose(1, 2)).transpose(1, 2)
-        return x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
+        x = x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
+        return x if self.bare else (x,)
 
 
 class Tower(torch.nn.Module):
@@ -454,11 +464,12 @@ class Tower(torch.nn.Module):
         super().__init__()
         self.blocks = torch.nn.ModuleList(OwnLayer(config) for _ in range(config.depth))
         self.closing, self.unused = torch.nn.LayerNorm(config.width), torch.nn.LayerNorm(config.width)
-        self.bare, self.skip = config.bare, config.fault == "skip"
+        self.bare, self.skip = "tower" in config.bare, config.fault == "skip"
 
     def forward(self, x):
         for block in self.blocks[: -1 if self.skip else None]:
             x = block(x)
+            x = x[0] if isinstance(x, tuple) else x
         x = self.closing(x)
         return x if self.bare else (x,)
 
@@ -479,7 +490,7 @@ class OwnModel(transformers.PreTrainedModel):
 
     def forward(self, waveform):
         states = self.tower(self.ears(waveform[:, None]).transpose(1, 2))
-        return types.SimpleNamespace(states=states if self.config.bare else states[0])
+        return types.SimpleNamespace(states=states[0] if isinstance(states, tuple) else states)
 
 
 def own_family(**changes):
@@ -522,6 +533,10 @@ def own_model(**options):
         return OwnModel(OwnConfig(**options)).double().eval()
 
 
+def unpacked(output):
+    return output[0] if isinstance(output, tuple) else output
+
+
 def by_rerunning(module, inputs, spans):
     """Value Zeroing of the own model: each layer run again per source, values zeroed by a hook."""
     tower, maps = module.tower, []
@@ -529,7 +544,7 @@ def by_rerunning(module, inputs, spans):
         x = module.ears(inputs["waveform"][:, None]).transpose(1, 2)
         for index, block in enumerate(tower.blocks):
             norm = tower.closing if index == len(tower.blocks) - 1 else torch.nn.Identity()
-            clean, columns = block(x), []
+            clean, columns = unpacked(block(x)), []
             for start, stop in spans:
 
                 def zero(_, args, output, start=start, stop=stop):
@@ -538,7 +553,7 @@ def by_rerunning(module, inputs, spans):
                     return output
 
                 handle = block.mixer.wv.register_forward_hook(zero)
-                moved = 1 - torch.nn.functional.cosine_similarity(norm(clean)[0], norm(block(x))[0], dim=-1)
+                moved = 1 - torch.nn.functional.cosine_similarity(norm(clean)[0], norm(unpacked(block(x)))[0], dim=-1)
                 handle.remove()
                 columns.append(torch.stack([moved[a:b].mean() for a, b in spans]))
             maps.append(torch.stack(columns, dim=1))
@@ -552,9 +567,11 @@ class TestRegister:
         {"waveform": torch.randn(1, 6_480, generator=torch.Generator().manual_seed(3), dtype=torch.double)}
     )
 
-    @pytest.mark.parametrize("bare", [False, True], ids=["tuple", "tensor"])
+    @pytest.mark.parametrize(
+        "bare", [(), ("attention",), ("layer",), ("tower",), ("attention", "layer", "tower")], ids="-".join
+    )
     def test_own_architecture_gives_the_scores_of_rerunning_its_layers(self, registered, bare):
-        """The module that holds the layers may return a tuple (or ModelOutput) or a bare tensor."""
+        """Attention, layer and the module that holds the layers may return a tuple or a bare tensor."""
         registered()
         model = speechmix.load(own_model(bare=bare))
         found = speechmix.mix(model, self.inputs, spans=self.spans)["value_zeroing", "encoder"].scores
