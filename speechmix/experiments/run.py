@@ -83,6 +83,7 @@ def score_clips(
     clips: Sequence[Clip],
     out: str | Path,
     *,
+    measures: Sequence[str] = ("value_zeroing",),
     aligner: Model | None = None,
     align_method: str = "auto",
     figures: int | None = None,
@@ -101,6 +102,7 @@ def score_clips(
     clips : sequence of Clip
         Clips with text but no words are aligned first.
     out : path
+    measures : sequence of str
     aligner : Model, optional
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
@@ -115,7 +117,7 @@ def score_clips(
     skipped : sequence of (clip, reason)
         What was already left out, e.g. while reading the manifest.
     **options
-        Of `speechmix.mix`: measures, stacks, targets, heads, ...
+        Of `speechmix.mix`: stacks, targets, heads, ...
 
     Returns
     -------
@@ -126,6 +128,7 @@ def score_clips(
     InputError
         If `out` holds a run with other options.
     """
+    options = {"measures": list(measures), **options}
     run = Run(_open_folder(Path(out), options, overwrite))
     for name, reason in skipped:
         run.skip(name, reason)
@@ -277,8 +280,8 @@ def _maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Ma
     if folder.is_dir():
         found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
         if found and all(_same_question(one, clip) for one in found):
-            order = list(options.get("measures", ())), list(model.stacks)
-            found.sort(key=lambda one: (order[0].index(one.measure), order[1].index(one.stack)))
+            stacks = list(model.stacks)
+            found.sort(key=lambda one: (options["measures"].index(one.measure), stacks.index(one.stack)))
             return Maps({(one.measure, one.stack): one for one in found})
         shutil.rmtree(folder)
     maps = mix(model, clip, **options)

@@ -6,26 +6,40 @@ each measure and stack below, and, where cue and target are known, the cue contr
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from ..clips import Clip
 from ..errors import InputError
 from ..evaluation.cue import cue_contribution
 from ..mixing import MixingMap
 from . import panels
-from .panels import CUE_COLOR, LABEL_SIZE, LAYER_LABEL, SHARE_LABEL, TARGET_COLOR, TICK_SIZE, TITLE_SIZE
+from .panels import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, SHARE_LABEL
+from .sound_panels import draw_sound, roles, sound_height
 
 Key = tuple[str, str]  # measure, stack
 
-_SAMPLE_RATE = 16_000  # so that the spectrogram ends at 8 kHz
-_WINDOW, _HOP, _FFT, _MELS = 400, 160, 1024, 80  # samples, 25 and 10 ms; the zero-padded FFT leaves no mel band empty
-_MOST_MAPS_HEIGHT = 10.0  # inches
+_MOST_LETTERS = 14
+_MOST_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of panels: one map in some layers."""
+
+    key: Key
+    map: MixingMap
+    layers: list[int]
+    first: bool  # of its stack: has the titles
+    labelled: bool  # the last before other sources follow: has the words below
+
+    @property
+    def values(self) -> list[np.ma.MaskedArray]:
+        shares = panels.displayed(self.map)
+        return [shares[self.map.layers.index(layer)] for layer in self.layers]
 
 
 def clip_figure(
@@ -36,6 +50,9 @@ def clip_figure(
     contributions: Mapping[Key, np.ndarray] | None = None,
 ) -> Figure:
     """Draw a clip with its maps.
+
+    Silence and padding are left out before rows become shares, as in the cue contribution, so that the framed cells and
+    the curves show the same numbers (and padding, which can hold nearly all of a row, does not bleach the words).
 
     Parameters
     ----------
@@ -59,20 +76,29 @@ def clip_figure(
     """
     if contributions is None:
         contributions = _contributions(clip, maps)
-    by_stack = _by_stack(maps)
-    chosen = {stack: _chosen_layers(maps, keys, layers, contributions) for stack, keys in by_stack.items()}
-    n_columns = max(map(len, chosen.values()), default=0)
-    width, row_height = _sizes(maps, n_columns)
-    heights = [2.9, len(maps) * row_height + 0.75 + 0.45 * len(by_stack), 2.1]
-    present = [True, bool(maps), bool(contributions)]
-    heights = [height for height, there in zip(heights, present, strict=True) if there]
-    figure = panels.new_figure(width, sum(heights))
-    parts = iter(np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights)))
-    _draw_sound(next(parts), clip, width - 1.6)
-    if maps:
-        _draw_maps(next(parts), maps, by_stack, chosen, _highlight(clip), (width - 2.0) / n_columns, row_height)
+    rows = _rows({key: _words_of(mixing_map) for key, mixing_map in maps.items()}, layers, contributions)
+    n_columns = max((len(row.layers) for row in rows), default=0)
+    sources = max((len(row.map.sources) for row in rows), default=0)
+    targets = max((len(row.map.targets) for row in rows), default=0)
+    panel = min(max(panels.LINE_PITCH * sources, 1.5), 2.4)
+    # Many rows get lower, so that the figure stays about twice as tall as wide.
+    height = max(min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MOST_ROWS_HEIGHT / max(len(rows), 1)), 0.8)
+    width = max(7.5, n_columns * (panel + 0.12) + 2.0)
+    heights = {draw_sound: sound_height(clip, width - 1.5)}
+    if rows:
+        below = [panels.label_room(row.map.sources, most=_MOST_LETTERS, inches=panel) for row in rows if row.labelled]
+        heights[_draw_maps] = len(rows) * (height + 0.1) + sum(below) + 0.2 * sum(row.first for row in rows) + 0.3
     if contributions:
-        _draw_curves(next(parts), maps, contributions, clip)
+        heights[_draw_curves] = 1.9
+    figure = panels.new_figure(width, sum(heights.values()))
+    parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=list(heights.values())))
+    for draw, part in zip(heights, parts, strict=True):
+        if draw is draw_sound:
+            draw_sound(part, clip, width - 1.5)
+        elif draw is _draw_maps:
+            _draw_maps(part, rows, clip, panel, height)
+        else:
+            _draw_curves(part, maps, contributions)
     return figure
 
 
@@ -88,185 +114,96 @@ def _contributions(clip: Clip, maps: Mapping[Key, MixingMap]) -> dict[Key, np.nd
     return found
 
 
-def _by_stack(maps: Mapping[Key, MixingMap]) -> dict[str, list[Key]]:
-    """Keys grouped by stack, so that neighbouring rows have the same words below them."""
-    groups: dict[str, list[Key]] = {}
-    for key in maps:
-        groups.setdefault(key[1], []).append(key)
-    return groups
+def _words_of(mixing_map: MixingMap) -> MixingMap:
+    words = mixing_map.without("silence", "padding")
+    return words if words.scores.size else mixing_map
 
 
-def _chosen_layers(maps, keys: list[Key], layers: Sequence[int] | None, contributions) -> list[int]:
+def _rows(maps: Mapping[Key, MixingMap], layers: Sequence[int] | None, contributions) -> list[_Row]:
+    """Rows in an order in which maps of a stack, and stacks with the same sources, are neighbours."""
+    stacks = list(dict.fromkeys(stack for _, stack in maps))
+    words = {stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks}
+    stacks = sorted(stacks, key=lambda stack: next(i for i, other in enumerate(stacks) if words[other] == words[stack]))
+    keys = [key for stack in stacks for key in maps if key[1] == stack]
+    chosen = {stack: _chosen_layers(maps, stack, layers, contributions) for stack in stacks}
+    return [
+        _Row(
+            key=key,
+            map=maps[key],
+            layers=chosen[key[1]],
+            first=index == 0 or keys[index - 1][1] != key[1],
+            labelled=index + 1 == len(keys) or maps[keys[index + 1]].sources != maps[key].sources,
+        )
+        for index, key in enumerate(keys)
+    ]
+
+
+def _chosen_layers(maps, stack: str, layers: Sequence[int] | None, contributions) -> list[int]:
     """Layers of one stack: those asked for, or first, middle, last and the peak of Value Zeroing."""
+    mine = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
     if layers is not None:
-        for key in keys:
+        for mixing_map in mine:
             for layer in layers:
-                maps[key].layer(layer)  # raises if there is none
+                mixing_map.layer(layer)  # raises if there is none
         return list(layers)
-    known = [layer for layer in maps[keys[0]].layers if all(layer in maps[key].layers for key in keys)]
+    known = [layer for layer in mine[0].layers if all(layer in other.layers for other in mine)]
     if not known:
-        raise InputError(f"the maps of the {keys[0][1]} have no layer in common; name layers= or draw them one by one")
+        raise InputError(f"the maps of the {stack} have no layer in common: draw them in figures of their own")
     wanted = {known[0], known[len(known) // 2], known[-1]}
-    curve = contributions.get(("value_zeroing", keys[0][1]))
-    if curve is None or not np.isfinite(curve).any():
-        return sorted(wanted)
-    peak = maps["value_zeroing", keys[0][1]].layers[int(np.nanargmax(curve))]
-    wanted |= {peak} & set(known)
-    while len(wanted) < min(
-        4, len(known)
-    ):  # the peak is one of the three: fill the row with the layer farthest from all
-        wanted.add(max(known, key=lambda layer: min(abs(layer - other) for other in wanted)))
+    key = ("value_zeroing", stack)
+    if key in maps and key in contributions and np.isfinite(contributions[key]).any():
+        wanted |= {maps[key].layers[int(np.nanargmax(contributions[key]))]} & set(known)
+        while len(wanted) < min(
+            4, len(known)
+        ):  # the peak was among them: fill the row with the layer farthest from all
+            wanted.add(max(known, key=lambda layer: min(abs(layer - other) for other in wanted)))
     return sorted(wanted)
 
 
-def _sizes(maps: Mapping[Key, MixingMap], n_columns: int) -> tuple[float, float]:
-    """Width of the figure and height of a row of maps, inches."""
-    sources = max((len(m.sources) for m in maps.values()), default=8)
-    targets = max((len(m.targets) for m in maps.values()), default=8)
-    panel = min(max(panels.LINE_PITCH * sources, 1.5), 2.4)
-    row = min(max(panels.LINE_PITCH * targets, 1.5), 2.4, _MOST_MAPS_HEIGHT / max(len(maps), 1))
-    return max(7.5, n_columns * panel + 2.0), max(row, 1.1)
-
-
-def _highlight(clip: Clip) -> dict[int, str]:
-    marked = {clip.cue: CUE_COLOR, clip.target: TARGET_COLOR}
-    return {word: color for word, color in marked.items() if word is not None}
-
-
-def _draw_sound(part, clip: Clip, inches: float) -> None:
-    """Waveform above spectrogram, words on top."""
-    wave, spectrum = part.subplots(2, 1, height_ratios=[1, 2])
-    samples = clip.audio(_SAMPLE_RATE)
-    seconds = len(samples) / _SAMPLE_RATE
-    times, low, high = _envelope(samples)
-    wave.fill_between(times, low, high, color="0.35", linewidth=0.3)
-    loudest = max(float(np.abs(samples).max()), 1e-6)
-    wave.set(xlim=(0, seconds), ylim=(-1.05 * loudest, 1.05 * loudest), yticks=[], xticks=[])
-    wave.set_ylabel("wave", size=LABEL_SIZE)
-    _draw_spectrogram(part, spectrum, samples, seconds)
-    _draw_words(wave, spectrum, clip, seconds, inches)
-    title = clip.name if not clip.text else f"{clip.name}: {clip.text}"
-    part.suptitle(panels.shortened(title, 100), size=TITLE_SIZE, parse_math=False)
-
-
-def _envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lowest and highest sample in up to `most` stretches: the same picture as all samples, in a small file."""
-    starts = np.unique(np.linspace(0, len(samples), most, endpoint=False).astype(int))
-    return starts / _SAMPLE_RATE, np.minimum.reduceat(samples, starts), np.maximum.reduceat(samples, starts)
-
-
-def _draw_spectrogram(part, ax: Axes, samples: np.ndarray, seconds: float) -> None:
-    import librosa
-    import librosa.display
-
-    padded = np.pad(samples, (0, max(0, _FFT - len(samples))))
-    power = librosa.feature.melspectrogram(
-        y=padded, sr=_SAMPLE_RATE, n_fft=_FFT, win_length=_WINDOW, hop_length=_HOP, n_mels=_MELS, fmax=8000
-    )
-    level = librosa.power_to_db(power, ref=np.max, top_db=80)
-    cells = librosa.display.specshow(
-        level, sr=_SAMPLE_RATE, hop_length=_HOP, x_axis="time", y_axis="mel", fmax=8000, ax=ax,
-        cmap=panels.SPECTROGRAM_COLORS, vmin=-80, vmax=0,
-    )  # fmt: skip
-    ax.set(xlim=(0, seconds), ylim=(0, 8000))
-    ax.set_yticks([0, 500, 1000, 2000, 4000, 8000], ["0", "0.5", "1", "2", "4", "8"], size=TICK_SIZE)
-    ax.set_ylabel("kHz (mel scale)", size=LABEL_SIZE)
-    ax.set_xlabel("time (s)", size=LABEL_SIZE)
-    ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-    bar = part.colorbar(cells, ax=ax, pad=0.02, fraction=0.08, aspect=12, ticks=[-80, -40, 0])
-    bar.set_label("dB re loudest", size=LABEL_SIZE)
-    bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-
-
-def _draw_words(wave: Axes, spectrum: Axes, clip: Clip, seconds: float, inches: float) -> None:
-    """Boundaries in both panels, labels above the waveform, cue and target in their colours."""
-    words, marked = clip.words or (), _highlight(clip)
-    for index, word in enumerate(words):
-        color = marked.get(index, "0.2")
-        for ax in (wave, spectrum):
-            ax.vlines([word.start, word.end], 0, 1, transform=ax.get_xaxis_transform(), color=color, linewidth=0.6)
-            if index in marked:
-                ax.axvspan(word.start, word.end, color=color, alpha=0.22, linewidth=0)
-    per_inch = seconds / inches
-    labels = [panels.shortened(word.text) for word in words]
-    centres = [min((word.start + word.end) / 2, seconds) for word in words]
-    letter = panels.LETTER_WIDTH * per_inch
-    ends = [(c - letter * len(t) / 2, c + letter * (len(t) + 1) / 2) for c, t in zip(centres, labels, strict=True)]
-    flat = all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
-    shown = range(len(words)) if flat else panels.spaced(centres, panels.LINE_PITCH * per_inch, first=list(marked))
-    wave.xaxis.tick_top()
-    wave.set_xticks(
-        [centres[i] for i in shown], [labels[i] for i in shown], size=TICK_SIZE, rotation=0 if flat else 90,
-        parse_math=False,
-    )  # fmt: skip
-    wave.tick_params(length=0, pad=2)
-    for index, text in zip(shown, wave.get_xticklabels(), strict=True):
-        if index in marked:
-            text.set(color=marked[index], fontweight="bold")
-    roles = {"cue": clip.cue, "target": clip.target}
-    handles = [
-        Patch(color=marked[word], alpha=0.6, label=f"{role}: {labels[word]}")
-        for role, word in roles.items()
-        if word is not None
-    ]
-    if handles:
-        panels.add_legend(wave.figure, handles, columns=2, loc="outside upper right")
-
-
-def _draw_maps(part, maps, by_stack, chosen, highlight, width: float, height: float) -> None:
+def _draw_maps(part, rows: list[_Row], clip: Clip, width: float, height: float) -> None:
     """One row of panels for each measure and stack, all on one colour scale."""
-    values = {key: panels.displayed(m) for key, m in maps.items()}
-    picked = {
-        key: [values[key][maps[key].layers.index(layer)] for layer in chosen[stack]]
-        for stack, keys in by_stack.items()
-        for key in keys
-    }
-    shown = [array for arrays in picked.values() for array in arrays]
+    shown = [array for row in rows for array in row.values]
     limits = panels.color_limits(shown)
-    axes = part.subplots(len(maps), max(map(len, chosen.values())), squeeze=False)
-    rows = iter(axes)
-    for stack, keys in by_stack.items():
-        for key, row in zip(keys, rows, strict=False):
-            for column, ax in enumerate(row):
-                if column >= len(chosen[stack]):
-                    ax.set_axis_off()
-                    continue
-                cells = panels.draw_cells(ax, picked[key][column], limits=limits)
-                ax.set_aspect("auto")
-                panels.label_units(ax, "x", maps[key].sources, inches=width, most=16, highlight=highlight)
-                panels.label_units(ax, "y", maps[key].targets, inches=height, most=16, highlight=highlight)
-                ax.tick_params(labelleft=column == 0, labelbottom=key == keys[-1])
-                if key == keys[0]:
-                    ax.set_title(f"{stack}, layer {chosen[stack][column]}", size=LABEL_SIZE, pad=3)
-            row[0].set_ylabel(f"{panels.spoken(key[0])}\n{stack}", size=LABEL_SIZE)
-    part.supxlabel("source (gives)", size=LABEL_SIZE)
+    marked = {word: color for word, (_, color) in roles(clip).items()}
+    # Where labels are thinned, the cue comes first among the sources and the target among the targets.
+    target_first = dict(reversed(marked.items()))
+    axes = part.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
+    for row, line in zip(rows, axes, strict=True):
+        for ax in line[len(row.layers) :]:
+            ax.set_axis_off()
+        for column, (ax, values, layer) in enumerate(zip(line, row.values, row.layers, strict=False)):
+            cells = panels.draw_cells(ax, values, limits=limits)
+            ax.set_aspect("auto")
+            style = {"most": _MOST_LETTERS}
+            panels.label_units(ax, "x", row.map.sources, inches=width, highlight=marked, **style)
+            panels.label_units(ax, "y", row.map.targets, inches=height, highlight=target_first, **style)
+            panels.outline(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
+            ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
+            if row.first:
+                ax.set_title(f"{row.key[1]}, layer {layer}", size=LABEL_SIZE, pad=3)
+        line[0].set_ylabel(f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE)
+    framed = "; framed: what the cue gives to the target" if len(marked) == 2 else ""
+    part.supxlabel(f"source (gives){framed}", size=LABEL_SIZE)
     part.supylabel("target (receives)", size=LABEL_SIZE)
-    panels.add_color_bar(part, cells, axes, shown, SHARE_LABEL)
+    panels.add_color_bar(part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height)
 
 
-def _draw_curves(part, maps, contributions: Mapping[Key, np.ndarray], clip: Clip) -> None:
+def _draw_curves(part, maps: Mapping[Key, MixingMap], contributions: Mapping[Key, np.ndarray]) -> None:
     """Cue contribution over layers: a panel for each stack, a line for each measure."""
     stacks = list(dict.fromkeys(stack for _, stack in contributions))
     measures = list(dict.fromkeys(measure for measure, _ in contributions))
     axes = part.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
     lines = {}
+    for (measure, stack), curve in contributions.items():
+        layers = maps[measure, stack].layers if (measure, stack) in maps else range(len(curve))
+        (lines[measure],) = axes[stacks.index(stack)].plot(
+            layers, 100 * np.asarray(curve, dtype=float), label=panels.spoken(measure), linewidth=1.2, marker="o",
+            markersize=2.5, color=LINE_COLORS[measures.index(measure) % len(LINE_COLORS)],
+        )  # fmt: skip
     for ax, stack in zip(axes, stacks, strict=True):
-        for measure, color in zip(measures, _cycle(len(measures)), strict=True):
-            if (measure, stack) not in contributions:
-                continue
-            curve = np.asarray(contributions[measure, stack], dtype=float)
-            layers = maps[measure, stack].layers if (measure, stack) in maps else range(len(curve))
-            lines[measure] = ax.plot(
-                layers, 100 * curve, color=color, linewidth=1.2, marker="o", markersize=2.5,
-                label=panels.spoken(measure),
-            )[0]  # fmt: skip
         panels.style_layer_axis(ax)
         ax.set_title(stack, size=LABEL_SIZE, pad=3)
+        ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("cue contribution (%)", size=LABEL_SIZE)
-    part.supxlabel(LAYER_LABEL, size=LABEL_SIZE)
     panels.add_legend(part, list(lines.values()), columns=4, loc="outside upper center")
-
-
-def _cycle(n: int) -> list[str]:
-    return [panels.LINE_COLORS[i % len(panels.LINE_COLORS)] for i in range(n)]

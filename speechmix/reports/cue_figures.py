@@ -128,7 +128,8 @@ def cue_heat_map(table: pd.DataFrame) -> Figure:
             if model == models[0]:
                 ax.set_title(f"{stack}, {init}", size=TITLE_SIZE, parse_math=False)
             ax.tick_params(labelleft=column == 0 or sides[column - 1] is None)
-        row[0].set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
+        drawn = next(ax for ax in row if ax.axison)
+        drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
     figure.suptitle(f"cue contribution, mean over {_counted(means)}", size=TITLE_SIZE)
     panels.add_color_bar(figure, cells, axes, values=values, label="cue contribution (%)", inches=sum(heights))
@@ -206,7 +207,7 @@ def _grid(part: pd.DataFrame, measures: Sequence[str]) -> tuple[list[int], np.ma
 
 def _draw_numbers(ax: Axes, array: np.ma.MaskedArray, layers: Sequence[int], measures: Sequence[str], limits):
     """Cells with the number in each, dark on light and light on dark."""
-    cells = panels.draw_cells(ax, array, limits=limits, cmap=panels.CONTRIBUTION_COLORS)
+    cells = panels.draw_cells(ax, array, limits=limits)
     ax.set_aspect("auto")
     for (i, j), value in np.ndenumerate(np.ma.filled(array, np.nan)):
         if np.isfinite(value):

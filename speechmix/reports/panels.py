@@ -28,14 +28,14 @@ LAYER_LABEL = "layer (counted from 0)"
 SHARE_LABEL = "share of row (%)"
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that none of them holds.
-SHARE_COLORS, CONTRIBUTION_COLORS, SPECTROGRAM_COLORS = "magma_r", "cividis_r", "gray_r"
+SHARE_COLORS, SPECTROGRAM_COLORS = "magma_r", "gray_r"
 MISSING = "0.78"
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the question.
 CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
 LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
 
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
-LINE_PITCH, LETTER_WIDTH = 0.125, 0.062
+LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
 # Above this many cells a map is drawn as one image: vector cells would make a file of many megabytes.
 _MOST_VECTOR_CELLS = 20_000
 
@@ -118,12 +118,10 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
     return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
 
 
-def draw_cells(
-    ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float], cmap: str = SHARE_COLORS
-) -> ScalarMappable:
+def draw_cells(ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float]) -> ScalarMappable:
     """Draw [rows, columns] with row 0 at the top; cell (i, j) has its centre at (j + 0.5, i + 0.5)."""
     rows, columns = values.shape
-    style = {"cmap": colors(cmap), "vmin": limits[0], "vmax": limits[1]}
+    style = {"cmap": colors(SHARE_COLORS), "vmin": limits[0], "vmax": limits[1]}
     if values.size <= _MOST_VECTOR_CELLS:
         # Edges in the colour of the face: some PDF viewers show white hairlines between cells without.
         cells = ax.pcolormesh(values, edgecolors="face", linewidth=0.2, **style)
@@ -267,8 +265,8 @@ def style_layer_axis(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def add_legend(part, handles: Sequence, *, columns: int, loc: str) -> None:
-    """Legend outside the panels, in plain text."""
-    legend = part.legend(handles=handles, loc=loc, ncols=columns, fontsize=TICK_SIZE, frameon=False, borderaxespad=0.2)
+def add_legend(part, handles: Sequence, *, columns: int, **place) -> None:
+    """Legend without a frame, in plain text, of a figure or an Axes."""
+    legend = part.legend(handles=handles, ncols=columns, fontsize=TICK_SIZE, frameon=False, borderaxespad=0.2, **place)
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -1,0 +1,154 @@
+"""Runs: what is written, what is skipped, what a second start does."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import speechmix
+from speechmix.errors import InputError
+from speechmix.experiments import run as runs
+from speechmix.experiments.tables import TableWriter
+from tests.conftest import build
+
+WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
+
+
+def clip(name, **options):
+    noise = np.random.default_rng(len(name)).standard_normal(16_000).astype(np.float32) / 10
+    options = {"words": WORDS, "text": "les livres", "cue": "les", "target": "livres", **options}
+    return speechmix.Clip.from_array(noise, 16_000, name=name, **options)
+
+
+@pytest.fixture(scope="module")
+def models():
+    import transformers
+
+    extractor = transformers.Wav2Vec2FeatureExtractor()
+    trained = build("wav2vec2-post")
+    return [
+        speechmix.load(trained, processor=extractor),
+        speechmix.load(trained, processor=extractor, init="random", seed=3),
+    ]
+
+
+def test_a_run_leaves_maps_tables_and_figures(models, tmp_path):
+    lines = []
+    run = runs.score_clips(
+        models,
+        [clip("a"), clip("bb")],
+        tmp_path,
+        measures=["value_zeroing", "attention"],
+        progress=False,
+        report=lines.append,
+    )
+    assert (run.done, run.skipped) == (4, [])
+    table = run.contributions
+    assert len(table) == 2 * 2 * 2 * 3  # clips, models, measures, layers
+    assert set(table["init"]) == {"trained", "random"}
+    assert table.contribution.between(0, 1).all()
+    assert table.share_of_length.iloc[0] == pytest.approx(10 / 33, abs=0.05)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "cue_contribution.csv").astype({"seed": "Int64"}), table, check_dtype=False
+    )
+    scores = pd.read_parquet(tmp_path / "scores.parquet")
+    assert scores.groupby(["clip", "init", "measure", "layer", "target"]).share.sum().to_numpy() == pytest.approx(1)
+    assert len(list(tmp_path.glob("maps/*/*/*.safetensors"))) == 8
+    assert len(list(tmp_path.glob("figures/*/*.png"))) == 4
+    stored = speechmix.MixingMap.load(next(tmp_path.glob("maps/*random_3/a/value_zeroing.encoder.safetensors")))
+    assert (stored.provenance["init"], stored.provenance["seed"]) == ("random", 3)
+    assert len(lines) == 4
+    assert "les -> livres: value_zeroing peaks at encoder" in lines[0]
+    assert "0 skipped" in run.summary()
+
+
+def test_a_clip_that_fails_is_recorded_and_the_run_goes_on(models, tmp_path):
+    broken = clip("untimed", words=None, text=None)
+    run = runs.score_clips(
+        models[:1],
+        [broken, clip("fine")],
+        tmp_path,
+        figures=0,
+        progress=False,
+        report=lambda line: None,
+        skipped=[("row 7", "no such file")],
+    )
+    assert run.done == 1
+    assert [row["clip"] for row in run.skipped] == ["row 7", "untimed"]
+    assert "has no word times" in run.skipped[1]["reason"]
+    assert list(pd.read_csv(tmp_path / "skipped.csv")["clip"]) == ["row 7", "untimed"]
+
+
+def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monkeypatch):
+    clips = [clip("a"), clip("bb"), clip("ccc")]
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["value_zeroing", "attention"]}
+    whole = runs.score_clips(models, clips, tmp_path / "whole", **quiet).contributions
+
+    real, calls = runs.mix, []
+
+    def stopping(*args, **kwargs):
+        calls.append(args[1].name)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(runs, "mix", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        runs.score_clips(models, clips, tmp_path / "stopped", **quiet)
+    assert not (tmp_path / "stopped" / "cue_contribution.parquet").exists()
+    resumed = runs.score_clips(models, clips, tmp_path / "stopped", **quiet).contributions
+    assert calls == ["a", "bb", "ccc", "a", "a", "bb", "ccc"]
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_changed_words_are_scored_again(models, tmp_path):
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    before = runs.score_clips(models[:1], [clip("a")], tmp_path, **quiet).contributions
+    moved = clip("a", words=[("les", 0.1, 0.2), ("livres", 0.35, 0.8)])
+    after = runs.score_clips(models[:1], [moved], tmp_path, **quiet).contributions
+    assert not np.allclose(before.contribution, after.contribution)
+
+
+def test_a_folder_with_other_options_is_refused_unless_overwritten(models, tmp_path):
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    runs.score_clips(models[:1], [clip("a")], tmp_path, pooling="mean", **quiet)
+    with pytest.raises(InputError, match="other options"):
+        runs.score_clips(models[:1], [clip("a")], tmp_path, pooling="max", **quiet)
+    runs.score_clips(models[:1], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet)
+    assert json.loads((tmp_path / "run.json").read_text())["options"]["pooling"] == "max"
+
+
+def test_word_times_of_an_aligner_are_kept_and_used_again(models, tmp_path, monkeypatch):
+    asked = []
+
+    def fake_align(clip, *, model, method):
+        asked.append(clip.name)
+        aligned = clip.with_words(WORDS, alignment="synthesis")
+        aligned.doubts = ("made up",)
+        return aligned
+
+    monkeypatch.setattr(runs, "align", fake_align)
+    lines = []
+    quiet = {"figures": 0, "progress": False, "report": lines.append}
+    for _ in range(2):
+        run = runs.score_clips(models[:1], [clip("a", words=None)], tmp_path, **quiet)
+    assert (run.done, asked) == (1, ["a"])
+    assert any("DOUBTFUL: made up" in line for line in lines)
+    assert "les" in (tmp_path / "words" / "a.TextGrid").read_text(encoding="utf-8")
+    assert run.contributions.cue.iloc[0] == "les"
+
+
+def test_a_table_that_fails_half_way_leaves_the_file_of_before_or_none(tmp_path):
+    with TableWriter(tmp_path / "t") as writer:
+        writer.append(pd.DataFrame({"a": [1, 2]}))
+        writer.append(pd.DataFrame({"a": [3]}))
+    assert pd.read_parquet(tmp_path / "t.parquet")["a"].tolist() == [1, 2, 3]
+    assert pd.read_csv(tmp_path / "t.csv")["a"].tolist() == [1, 2, 3]
+    writer = TableWriter(tmp_path / "t")
+    writer.__enter__()
+    writer.append(pd.DataFrame({"a": [4]}))
+    writer.__exit__(ValueError, ValueError("stop"), None)
+    assert not (tmp_path / "t.csv").exists()

@@ -1,0 +1,94 @@
+"""The command line, in process: what a new user types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import transformers
+
+from speechmix.cli import main
+from tests.conftest import build
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A wav2vec2 checkpoint in hub format and two clips with words."""
+    folder = tmp_path_factory.mktemp("cli")
+    build("wav2vec2-post").save_pretrained(folder / "model")
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder / "model")
+    noise = np.random.default_rng(0).standard_normal(16_000) / 10
+    for name in ("a", "b"):
+        soundfile.write(folder / f"{name}.wav", noise, 16_000)
+        (folder / f"{name}.tsv").write_text("word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8")
+    (folder / "clips.tsv").write_text(
+        "path\ttext\twords\tcue\ttarget\n"
+        "a.wav\tles livres\ta.tsv\tles\tlivres\n"
+        "b.wav\tles livres\tb.tsv\tles\tlivres\n"
+        "gone.wav\tles livres\ta.tsv\tles\tlivres\n"
+        "../../etc/passwd\tles livres\ta.tsv\tles\tlivres\n",
+        encoding="utf-8",
+    )
+    return folder
+
+
+def test_check_prints_what_was_found(folder, capsys):
+    assert main(["check", str(folder / "model"), "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    for part in ("family wav2vec2", "3 layers x 4 heads", "post-norm", "final norm: none", "transformers", "speechmix"):
+        assert part in printed
+
+
+def test_check_of_something_else_says_what_was_expected(tmp_path, capsys):
+    assert main(["check", str(tmp_path)]) == 1
+    assert "expected a hub id or a folder with config.json" in capsys.readouterr().err
+
+
+def test_scoring_one_clip(folder, tmp_path, capsys):
+    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--cue", "les", "--target", "livres"]
+    arguments += [
+        "--model",
+        str(folder / "model"),
+        "--random-twin",
+        "0",
+        "--measure",
+        "attention",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main([*arguments, "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 done, 0 skipped" in printed
+    assert "les -> livres: attention peaks at encoder" in printed
+    assert (tmp_path / "figures" / "model" / "a.png").stat().st_size > 10_000
+    assert set(pd.read_csv(tmp_path / "scores.csv")["init"]) == {"trained", "random"}
+
+
+def test_scoring_a_manifest_records_the_rows_that_cannot_be_used(folder, tmp_path, capsys):
+    arguments = ["score", "--manifest", str(folder / "clips.tsv"), "--model", str(folder / "model")]
+    assert main([*arguments, "--out", str(tmp_path), "--no-figures", "--target-rows-only", "--device", "cpu"]) == 0
+    assert "2 done, 2 skipped" in capsys.readouterr().out
+    skipped = pd.read_csv(tmp_path / "skipped.csv")
+    assert "gone.wav" in skipped.reason[0]
+    assert "allow-outside" in skipped.reason[1]
+
+
+def test_a_part_of_a_clip(folder, tmp_path, capsys):
+    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    assert main([*arguments, "--cut", "0:0.9", "--out", str(tmp_path), "--no-figures"]) == 0
+    assert "0.90 s, 2 words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no clip to score"),
+        (["a.wav", "b.wav", "--text", "les livres"], "describe one clip"),
+        (["missing.wav"], "missing.wav"),
+    ],
+)
+def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message):
+    paths = [str(folder / a) if a.endswith(".wav") else a for a in arguments]
+    assert main(["score", *paths, "--model", str(folder / "model"), "--out", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err
