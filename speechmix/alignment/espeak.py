@@ -34,6 +34,7 @@ _RATE, _PITCH = 1, 3
 _BY_CHARACTER, _UTF8 = 1, 1
 _LIST_END, _WORD, _PHONEME = 0, 1, 7
 
+_Heard = tuple[int, int, int, str]  # an event: type, character position, sample, phoneme
 _lock = Lock()  # one espeak-ng per process
 
 
@@ -134,11 +135,11 @@ def speak(text: str, *, voice: str = "fr-fr", rate: int = 175, pitch: int = 50, 
     spoken = [index for index, token in enumerate(written) if words_of(token)]
     edges = _token_starts(events, tokens, spoken, last=_speech_end(phonemes, len(samples)))
     ranges = [_without_pauses(phonemes, start, end) for start, end in pairwise(edges)]
-    words = [Word(written[index], a / native_rate, b / native_rate) for index, (a, b) in zip(spoken, ranges, strict=True)]
+    words = tuple(Word(written[i], a / native_rate, b / native_rate) for i, (a, b) in zip(spoken, ranges, strict=True))
     return Speech(
         audio=_resampled(samples, native_rate, sample_rate),
         sample_rate=sample_rate,
-        words=tuple(words),
+        words=words,
         phonemes=tuple(Word(name, start / native_rate, end / native_rate) for name, start, end in phonemes),
     )
 
@@ -249,10 +250,10 @@ def _voice_name(voice: str) -> str:
     return table[code][1] + plus + variant
 
 
-def _synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray, list[tuple[int, int, int, str]], int]:
+def _synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray, list[_Heard], int]:
     """Return int16 samples, events (type, character position, sample, phoneme) and the sample rate."""
     chunks: list[np.ndarray] = []
-    events: list[tuple[int, int, int, str]] = []
+    events: list[_Heard] = []
 
     @_Callback
     def collect(samples, count, listed):
@@ -279,7 +280,7 @@ def _synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarra
     return np.concatenate(chunks), events, native_rate
 
 
-def _phonemes(events: list[tuple[int, int, int, str]], n_samples: int) -> list[tuple[str, int, int]]:
+def _phonemes(events: list[_Heard], n_samples: int) -> list[tuple[str, int, int]]:
     """Phonemes and pauses (without a name) as (name, start, end) in samples."""
     marks = [(name, sample) for kind, _, sample, name in events if kind == _PHONEME]
     ends = [sample for _, sample in marks[1:]] + [n_samples]
@@ -302,9 +303,7 @@ def _speech_end(phonemes: list[tuple[str, int, int]], n_samples: int) -> int:
     return max((end for name, _, end in phonemes if name), default=n_samples)
 
 
-def _token_starts(
-    events: list[tuple[int, int, int, str]], tokens: list[str], spoken: list[int], *, last: int
-) -> list[int]:
+def _token_starts(events: list[_Heard], tokens: list[str], spoken: list[int], *, last: int) -> list[int]:
     """Sample at which each spoken token starts, and behind them the end of the last one."""
     first_characters = np.concatenate([[0], np.cumsum([len(token) + 1 for token in tokens])]).tolist()
     heard: dict[int, int] = {}

@@ -132,7 +132,8 @@ def score_clips(
     run = Run(_open_folder(Path(out), options, overwrite))
     for name, reason in skipped:
         run.skip(name, reason)
-    ready = list(_aligned(run, clips, aligner, align_method, report, progress))
+    wants_words = options.get("units", "word") == "word"
+    ready = list(_aligned(run, clips, aligner, align_method, report, progress, wants_words))
     with TableWriter(run.out / CONTRIBUTIONS) as contributions, TableWriter(run.out / SCORES) as scores:
         for model in models:
             model = model if isinstance(model, Model) else model()
@@ -222,7 +223,7 @@ def _open_folder(out: Path, options: dict[str, Any], overwrite: bool) -> Path:
     return out
 
 
-def _aligned(run: Run, clips, aligner, method, report, progress) -> Iterator[Clip]:
+def _aligned(run: Run, clips, aligner, method, report, progress, wants_words) -> Iterator[Clip]:
     """Clips with words; those that cannot get them are recorded."""
     folder = run.out / "words"
     folder.mkdir(exist_ok=True)
@@ -231,7 +232,7 @@ def _aligned(run: Run, clips, aligner, method, report, progress) -> Iterator[Cli
     for clip in bar:
         try:
             clip.validate()
-            if clip.words is None and clip.text:
+            if clip.words is None and (clip.text or wants_words):
                 clip = _restored(folder, clip) or _stored(folder, _quietly_aligned(clip, aligner, method))
                 for doubt in clip.doubts:
                     report(f"{clip.name}  word times are DOUBTFUL: {doubt}")

@@ -16,13 +16,13 @@ from ..clips import Clip
 from ..errors import InputError
 from ..evaluation.cue import cue_contribution
 from ..mixing import MixingMap
-from . import panels
+from . import panels, unit_labels
 from .panels import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, SHARE_LABEL
 from .sound_panels import draw_sound, roles, sound_height
 
 Key = tuple[str, str]  # measure, stack
 
-_MOST_LETTERS = 14
+_MOST_LETTERS = 16
 _MOST_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
 
 
@@ -86,11 +86,16 @@ def clip_figure(
     width = max(7.5, n_columns * (panel + 0.12) + 2.0)
     heights = {draw_sound: sound_height(clip, width - 1.5)}
     if rows:
-        below = [panels.label_room(row.map.sources, most=_MOST_LETTERS, inches=panel) for row in rows if row.labelled]
+        below = [
+            unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=panel) for row in rows if row.labelled
+        ]
         heights[_draw_maps] = len(rows) * (height + 0.1) + sum(below) + 0.2 * sum(row.first for row in rows) + 0.3
     if contributions:
         heights[_draw_curves] = 1.9
-    figure = panels.new_figure(width, sum(heights.values()))
+    figure = panels.new_figure(width, sum(heights.values()) + 0.2)
+    models = {panels.model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")}
+    title = " · ".join([panels.shortened(clip.name, 60), *models])
+    figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
     parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=list(heights.values())))
     for draw, part in zip(heights, parts, strict=True):
         if draw is draw_sound:
@@ -175,8 +180,8 @@ def _draw_maps(part, rows: list[_Row], clip: Clip, width: float, height: float) 
             cells = panels.draw_cells(ax, values, limits=limits)
             ax.set_aspect("auto")
             style = {"most": _MOST_LETTERS}
-            panels.label_units(ax, "x", row.map.sources, inches=width, highlight=marked, **style)
-            panels.label_units(ax, "y", row.map.targets, inches=height, highlight=target_first, **style)
+            unit_labels.label_units(ax, "x", row.map.sources, inches=width, highlight=marked, **style)
+            unit_labels.label_units(ax, "y", row.map.targets, inches=height, highlight=target_first, **style)
             panels.outline(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
             ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
             if row.first:

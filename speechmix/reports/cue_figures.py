@@ -78,7 +78,7 @@ def cue_figure(
                **_style(color[model], init, single=means["layer"].nunique() == 1))
         for model, init in lines
     ]  # fmt: skip
-    panels.add_legend(figure, handles, columns=2, loc="outside upper center")
+    panels.add_legend(figure, handles, columns=2, loc="outside lower center")
     return figure
 
 
@@ -110,7 +110,7 @@ def cue_heat_map(table: pd.DataFrame) -> Figure:
     sides = [side for stack in stacks for side in (None, *_sides(means, stack))][1:]
     depth = [max(len(grid[0]) for key, grid in grids.items() if key[0] == model) for model in models]
     widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in sides]
-    heights = [0.19 * n + 0.1 for n in depth]
+    heights = [max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m))) for n, m in zip(depth, models, strict=True)]
     figure = panels.new_figure(
         max(sum(widths) + 0.3 * len(stacks) + 1.5, 3.2), max(sum(heights) + 0.45 * len(models) + 0.75, 2.0)
     )

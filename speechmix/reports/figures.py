@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from ..errors import InputError
 from ..mixing import MixingMap
-from . import panels
+from . import panels, unit_labels
 from .clip_figure import clip_figure
 from .cue_figures import cue_figure, cue_heat_map
 from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
@@ -74,8 +74,8 @@ def heat_map(
         place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
         width, height = place.width, place.height
     cells = panels.draw_cells(ax, values, limits=panels.color_limits([values]))
-    x_unit = panels.label_units(ax, "x", mixing_map.sources, inches=width)
-    y_unit = panels.label_units(ax, "y", mixing_map.targets, inches=height)
+    x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
+    y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
     ax.set_xlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     ax.set_ylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
     ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE)
@@ -121,8 +121,8 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
             continue
         cells = panels.draw_cells(ax, values[index], limits=limits)
         ax.set_title(f"layer {layers[index]}", size=LABEL_SIZE, pad=3)
-        x_unit = panels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
-        y_unit = panels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
+        x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
+        y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
     figure.supxlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     figure.supylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
@@ -179,7 +179,7 @@ def _map_title(mixing_map: MixingMap) -> str:
     known = mixing_map.provenance
     parts = [panels.title_of(mixing_map)]
     if known.get("model"):
-        parts.append(panels.model_name(known["model"]) + (" (random)" if known.get("init") == "random" else ""))
+        parts.append(panels.model_title(known))
     if known.get("clip"):
         parts.append(panels.shortened(known["clip"], 40))
     return " · ".join(parts)
@@ -187,8 +187,8 @@ def _map_title(mixing_map: MixingMap) -> str:
 
 def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int = 1, rows: int = 1, most: int = 22):
     """Size of a figure, in inches, whose panels are this large: room for labels, titles and the colour bar is added."""
-    left = panels.label_room(mixing_map.targets, most=most) + 0.3
-    below = panels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
+    left = unit_labels.label_room(mixing_map.targets, most=most) + 0.3
+    below = unit_labels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
     whole = (
         columns * (width + 0.12) + left + 0.85,
         rows * (height + 0.27) + below + (0.3 if rows * columns > 1 else 0.1),

@@ -1,16 +1,16 @@
-"""What all figures share: colours, sizes, and one panel with the cells of a mixing map and its labelled units.
+"""What all figures share: colours, sizes, names, and the cells of one panel with their colour scale.
 
-In: a layer of a `MixingMap` and its spans. Out: drawing on an Axes that the caller owns. Nothing here touches global
-state of matplotlib, so a user's own style is left as it is. Labels are drawn as plain text: "$" in a word or a model's
-name is a letter, not mathematics.
+In: layers of a `MixingMap`. Out: drawing on an Axes that the caller owns. Nothing here touches global state of
+matplotlib, so a user's own style is left as it is. Names are drawn as plain text: "$" in a word or a model's name is a
+letter, not mathematics.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,8 +36,7 @@ LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2",
 
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
 LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
-# Above this many cells a map is drawn as one image: vector cells would make a file of many megabytes.
-_MOST_VECTOR_CELLS = 20_000
+_MOST_SHARP_CELLS = 20_000
 
 
 class ShownFigure(Figure):
@@ -82,6 +81,11 @@ def model_name(name: object) -> str:
     return shortened(text.rstrip("/\\").replace("\\", "/").rpartition("/")[2] if text[:1] in "/.~" else text, 40)
 
 
+def model_title(provenance: Mapping[str, Any]) -> str:
+    """Model of a map, and whether its weights are random."""
+    return model_name(provenance["model"]) + (" (random)" if provenance.get("init") == "random" else "")
+
+
 def title_of(mixing_map: MixingMap) -> str:
     """Measure and stack, and whether the map was rolled out."""
     rolled = any(step.startswith("rollout") for step in mixing_map.provenance.get("steps", []))
@@ -121,12 +125,15 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
 def draw_cells(ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float]) -> ScalarMappable:
     """Draw [rows, columns] with row 0 at the top; cell (i, j) has its centre at (j + 0.5, i + 0.5)."""
     rows, columns = values.shape
-    style = {"cmap": colors(SHARE_COLORS), "vmin": limits[0], "vmax": limits[1]}
-    if values.size <= _MOST_VECTOR_CELLS:
-        # Edges in the colour of the face: some PDF viewers show white hairlines between cells without.
-        cells = ax.pcolormesh(values, edgecolors="face", linewidth=0.2, **style)
-    else:
-        cells = ax.imshow(values, extent=(0, columns, rows, 0), interpolation="auto", aspect="auto", **style)
+    cells = ax.imshow(
+        values,
+        extent=(0, columns, rows, 0),
+        # Few cells are kept as they are in vector files; many are averaged where a pixel holds several.
+        interpolation="none" if values.size <= _MOST_SHARP_CELLS else "auto",
+        cmap=colors(SHARE_COLORS),
+        vmin=limits[0],
+        vmax=limits[1],
+    )
     ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal" if 1 / 3 <= rows / columns <= 3 else "auto")
     ax.tick_params(length=2, width=0.6, pad=2)
     for spine in ax.spines.values():
@@ -154,81 +161,6 @@ def add_color_bar(
     return bar
 
 
-def spaced(positions: Sequence[float], gap: float, *, first: Collection[int] = ()) -> list[int]:
-    """Choose positions that are at least `gap` apart, `first` before the others; return their indices.
-
-    Examples
-    --------
-    >>> spaced([0, 1, 2, 3, 4], 2), spaced([0, 1, 2, 3, 4], 2, first=[1])
-    ([0, 2, 4], [1, 3])
-    """
-    chosen: list[int] = []
-    for index in [*first, *(i for i in range(len(positions)) if i not in first)]:
-        if all(abs(positions[index] - positions[other]) >= gap - 1e-9 for other in chosen):
-            chosen.append(index)
-    return sorted(chosen)
-
-
-def unit_label(span: Span, most: int = 22) -> str:
-    """What to write beside a unit; its position if it has no label."""
-    return shortened(span.label, most) or str(span.start)
-
-
-def label_units(
-    ax: Axes,
-    side: str,
-    spans: Sequence[Span],
-    *,
-    inches: float,
-    most: int = 22,
-    highlight: Mapping[int, str] | None = None,
-) -> str:
-    """Write the units of one side of a map on its axis; return what the axis counts ("time (s)", "frame"; "" for words).
-
-    Parameters
-    ----------
-    ax : Axes
-    side : {"x", "y"}
-    spans : sequence of Span
-    inches : float
-        Length of the axis, by which labels are turned or thinned.
-    most : int
-        Letters of a label.
-    highlight : mapping of word index to colour, optional
-        Labels of these words are bold and coloured; where labels are thinned they go before all others.
-    """
-    set_ticks = ax.set_xticks if side == "x" else ax.set_yticks
-    if all(span.kind == "frame" for span in spans) and _contiguous(spans):
-        return _label_frames(set_ticks, spans, inches)
-    highlight = highlight or {}
-    marked = [i for word in highlight for i, span in enumerate(spans) if span.word == word]
-    shown = spaced(range(len(spans)), LINE_PITCH * len(spans) / inches, first=marked)
-    labels = [unit_label(spans[i], most) for i in shown]
-    flat = side == "y" or lie_flat(labels, inches)
-    set_ticks([i + 0.5 for i in shown], labels, size=TICK_SIZE, rotation=0 if flat else 90, parse_math=False)
-    for tick, text in zip(shown, (ax.get_xticklabels() if side == "x" else ax.get_yticklabels()), strict=True):
-        if tick in marked:
-            text.set(color=highlight[spans[tick].word], fontweight="bold")
-        elif spans[tick].kind in ("silence", "padding", "special"):
-            text.set(color="0.45")
-    return ""
-
-
-def lie_flat(labels: Sequence[str], inches: float) -> bool:
-    """Whether labels fit side by side on an axis of this length."""
-    return max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(labels)
-
-
-def label_room(spans: Sequence[Span], *, most: int = 22, inches: float | None = None) -> float:
-    """Inches that tick labels take beside their axis; below it, if its length is given, where they may lie flat."""
-    if all(span.kind == "frame" for span in spans):
-        return 0.3
-    labels = [unit_label(span, most) for span in spans]
-    if inches is not None and lie_flat(labels, inches):
-        return 0.2
-    return max(map(len, labels)) * LETTER_WIDTH + 0.1
-
-
 def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: int | None, target: int | None) -> None:
     """Frame the cells in which the cue gives to the target."""
     rows = [i for i, span in enumerate(targets) if span.word == target]
@@ -237,23 +169,6 @@ def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: 
         return
     for row, column in itertools.product(rows, columns):
         ax.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor=CELL_COLOR, linewidth=1.0, zorder=3))
-
-
-def _contiguous(spans: Sequence[Span]) -> bool:
-    return all(before.stop == after.start for before, after in itertools.pairwise(spans))
-
-
-def _label_frames(set_ticks, spans: Sequence[Span], inches: float) -> str:
-    """Round seconds (round frame numbers where times are not known), at the frames they fall into."""
-    timed = all(span.onset is not None and span.offset is not None for span in spans)
-    if timed:
-        edges = [*(span.onset for span in spans), spans[-1].offset]
-    else:
-        edges = [*(span.start for span in spans), spans[-1].stop]
-    locator = MaxNLocator(max(2, math.floor(inches / 0.45)), integer=not timed, steps=[1, 2, 5, 10])
-    ticks = [tick for tick in locator.tick_values(edges[0], edges[-1]) if edges[0] <= tick <= edges[-1]]
-    set_ticks(np.interp(ticks, edges, range(len(edges))), [f"{tick:g}" for tick in ticks], size=TICK_SIZE)
-    return "time (s)" if timed else "frame"
 
 
 def style_layer_axis(ax: Axes) -> None:

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from ..clips import Clip
-from . import panels
-from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE, TITLE_SIZE
+from . import panels, unit_labels
+from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
 
 _SAMPLE_RATE = 16_000
 _WINDOW, _HOP, _FFT, _MELS = 400, 160, 1024, 80  # samples, 25 and 10 ms; the zero-padded FFT leaves no mel band empty
@@ -61,9 +61,9 @@ def draw_sound(part, clip: Clip, inches: float) -> None:
     ]
     if handles:  # beside the axis label, where nothing else is
         panels.add_legend(spectrum, handles, columns=2, loc="upper right", bbox_to_anchor=(1.0, -0.13))
-    most = int((inches + 1.0) / 0.085)
-    title = [panels.shortened(text, most) for text in (clip.name, clip.text) if text]
-    part.suptitle("\n".join(title), size=TITLE_SIZE, parse_math=False)
+    if clip.text:
+        # Sits above the words, so that the figure's own title stays free for whoever draws the figure.
+        part.suptitle(panels.shortened(clip.text, int((inches + 1.0) / 0.075)), size=LABEL_SIZE, parse_math=False)
 
 
 def _envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -131,7 +131,7 @@ def _write_words(wave: Axes, clip: Clip, inches: float) -> None:
         return
     marked, centres, flat = roles(clip), _centres(clip), _flat(clip, inches)
     gap = panels.LINE_PITCH * clip.duration / inches
-    shown = range(len(centres)) if flat else panels.spaced(centres, gap, first=list(marked))
+    shown = range(len(centres)) if flat else unit_labels.spaced(centres, gap, first=list(marked))
     wave.set_xticks(
         [centres[i] for i in shown], [panels.shortened(clip.words[i].text) for i in shown], size=TICK_SIZE,
         rotation=0 if flat else 90, parse_math=False,

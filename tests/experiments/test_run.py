@@ -78,7 +78,7 @@ def test_a_clip_that_fails_is_recorded_and_the_run_goes_on(models, tmp_path):
     )
     assert run.done == 1
     assert [row["clip"] for row in run.skipped] == ["row 7", "untimed"]
-    assert "has no word times" in run.skipped[1]["reason"]
+    assert "has neither words nor text" in run.skipped[1]["reason"]
     assert list(pd.read_csv(tmp_path / "skipped.csv")["clip"]) == ["row 7", "untimed"]
 
 

@@ -1,0 +1,185 @@
+"""Word times by synthesis and warping: against a recogniser's, against known times, and what it does with wrong texts."""
+
+import json
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix.alignment.base import Alignment, words_of
+from speechmix.errors import AlignmentError
+
+pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
+
+from speechmix.alignment.espeak import speak
+from speechmix.alignment.synthesis import align_by_synthesis, cheapest_path
+
+RATE = 16_000
+SENTENCES = [
+    "donc souvent je mange des pommes dans la cuisine avec ma mère",
+    "les enfants du village ont perdu trois livres de grammaire",
+    "il faut tourner à gauche après le pont et continuer tout droit",
+    "cette année nous partirons en vacances au bord de la mer",
+]
+VOICES = ["fr-be+f2", "fr-ch+m3", "fr+klatt4", "fr-be+m1"]
+
+
+@pytest.fixture(scope="module")
+def shared():
+    folder = Path(__file__).parents[2].parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared with recordings is absent")
+    return folder
+
+
+def read(path):
+    audio, rate = soundfile.read(path, dtype="float32")
+    assert rate == RATE
+    return audio
+
+
+def spontaneous(sentence, voice, seed):
+    """Speech of another voice in chunks of two to four words, with pauses, hesitations and noise; its true starts."""
+    rng = np.random.default_rng(seed)
+    words, pieces, starts, pauses = sentence.split(), [np.zeros(int(rng.uniform(0.1, 1) * RATE))], [], set()
+    while words:
+        chunk, words = words[: (size := int(rng.integers(2, 5)))], words[size:]
+        speech = speak(" ".join(chunk), voice=voice, rate=int(rng.integers(120, 200)), pitch=int(rng.integers(30, 70)))
+        offset = sum(map(len, pieces)) / RATE
+        onset = np.argmax(np.abs(speech.audio) > 0.02) / RATE  # a closure after a pause is not heard
+        starts += [offset + max(word.start, onset) for word in speech.words]
+        pieces.append(speech.audio[: round(speech.words[-1].end * RATE)])
+        pauses.add(len(starts) - 1)
+        pieces.append(np.zeros(int(rng.uniform(0.1, 1.5) * RATE)))
+        if words and rng.random() < 0.3:
+            pieces += [speak("euh", voice=voice, rate=90).audio, np.zeros(int(rng.uniform(0.1, 0.5) * RATE))]
+    audio = np.concatenate(pieces)
+    return audio + 0.001 * rng.standard_normal(len(audio)), np.array(starts), sorted(pauses)
+
+
+def test_read_sentence_against_a_recogniser(shared):
+    truth = json.loads((shared / "data/clips_read/leopard_test_fr.words.json").read_text())
+    alignment = align_by_synthesis(read(shared / "data/clips_read/leopard_test_fr.wav"), truth["transcript"])
+    errors = [abs(word.start - true["start_sec"]) for word, true in zip(alignment.words, truth["words"], strict=True)]
+    assert np.median(errors) <= 0.060
+    assert alignment.trusted
+    assert alignment.score > 0.5
+
+
+def test_pauses_hesitations_and_other_voices():
+    errors, spanning = [], 0
+    for seed, (sentence, voice) in enumerate(zip(SENTENCES, VOICES, strict=True)):
+        audio, starts, pauses = spontaneous(sentence, voice, seed)
+        alignment = align_by_synthesis(audio, sentence)
+        assert alignment.score > 0.9
+        errors += [abs(word.start - start) for word, start in zip(alignment.words, starts, strict=True)]
+        spanning += sum(alignment.words[i].end > alignment.words[i + 1].start - 0.05 for i in pauses[:-1])
+    assert np.median(errors) < 0.015
+    assert np.mean(np.array(errors) > 0.1) < 0.15
+    assert spanning <= 1  # a word before a pause ends at the pause
+
+
+def test_no_systematic_offset():
+    speech = speak(SENTENCES[0], voice="fr-ch+m3", rate=150)
+    audio = np.concatenate([np.zeros(RATE // 2), speech.audio, np.zeros(RATE)]) + 1e-4
+    audio += 1e-4 * np.random.default_rng(0).standard_normal(len(audio))
+    words = align_by_synthesis(audio, SENTENCES[0]).words
+    offsets = [found.start - 0.5 - word.start for found, word in zip(words, speech.words, strict=True)]
+    assert abs(np.median(offsets)) < 0.006
+
+
+def test_real_commands_are_ordered_and_start_with_the_sound(shared):
+    texts = {"quel_temps_fait_il": "quel temps fait-il", "allume_la_chambre_a_80": "allume la chambre à 80%"}
+    onsets = {"quel_temps_fait_il": 0.70, "allume_la_chambre_a_80": 0.60}  # read off the spectrogram
+    for name, text in texts.items():
+        alignment = align_by_synthesis(read(shared / f"data/clips_fr/{name}.wav"), text)
+        assert [word.text for word in alignment.words] == words_of(text)
+        edges = [edge for word in alignment.words for edge in (word.start, word.end)]
+        assert edges == sorted(edges)
+        assert alignment.words[0].start == pytest.approx(onsets[name], abs=0.04)
+
+
+def test_wrong_text_is_not_trusted(shared):
+    audio = read(shared / "data/clips_read/leopard_test_fr.wav")
+    right = align_by_synthesis(
+        audio, "Sous le consulat il devient conservateur des eaux et forêts et conseiller général"
+    )
+    wrong = align_by_synthesis(audio, "Les deux autres sont situés au bord de la mer jaune avec une petite plage")
+    assert right.trusted
+    assert not wrong.trusted
+    assert "may not be what is said" in wrong.doubts[0]
+    assert wrong.score < 0.5 < right.score
+    assert all(0 <= word.score <= 1 for alignment in (right, wrong) for word in alignment.words)
+
+
+def test_much_unexplained_sound_is_a_doubt():
+    audio = speak(" ".join(SENTENCES), voice="fr-be+m1").audio
+    alignment = align_by_synthesis(audio, SENTENCES[2])
+    assert any("belongs to no word" in doubt for doubt in alignment.doubts)
+
+
+def test_deterministic_and_independent_of_level_and_sample_rate():
+    speech = speak(SENTENCES[1], voice="fr-be+f2", rate=140)
+    first, second = (align_by_synthesis(speech.audio, SENTENCES[1]) for _ in range(2))
+    assert first == second
+    assert isinstance(first, Alignment)
+    assert first.method == "synthesis"
+    quiet = align_by_synthesis(speech.audio * 0.1, SENTENCES[1])
+    upsampled = librosa.resample(speech.audio, orig_sr=RATE, target_sr=44_100)
+    other_rate = align_by_synthesis(upsampled, SENTENCES[1], sample_rate=44_100)
+    for other in (quiet, other_rate):
+        shifts = [abs(a.start - b.start) for a, b in zip(first.words, other.words, strict=True)]
+        assert np.median(shifts) < 0.006
+
+
+def test_another_language():
+    speech = speak("the children lost three books", voice="en-us+f2", rate=140)
+    words = align_by_synthesis(speech.audio, "the children lost three books", language="en-us").words
+    assert np.median([abs(a.start - b.start) for a, b in zip(words, speech.words, strict=True)]) < 0.02
+
+
+@pytest.mark.parametrize("text", ["", "« … » !"])
+def test_empty_text(text):
+    with pytest.raises(AlignmentError, match="transcript with words"):
+        align_by_synthesis(np.zeros(RATE, np.float32), text)
+
+
+def test_digital_silence():
+    with pytest.raises(AlignmentError, match="silence"):
+        align_by_synthesis(np.zeros(RATE, np.float32), "bonjour")
+
+
+def test_steady_noise():
+    noise = 0.05 * np.random.default_rng(0).standard_normal(2 * RATE)
+    with pytest.raises(AlignmentError, match="steady noise"):
+        align_by_synthesis(noise, "bonjour")
+
+
+def test_one_word_clip(shared):
+    audio = read(shared / "data/clips_fr/silence.wav")  # the word "silence", said once
+    (word,) = align_by_synthesis(audio, "silence").words
+    assert word.start == pytest.approx(0.49, abs=0.03)
+    assert word.end == pytest.approx(1.06, abs=0.05)
+    assert not align_by_synthesis(audio, "allume la lumière").trusted
+
+
+def test_audio_too_short_for_the_text():
+    with pytest.raises(AlignmentError, match="at least"):
+        align_by_synthesis(speak("oui").audio, " ".join(SENTENCES))
+
+
+def test_stereo_is_refused():
+    with pytest.raises(AlignmentError, match="mono"):
+        align_by_synthesis(np.zeros((RATE, 2), np.float32), "bonjour")
+
+
+def test_path_rests_in_gaps_between_words():
+    distances = np.full((9, 4), 2.0, np.float32)
+    for heard, spoken in ((2, 0), (3, 1), (6, 2), (7, 3)):
+        distances[heard, spoken] = 0
+    gap = np.full(9, 2.0, np.float32)
+    gap[[0, 1, 4, 5, 8]] = 0
+    path = cheapest_path(distances * 10, gap * 10, np.array([0, 0, 1, 1]))
+    assert path.tolist() == [-1, -1, 0, 1, -2, -2, 2, 3, -3]

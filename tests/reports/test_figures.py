@@ -1,0 +1,431 @@
+"""Figures: structure (panels, labels, limits), awkward maps, and what a hostile label may not do."""
+
+import base64
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ElementTree
+from io import BytesIO
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+from speechmix.clips import Clip
+from speechmix.errors import InputError
+from speechmix.evaluation.cue import cue_contribution
+from speechmix.mixing import Maps, MixingMap
+from speechmix.reports.figures import as_html, clip_figure, cue_figure, cue_heat_map, evenly, heat_map, layer_grid
+from speechmix.spans import Span, Word
+
+WORDS = ("elle", "a", "perdu", "les", "livres", "anticonstitutionnellement", "où", "l'hétérogénéité")
+MEASURES, STACKS = ("value_zeroing", "attention", "attention_norm"), ("encoder", "decoder", "cross")
+
+
+def word_units(count):
+    return tuple(Span(5 * i, 5 * i + 5, WORDS[i % len(WORDS)], "word", i, 0.1 * i, 0.1 * i + 0.1) for i in range(count))
+
+
+def frame_units(count, *, timed=True):
+    return tuple(
+        Span(i, i + 1, str(i), "frame", None, 0.02 * i if timed else None, 0.02 * i + 0.02 if timed else None)
+        for i in range(count)
+    )
+
+
+def mixing_map(layers=4, targets=5, sources=5, *, measure="value_zeroing", stack="encoder", heads=None, **provenance):
+    targets, sources = (word_units(side) if isinstance(side, int) else side for side in (targets, sources))
+    layers = tuple(range(layers)) if isinstance(layers, int) else layers
+    shape = (len(layers), *([heads] if heads else []), len(targets), len(sources))
+    scores = np.random.default_rng(3).gamma(0.7, 1.0, shape)
+    return MixingMap(scores, targets, sources, measure, stack, layers, provenance)
+
+
+def sine_clip(count=5, *, cue=3, target=4, seconds=1.0, **options):
+    samples = 0.3 * np.sin(2 * np.pi * 440 * np.arange(int(16_000 * seconds)) / 16_000)
+    edges = np.linspace(0.1 * seconds, 0.9 * seconds, count + 1)
+    words = [Word(WORDS[i % len(WORDS)], edges[i], edges[i + 1]) for i in range(count)]
+    return Clip.from_array(samples, 16_000, words=words or None, cue=cue, target=target, **options)
+
+
+def cue_table(*, models=("a/small",), clips=3, stacks=("encoder",), measures=MEASURES[:2], layers=4):
+    rng = np.random.default_rng(5)
+    rows = [
+        (model, init, seed, f"clip{clip}", stack, layer, measure, rng.uniform(0.1, 0.6))
+        for model in models
+        for init, seeds in (("random", (0, 1)), ("trained", (None,)))
+        for seed in seeds
+        for clip in range(clips)
+        for stack in stacks
+        for layer in range(layers)
+        for measure in measures
+    ]
+    return pd.DataFrame(rows, columns=["model", "init", "seed", "clip", "stack", "layer", "measure", "contribution"])
+
+
+def saved(figure):
+    """PNG and SVG bytes; warnings (labels that do not fit, missing letters) are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        files = BytesIO(), BytesIO()
+        figure.savefig(files[0], format="png")
+        figure.savefig(files[1], format="svg")
+    png, svg = (file.getvalue() for file in files)
+    assert png.startswith(b"\x89PNG")
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    return png
+
+
+def maps_of(figure):
+    return [image for ax in figure.axes for image in ax.images]
+
+
+def labels(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def text_boxes(axis, figure):
+    figure.canvas.draw()
+    return [label.get_window_extent() for label in axis.get_ticklabels() if label.get_text()]
+
+
+@pytest.fixture(autouse=True)
+def _close_and_leave_style_alone():
+    before = dict(matplotlib.rcParams)
+    yield
+    pyplot.close("all")
+    assert dict(matplotlib.rcParams) == before
+
+
+# heat_map -------------------------------------------------------------------------------------------------------------
+
+
+def test_heat_map_has_targets_downwards_sources_across_and_shares_in_percent():
+    scores = np.array([[[9.0, 1.0], [1.0, 1.0]]])
+    units = (Span(0, 5, "les", word=0), Span(5, 9, "livres", word=1))
+    ax = heat_map(MixingMap(scores, units, units, "value_zeroing", "encoder", (3,)), ax=Figure().add_subplot())
+    assert ax.get_title() == "value zeroing, encoder, layer 3"
+    assert labels(ax.xaxis) == labels(ax.yaxis) == ["les", "livres"]
+    assert ax.get_ylim() == (2, 0)
+    np.testing.assert_allclose(ax.images[0].get_array(), [[90, 10], [50, 50]])
+    assert ax.figure.axes[1].get_ylabel() == "share of row (%)"
+    assert ax.images[0].get_clim() == (0, 90)
+
+
+def test_raw_scores_are_drawn_as_they_are():
+    one = mixing_map()
+    ax = one.plot(layer=1, normalize=False)
+    np.testing.assert_allclose(ax.images[0].get_array(), one.scores[1])
+    assert ax.figure.axes[1].get_ylabel() == "raw score"
+
+
+def test_layer_is_the_models_number_and_the_last_by_default():
+    some = mixing_map((2, 7))
+    assert heat_map(some).get_title().endswith("layer 7")
+    assert heat_map(some, layer=2).get_title().endswith("layer 2")
+    with pytest.raises(InputError, match="no layer 3"):
+        heat_map(some, layer=3)
+
+
+def test_heads_are_normalised_first_and_averaged_after():
+    each = mixing_map(heads=3)
+    expected = 100 * (each.scores / each.scores.sum(-1, keepdims=True)).mean(1)
+    np.testing.assert_allclose(heat_map(each, layer=0).images[0].get_array(), expected[0])
+
+
+def test_missing_scores_are_masked_and_zero_rows_stay_zero():
+    one = mixing_map(1)
+    one.scores[0, 0, 2] = np.nan
+    one.scores[0, 1] = 0
+    ax = heat_map(one)
+    drawn = ax.images[0].get_array()
+    assert drawn.mask.tolist() == [[True] * 5] + [[False] * 5] * 4
+    assert (drawn[1] == 0).all()
+    assert "grey: no value" in ax.figure.axes[1].get_ylabel()
+    saved(ax.figure)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_map_without_anything_in_it(value):
+    one = mixing_map(2)
+    one.scores[:] = value
+    saved(heat_map(one).figure)
+    saved(layer_grid(one))
+
+
+def test_rows_with_one_source_do_not_set_the_scale():
+    scores = np.array([[[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [2.0, 1.0, 1.0]]])
+    units = word_units(3)
+    ax = heat_map(MixingMap(scores, units, units, "attention", "decoder", (0,)))
+    assert ax.images[0].get_clim() == (0, 50)
+    assert ax.images[0].colorbar.extend == "max"
+
+
+@pytest.mark.parametrize(("targets", "sources"), [(1, 1), (1, 9), (50, 50), (2, 40), (30, 2)])
+def test_labels_of_any_number_of_words_do_not_overlap(targets, sources):
+    ax = heat_map(mixing_map(1, targets, sources))
+    saved(ax.figure)
+    for axis in (ax.xaxis, ax.yaxis):
+        boxes = text_boxes(axis, ax.figure)
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+    assert all(ax.figure.bbox.contains(*box.min) for box in text_boxes(ax.xaxis, ax.figure))
+
+
+def test_long_dollar_accent_and_empty_labels_are_plain_text():
+    texts = ["x" * 60, "$\\frac$", "dé\nçà", "", "<script>"]
+    units = tuple(Span(i, i + 1, text, "word", i) for i, text in enumerate(texts))
+    ax = heat_map(mixing_map(1, units, units))
+    assert labels(ax.yaxis) == ["x" * 21 + "…", "$\\frac$", "dé çà", "3", "<script>"]
+    saved(ax.figure)
+
+
+def test_frame_map_has_few_ticks_in_seconds():
+    frames = frame_units(250)
+    ax = heat_map(mixing_map(1, frames, frames))
+    assert ax.get_xlabel() == "source (gives), time (s)"
+    assert 3 <= len(ax.get_xticks()) <= 16
+    assert labels(ax.xaxis)[-1] == "5"
+    assert ax.get_xticks()[-1] == pytest.approx(250)
+    saved(ax.figure)
+
+
+def test_frames_without_times_are_numbered_and_chosen_frames_are_labelled():
+    frames = frame_units(300, timed=False)
+    ax = heat_map(mixing_map(1, (frames[7], frames[90]), frames))
+    assert ax.get_xlabel() == "source (gives), frame"
+    assert "100" in labels(ax.xaxis)
+    assert labels(ax.yaxis) == ["7", "90"]
+
+
+def test_heat_map_draws_into_a_given_panel():
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    assert heat_map(mixing_map(), ax=right) is right
+    assert not left.images
+    assert not pyplot.get_fignums()
+    saved(figure)
+
+
+# layer_grid -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [1, 5, 7, 12])
+def test_grid_has_a_panel_for_every_layer_on_one_scale(layers):
+    figure = mixing_map(layers).show()
+    images = maps_of(figure)
+    assert [image.axes.get_title() for image in images] == [f"layer {i}" for i in range(layers)]
+    assert len({image.get_clim() for image in images}) == 1
+    saved(figure)
+
+
+def test_grid_of_many_layers_shows_twelve_with_first_and_last():
+    titles = [image.axes.get_title() for image in maps_of(layer_grid(mixing_map(24)))]
+    assert len(titles) == 12
+    assert (titles[0], titles[-1]) == ("layer 0", "layer 23")
+    assert len(maps_of(layer_grid(mixing_map(24), layers=range(20)))) == 20
+
+
+def test_grid_labels_only_the_outer_edge():
+    axes = [image.axes for image in maps_of(layer_grid(mixing_map(8)))]
+    left = [ax.yaxis.get_tick_params()["labelleft"] for ax in axes]
+    below = [ax.xaxis.get_tick_params()["labelbottom"] for ax in axes]
+    assert left == [True, False, False, False] * 2
+    assert below == [False] * 4 + [True] * 4
+
+
+def test_grid_of_one_target_row_and_of_frames():
+    saved(layer_grid(mixing_map(6, word_units(9)[4:5], 9)))
+    saved(layer_grid(mixing_map(4, frame_units(200), frame_units(200))))
+
+
+def test_grid_refuses_what_it_cannot_draw():
+    with pytest.raises(InputError, match="no layer 9"):
+        layer_grid(mixing_map(), layers=[0, 9])
+    with pytest.raises(InputError, match="empty"):
+        layer_grid(mixing_map(), layers=[])
+    with pytest.raises(InputError, match="no cells"):
+        layer_grid(mixing_map(2, 0, 4))
+
+
+def test_title_names_a_model_but_not_the_folder_it_lies_in():
+    figure = layer_grid(mixing_map(2, model="/home/someone/models/tiny", init="random", clip="demo"))
+    assert figure.get_suptitle() == "value zeroing, encoder · tiny (random) · demo"
+
+
+def test_evenly():
+    assert evenly(range(3), 12) == [0, 1, 2]
+    assert evenly(range(32), 4) == [0, 10, 21, 31]
+
+
+# clip_figure ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_measures", [1, 3])
+@pytest.mark.parametrize("n_stacks", [1, 3])
+def test_clip_figure_has_a_row_for_each_measure_and_stack(n_measures, n_stacks):
+    maps = {
+        (measure, stack): mixing_map(12, measure=measure, stack=stack)
+        for measure in MEASURES[:n_measures]
+        for stack in STACKS[:n_stacks]
+    }
+    figure = clip_figure(sine_clip(text="elle a perdu les livres"), Maps(maps))
+    images = maps_of(figure)
+    assert len(images) == 4 * n_measures * n_stacks
+    assert len({image.get_clim() for image in images}) == 1
+    curves = [ax for ax in figure.axes if ax.get_xlabel() == "layer (counted from 0)"]
+    assert [len(ax.lines) for ax in curves] == [n_measures] * n_stacks
+    assert all(ax.get_ylim()[0] == 0 for ax in curves)
+    assert figure.get_figheight() < 17
+    saved(figure)
+
+
+def test_clip_figure_shows_the_peak_layer_and_the_curve_in_percent():
+    one, clip = mixing_map(12), sine_clip()
+    one.scores[7, 4, 3] = 50.0
+    figure = clip_figure(clip, {("value_zeroing", "encoder"): one})
+    titles = {image.axes.get_title() for image in maps_of(figure)}
+    assert {f"encoder, layer {layer}" for layer in (0, 6, 7, 11)} == titles
+    (line,) = next(ax for ax in figure.axes if ax.get_ylabel() == "cue contribution (%)").lines
+    np.testing.assert_allclose(line.get_ydata(), 100 * cue_contribution(one, cue=3, target=4))
+
+
+def test_framed_cell_is_the_share_without_silence_and_padding():
+    units = (*word_units(5), Span(40, 90, "<padding>", "padding"))
+    one = mixing_map(2, units, units)
+    image = maps_of(clip_figure(sine_clip(), {("value_zeroing", "encoder"): one}, layers=[1]))[0]
+    assert image.get_array().shape == (5, 5)
+    assert image.get_array()[4, 3] == pytest.approx(100 * cue_contribution(one, cue=3, target=4)[1])
+    (frame,) = image.axes.patches
+    assert frame.get_xy() == (3, 4)
+
+
+def test_clip_figure_labels_words_and_colours_cue_and_target():
+    figure = clip_figure(sine_clip(), {})
+    wave = figure.axes[0]
+    assert labels(wave.xaxis) == list(WORDS[:5])
+    colors = [label.get_color() for label in wave.get_xticklabels()]
+    assert len({*colors[:3]}) == 1
+    assert len({*colors}) == 3
+    legend = next(ax.get_legend() for ax in figure.axes if ax.get_legend())
+    assert [text.get_text() for text in legend.get_texts()] == ["cue: les", "target: livres"]
+
+
+def test_clip_figure_takes_given_contributions_and_layers():
+    maps = {("attention", "encoder"): mixing_map((3, 9), measure="attention")}
+    clip = sine_clip(cue=None, target=None)
+    figure = clip_figure(clip, maps, layers=[9], contributions={("attention", "encoder"): np.array([0.1, 0.2])})
+    assert len(maps_of(figure)) == 1
+    (line,) = next(ax for ax in figure.axes if ax.get_ylabel() == "cue contribution (%)").lines
+    assert line.get_xdata().tolist() == [3, 9]
+    with pytest.raises(InputError, match="no layer 4"):
+        clip_figure(clip, maps, layers=[4])
+
+
+def test_clip_figure_of_silence_of_many_words_and_of_none():
+    saved(clip_figure(Clip.from_array(np.zeros(300), 16_000), {}))
+    saved(clip_figure(sine_clip(50, seconds=10.0), {("value_zeroing", "encoder"): mixing_map(24, 50, 50)}))
+    hostile = Clip.from_array(np.ones(8000), 16_000, words=[("$\\frac$", 0, 0.2), ("_b_", 0.2, 0.5)], cue=0, target=1)
+    saved(clip_figure(hostile, {("value_zeroing", "encoder"): mixing_map(1, 2, 2)}))
+
+
+# cue_figure, cue_heat_map ---------------------------------------------------------------------------------------------
+
+
+def test_cue_figure_has_a_panel_for_each_stack_and_measure():
+    table = cue_table(stacks=STACKS, measures=MEASURES, clips=12)
+    figure = cue_figure(table)
+    assert [ax.get_title() for ax in figure.axes[:2]] == [
+        "value zeroing, encoder (12 clips)",
+        "value zeroing, decoder (12 clips)",
+    ]
+    assert len(figure.axes) == 9
+    assert all(ax.get_ylim()[0] == 0 for ax in figure.axes)
+    assert len(cue_figure(table, stacks=["cross"], measures=["attention"]).axes) == 1
+    saved(figure)
+
+
+def test_cue_line_is_the_mean_over_clips_of_the_mean_over_seeds():
+    table = cue_table(clips=12, measures=("attention",))
+    (ax,) = cue_figure(table).axes
+    trained, random = ax.lines
+    assert (trained.get_linestyle(), random.get_linestyle()) == ("-", "--")
+    mine = table[table["init"] == "random"].groupby("layer")["contribution"].mean()
+    np.testing.assert_allclose(random.get_ydata(), 100 * mine)
+    assert len(ax.collections) == 2  # the bands
+
+
+def test_few_clips_are_drawn_one_by_one():
+    (ax,) = cue_figure(cue_table(clips=4, measures=("attention",))).axes
+    assert len(ax.lines) == 2 * (4 + 1)
+
+
+@pytest.mark.parametrize("change", [{"clips": 1}, {"layers": 1}, {"models": ("$x$", "_b", "/c/d")}])
+def test_cue_figures_of_odd_tables(change):
+    table = cue_table(**change)
+    saved(cue_figure(table))
+    saved(cue_heat_map(table))
+
+
+def test_cue_heat_map_writes_the_number_in_each_cell_trained_first():
+    table = cue_table(stacks=("encoder", "cross"), measures=MEASURES)
+    figure = cue_heat_map(table)
+    images = maps_of(figure)
+    assert [image.axes.get_title() for image in images] == [
+        "encoder, trained", "encoder, random", "cross, trained", "cross, random",
+    ]  # fmt: skip
+    assert len({image.get_clim() for image in images}) == 1
+    for image in images:
+        written = [float(text.get_text()) for text in image.axes.texts]
+        np.testing.assert_allclose(written, image.get_array().ravel(), atol=0.051)
+        assert image.axes.get_ylim() == (4, 0)
+    chosen = (table["stack"] == "cross") & (table["init"] == "trained") & (table["measure"] == "attention_norm")
+    expected = table[chosen].groupby("layer")["contribution"].mean()
+    np.testing.assert_allclose(images[2].get_array()[:, 2], 100 * expected)
+    saved(figure)
+
+
+def test_models_of_other_depth_and_missing_twins_leave_holes():
+    table = cue_table(models=("small", "large"), stacks=("encoder", "cross"))
+    table = table[(table["model"] == "large") | (table["layer"] < 2)]
+    table = table[~((table["model"] == "small") & (table["init"] == "trained"))]
+    figure = cue_heat_map(table)
+    assert len(maps_of(figure)) == 6
+    assert {"small", "large"} <= {ax.get_ylabel() for ax in figure.axes if ax.axison}
+    saved(figure)
+    saved(cue_figure(table))
+
+
+def test_tables_that_cannot_be_drawn():
+    table = cue_table()
+    with pytest.raises(InputError, match="clip, measure not found"):
+        cue_figure(table.drop(columns=["clip", "measure"]))
+    with pytest.raises(InputError, match="no contribution left"):
+        cue_figure(table, stacks=["decoder"])
+    with pytest.raises(InputError, match="no contribution left"):
+        cue_heat_map(table.assign(contribution=np.nan))
+
+
+# notebooks ------------------------------------------------------------------------------------------------------------
+
+
+def test_html_is_an_inline_png_and_escapes_the_caption():
+    page = as_html(layer_grid(mixing_map(1)), caption='<script>alert("x")</script>')
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)" in page
+    data = page.split("base64,")[1].split('"')[0]
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+
+
+def test_map_and_figure_show_themselves_in_a_notebook():
+    one = mixing_map(2)
+    assert "MixingMap(value_zeroing, encoder: 2 layers" in one._repr_html_()
+    assert one.show()._repr_png_().startswith(b"\x89PNG")
+    assert not pyplot.get_fignums()
+
+
+def test_figures_leave_pyplot_and_librosa_alone_until_needed():
+    code = "import sys, speechmix.reports.figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
