@@ -17,7 +17,7 @@ import torch
 from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
 from .adapters.check import versions
-from .adapters.model import Model, Prepared
+from .adapters.model import Model, Prepared, dtype_named
 from .adapters.tokens import DecoderTokens
 from .clips import Clip
 from .errors import InputError
@@ -327,7 +327,7 @@ def _working_dtype(model: Model, dtype) -> torch.dtype:
     """Float32 or better: scores are small differences of states, which half precision rounds away."""
     if dtype is None:
         return model.dtype if model.dtype.itemsize >= 4 else torch.float32
-    dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    dtype = dtype_named(dtype)
     if dtype not in (torch.float32, torch.float64):
         raise InputError(
             f"dtype should be float32 or float64, found {dtype}: half precision would round the scores away"

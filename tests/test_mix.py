@@ -119,6 +119,8 @@ class TestOptions:
             ({"spans": [(5, 5)]}, r"half-open \[start, stop\)"),
             ({"spans": [(0, 4), (9, 3)]}, r"span 1 should be half-open"),
             ({"spans": [(-1, 4)]}, "0 <= start"),
+            ({"spans": [(1.5, 3.9)]}, r"span 0.*frames"),  # seconds, mistaken for frames
+            ({"targets": {"decodr": [0]}}, "decodr"),
             ({"spans": [(50, 61)]}, r"\[50, 61\).*past its 60 positions"),
             ({"rounding": "floor"}, "rounding must be one of.*disjoint.*paper.*'floor'"),
             ({"include": ["noise"]}, "include takes 'silence' and 'padding'.*noise"),

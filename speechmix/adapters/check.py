@@ -73,6 +73,8 @@ def _check_block(block: Block, where: str) -> None:
         )
     if not _close(attention.sum(-1), torch.ones_like(attention[..., 0])):
         raise ModelError(f"{where}: rows of the attention weights do not sum to one")
+    if block.causal and block.attention().triu(1).any():
+        raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")
     before = block.states(rows)
     if not _close(block.replay(rows, block.context[rows]), before):
         raise ModelError(
@@ -95,7 +97,7 @@ def _stack_outputs(model: Model, outputs: dict[str, torch.Tensor]) -> list:
             continue
 
         def keep(module, args, output, name=stack.name):
-            outputs[name] = output[0][0]
+            outputs[name] = (output if isinstance(output, torch.Tensor) else output[0])[0]
 
         hooks.append(submodule(model.base, parent, what=stack.name).register_forward_hook(keep))
     return hooks

@@ -17,7 +17,7 @@ import transformers
 from ..errors import InputError, ModelError
 from .blocks import Family
 from .check import self_check
-from .model import Model
+from .model import Model, dtype_named
 from .registry import family_of_type
 
 INITS = ("trained", "random")
@@ -83,12 +83,14 @@ def load(
     if seed is not None and init != "random":
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
-    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    if isinstance(source, torch.nn.Module):
-        model = _from_object(source, init, seed, dtype, processor)
-    else:
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = _from_source(str(source), init, seed, dtype or torch.float32, revision, processor)
+    dtype = None if dtype is None else dtype_named(dtype)
+    with torch.random.fork_rng(devices=[]):  # transformers draws numbers while loading; the caller's stay as they are
+        torch.manual_seed(seed or 0)
+        if isinstance(source, torch.nn.Module):
+            model = _from_object(source, init, seed, dtype, processor)
+        else:
+            device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+            model = _from_source(str(source), init, seed, dtype or torch.float32, revision, processor)
     model.module.to(device=device, dtype=dtype)
     model.module.eval().requires_grad_(False)
     if check:
@@ -102,7 +104,7 @@ def _from_object(module, init, seed, dtype, processor) -> Model:
     if init == "random":
         config = copy.deepcopy(module.config)
         here = next(module.parameters())
-        module = _randomly(lambda: type(module)(config), seed).to(device=here.device, dtype=dtype or here.dtype)
+        module = type(module)(config).to(device=here.device, dtype=dtype or here.dtype)
     return Model(module, family, name, init, seed, *_processors(processor, family, module.config))
 
 
@@ -117,8 +119,8 @@ def _from_source(source: str, init, seed, dtype, revision, processor) -> Model:
     family = family_of_type(config.model_type)
     cls = getattr(transformers, family.auto_class(config))
     if init == "random":
-        build = cls.from_config if hasattr(cls, "from_config") else cls
-        module = _randomly(lambda: build(config), seed)
+        # In float32 whatever the checkpoint's precision is: weights drawn in half precision would be other weights.
+        module = cls.from_config(config, dtype=torch.float32) if hasattr(cls, "from_config") else cls(config)
     else:
         try:
             module, report = cls.from_pretrained(
@@ -135,13 +137,6 @@ def _from_source(source: str, init, seed, dtype, revision, processor) -> Model:
             tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
     name = Path(source).resolve().name if Path(source).is_dir() else source
     return Model(module, family, name, init, seed, extractor, tokenizer)
-
-
-def _randomly(build, seed: int):
-    """Build under a seed without touching the caller's random state."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build()
 
 
 def _refuse_missing(source: str, missing) -> None:

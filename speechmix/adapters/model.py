@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import ModelError
+from ..errors import InputError, ModelError
 from .blocks import Stack, resolve
 
 if TYPE_CHECKING:
     from ..frames import FrameGrid
     from .blocks import Family
     from .tokens import DecoderTokens
+
+
+def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
+    """Return a floating-point type given by name or as it is."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InputError(f"dtype should be 'float32', 'float64', 'bfloat16' or 'float16', found {dtype!r}")
+    return found
 
 
 @dataclass

@@ -17,7 +17,6 @@ from speechmix.errors import InputError, ModelError
 from tests.conftest import FAMILIES, build, inputs_of
 
 SPANS = [(3, 9), (12, 31), (40, 58)]
-TRAINED = {name: FAMILIES[name][1] for name in FAMILIES}
 
 
 @pytest.fixture(scope="module")
