@@ -174,6 +174,7 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
     with (
         model.in_dtype(dtype),
         torch.no_grad(),
+        torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
         attention_readable(model.module),
         Capture(watched, on_block, layers=layers),
     ):

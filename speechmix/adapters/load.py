@@ -84,17 +84,17 @@ def load(
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
     dtype = None if dtype is None else dtype_named(dtype)
-    with torch.random.fork_rng(devices=[]):  # transformers draws numbers while loading; the caller's stay as they are
+    with torch.random.fork_rng(devices=[]):  # transformers draws numbers on the way; the caller's state stays as it is
         torch.manual_seed(seed or 0)
         if isinstance(source, torch.nn.Module):
             model = _from_object(source, init, seed, dtype, processor)
         else:
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             model = _from_source(str(source), init, seed, dtype or torch.float32, revision, processor)
-    model.module.to(device=device, dtype=dtype)
-    model.module.eval().requires_grad_(False)
-    if check:
-        self_check(model)
+        model.module.to(device=device, dtype=dtype)
+        model.module.eval().requires_grad_(False)
+        if check:
+            self_check(model)
     return model
 
 

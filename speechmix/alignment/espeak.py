@@ -4,6 +4,7 @@ In: a text and a voice. Out: a `Speech`: audio, the written words with their tim
 espeak-ng is GPL-3 and is only called here, at run time. Its synthesis depends on what it spoke before (pitch flutter
 lives in static variables that neither a new voice nor espeak_Terminate resets), so the
 library is loaded afresh for every call (about 4 ms): the same call gives the same bits, in any order, in any process.
+Longer than most files here because espeak-ng's C structures and event stream are kept in one place.
 """
 
 from __future__ import annotations
