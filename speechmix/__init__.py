@@ -23,6 +23,7 @@ _PUBLIC = {
     "Span": "spans",
     "MixingMap": "mixing",
     "cue_contribution": "evaluation.cue",
+    "ablate": "evaluation.ablation",
     "SpeechmixError": "errors",
 }
 

@@ -142,3 +142,21 @@ def attention_norm(module, inputs, stack, each_head=False):
         )
         maps.append(vectors.norm(dim=-1) if each_head else vectors.sum(0).norm(dim=-1))
     return torch.stack(maps).numpy()
+
+
+@contextmanager
+def zeroed_values_of_all(modules, rows):
+    """`zeroed_values` for several attention modules at once, each only while it runs."""
+    import contextlib
+
+    with contextlib.ExitStack() as undo:
+        for module in modules:
+            forward = module.forward
+
+            def wrapped(*args, _module=module, _forward=forward, **kwargs):
+                with zeroed_values(_module, rows):
+                    return _forward(*args, **kwargs)
+
+            module.forward = wrapped
+            undo.callback(lambda m=module: m.__dict__.pop("forward"))
+        yield

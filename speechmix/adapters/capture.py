@@ -160,7 +160,7 @@ class _Interceptor(TorchFunctionMode):
             if func is F.scaled_dot_product_attention:
                 trace.calls[number] = _read_sdpa(result, *args, **kwargs)
             elif func is F.multi_head_attention_forward:
-                trace.calls[number] = _read_multi_head(*args, **kwargs)
+                trace.calls[number] = read_multi_head(*args, **kwargs)
         return result
 
 
@@ -174,7 +174,7 @@ def _read_sdpa(
     return AttentionCall(query[0], key, value, mask, scale, is_causal, context[0].transpose(0, 1))
 
 
-def _read_multi_head(
+def read_multi_head(
     query,
     key,
     value,

@@ -62,8 +62,13 @@ class DecoderTokens:
         return Span(position, position + 1, self.labels[token], kind, self.words[token])
 
 
-def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
+def decoder_tokens(model: Model, clip: Clip, *, text: str | None = None) -> DecoderTokens:
     """Teacher-forced decoder input for a clip's text: <|startoftranscript|> language task <|notimestamps|> text.
+
+    Parameters
+    ----------
+    text : str, optional
+        Feed this instead of the clip's own text.
 
     Raises
     ------
@@ -78,7 +83,7 @@ def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
             f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its decoder: "
             "load with processor=, or ask for stacks=['encoder']"
         )
-    text = clip.text or " ".join(word.text for word in clip.words or ())
+    text = text or clip.text or " ".join(word.text for word in clip.words or ())
     if not text.strip():
         raise InputError(f"{clip.name} has no text to feed the decoder: give text=, or ask for stacks=['encoder']")
     text = " " + text.strip()  # Whisper was trained on text that follows a space
