@@ -41,6 +41,8 @@ class Clip:
         With times in seconds; None until they are known.
     cue, target : int or None
         Indices into `words`; None if not asked for, or while there are no words.
+    foil : str or None
+        The other spelling of the target ("livre" for "livres"): what a model that misses the cue would write.
     language : str or None
         Language code, as the model wants it ("fr").
     alignment : str or None
@@ -70,6 +72,7 @@ class Clip:
         text: str | None = None,
         cue: WordRequest | None = None,
         target: WordRequest | None = None,
+        foil: str | None = None,
         language: str | None = None,
         meta: Mapping[str, str] | None = None,
     ):
@@ -79,6 +82,7 @@ class Clip:
         self.path = path
         self.text = text.strip() if text is not None else None
         self.language = language
+        self.foil = foil
         self.meta = dict(meta or {})
         self.words: tuple[Word, ...] | None = None
         self.alignment: str | None = None
@@ -98,6 +102,7 @@ class Clip:
         words: WordSource | None = None,
         cue: WordRequest | None = None,
         target: WordRequest | None = None,
+        foil: str | None = None,
         language: str | None = None,
         tier: str | None = None,
         name: str | None = None,
@@ -113,6 +118,8 @@ class Clip:
             A .TextGrid, .ctm, .json, .tsv or .csv file, or `Word`s or (text, start, end) with times in seconds.
         cue, target : int, str or (str, int), optional
             An index into the words, a word, or a word and its occurrence: ``"les:2"`` or ``("les", 2)``.
+        foil : str, optional
+            The other spelling of the target.
         language : str, optional
         tier : str, optional
             Which tier of a TextGrid holds the words.
@@ -125,7 +132,16 @@ class Clip:
             If a file is missing or unusable, the words cannot be right, or cue or target is none or several of them.
         """
         path = audio_file(path)
-        clip = cls(name=name or path.stem, path=path, text=text, cue=cue, target=target, language=language, meta=meta)
+        clip = cls(
+            name=name or path.stem,
+            path=path,
+            text=text,
+            cue=cue,
+            target=target,
+            foil=foil,
+            language=language,
+            meta=meta,
+        )
         return clip if words is None else clip.with_words(words, tier=tier)
 
     @classmethod
@@ -138,6 +154,7 @@ class Clip:
         words: WordSource | None = None,
         cue: WordRequest | None = None,
         target: WordRequest | None = None,
+        foil: str | None = None,
         language: str | None = None,
         tier: str | None = None,
         name: str | None = None,
@@ -161,6 +178,7 @@ class Clip:
             text=text,
             cue=cue,
             target=target,
+            foil=foil,
             language=language,
             meta=meta,
         )
@@ -221,6 +239,7 @@ class Clip:
             samples,
             rate,
             text=" ".join(self.words[i].text for i in kept) or None if self.words else None,
+            foil=self.foil,
             language=self.language,
             name=f"{self.name}_{start:g}-{end:g}",
             meta=self.meta,

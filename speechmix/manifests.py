@@ -16,7 +16,7 @@ from .clips import Clip
 from .errors import InputError
 from .text_files import read_table, read_text
 
-COLUMNS = ("path", "text", "words", "cue", "target", "language", "name")
+COLUMNS = ("path", "text", "words", "cue", "target", "foil", "language", "name")
 
 OnError = str | Callable[[int, str, InputError], None]
 
@@ -26,7 +26,7 @@ def read_clips(
 ) -> list[Clip]:
     """Clips of a manifest, in its order; the audio is read lazily.
 
-    Columns: path (required), text, words, cue, target, language, name; others are kept in `Clip.meta`. Relative paths
+    Columns: path (required), text, words, cue, target, foil, language, name; others are kept in `Clip.meta`. Relative paths
     count from the manifest's folder. `words` is the path of a word file, or in JSONL also a list of [text, start, end].
     `cue` and `target` are a word ("les"), a word and which of its occurrences ("les:2"), or an index from 0 ("3",
     unless there is a word "3"). A name that occurs twice gets "-2" behind it.
@@ -115,7 +115,7 @@ def _clip(cells: dict, folder: Path, tier: str | None, allow_outside: bool) -> C
         words = words_from_items(words, where="words")
     elif words is not None:
         words = _inside(words, folder, allow_outside)
-    for column in ("text", "language", "name"):
+    for column in ("text", "foil", "language", "name"):
         if not isinstance(cells.get(column, ""), str):
             raise InputError(f"expected {column} to be a string, found {cells[column]!r}")
     return Clip.from_file(
@@ -123,7 +123,7 @@ def _clip(cells: dict, folder: Path, tier: str | None, allow_outside: bool) -> C
         words=words,
         tier=tier,
         meta={key: _as_text(value) for key, value in cells.items() if key not in COLUMNS},
-        **{column: cells.get(column) for column in ("text", "cue", "target", "language", "name")},
+        **{column: cells.get(column) for column in ("text", "cue", "target", "foil", "language", "name")},
     )
 
 

@@ -7,6 +7,7 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .adapters.blocks import STACKS
 from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
 from .adapters.check import versions
@@ -21,11 +23,11 @@ from .adapters.model import Model, Prepared, dtype_named
 from .adapters.tokens import DecoderTokens
 from .clips import Clip
 from .errors import InputError
-from .measures import measure_named
+from .measures import MEASURES, measure_named
 from .measures.numerics import distance_named
 from .measures.units import Units
 from .mixing import Maps, MixingMap
-from .spans import Span, context_spans, frame_spans, word_spans
+from .spans import CONTEXT_KINDS, ROUNDINGS, Span, context_spans, frame_spans, word_spans
 
 if TYPE_CHECKING:
     from .frames import FrameGrid
@@ -123,7 +125,7 @@ def mix(
     (2, 2, 2)
     """
     options = {
-        "measures": (measures,) if isinstance(measures, str) else tuple(measures),
+        "measures": (measures,) if isinstance(measures, str) else tuple(dict.fromkeys(measures)),
         "stacks": stacks,
         "layers": layers,
         "units": units,
@@ -180,6 +182,9 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
     ):
         model.family.run(model.base, inputs, stacks)
     provenance = _provenance(model, clip, dtype, engine, options)
+    tokens = sides.prepared.tokens
+    if tokens is not None and tokens.deciding is not None:
+        provenance["deciding_position"] = tokens.deciding - 1  # the input position that predicts the deciding token
     maps = {}
     for (name, stack), scores in collected.items():
         kept = tuple(range(len(model.stacks[stack])) if layers is None else sorted(layers))
@@ -279,7 +284,10 @@ def _given_spans(spans) -> list[Span]:
     given = []
     for index, span in enumerate(spans):
         if not isinstance(span, Span):
-            start, stop = (int(edge) for edge in span)
+            try:
+                start, stop = (operator.index(edge) for edge in span)
+            except (TypeError, ValueError):
+                raise InputError(f"span {index} should be (start, stop) in whole frames, found {span!r}") from None
             span = Span(start, stop, str(index), "word", index)
         if not 0 <= span.start < span.stop:
             raise InputError(f"span {index} should be half-open [start, stop) with 0 <= start < stop, found {span}")
@@ -321,7 +329,7 @@ def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | Non
         raise InputError(
             f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
         )
-    return sorted(set(layers))
+    return sorted({int(layer) for layer in layers})
 
 
 def _working_dtype(model: Model, dtype) -> torch.dtype:
@@ -337,10 +345,17 @@ def _working_dtype(model: Model, dtype) -> torch.dtype:
 
 
 def _validate(options: dict, product_dtype) -> None:
+    if not options["measures"]:
+        raise InputError(f"no measure asked for; there are {', '.join(MEASURES)}")
     for name in options["measures"]:
         measure_named(name)
     distance_named(options["distance"])
-    for name, allowed in (("heads", HEADS), ("units", UNITS), ("engine", ENGINES)):
+    unknown = set(options["include"]) - set(CONTEXT_KINDS)
+    if unknown:
+        raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
+    if isinstance(options["targets"], Mapping) and set(options["targets"]) - set(STACKS):
+        raise InputError(f"targets is by stack, {', '.join(STACKS)}; found {sorted(options['targets'])}")
+    for name, allowed in (("heads", HEADS), ("units", UNITS), ("engine", ENGINES), ("rounding", ROUNDINGS)):
         if options[name] not in allowed:
             raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
     if product_dtype is not None:

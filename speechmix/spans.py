@@ -14,6 +14,7 @@ from .errors import InputError
 from .frames import FrameGrid, Seconds
 
 ROUNDINGS = ("disjoint", "paper")
+CONTEXT_KINDS = ("silence", "padding")
 KINDS = ("word", "frame", "token", "special", "silence", "padding")
 
 
@@ -129,7 +130,7 @@ def context_spans(
     ----------
     include : sequence of {"silence", "padding"}
     """
-    unknown = set(include) - {"silence", "padding"}
+    unknown = set(include) - set(CONTEXT_KINDS)
     if unknown:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
     audio_stop = max(grid.frames_between(0.0, audio_seconds)[1], max((span.stop for span in spans), default=0))

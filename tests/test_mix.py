@@ -470,7 +470,7 @@ class TestDecoderIndices:
 
     def test_decoder_is_fed_the_prefix_and_the_text_without_the_end(self, whisper):
         found = speechmix.mix(whisper, clip_of(), stacks="decoder")["value_zeroing", "decoder"]
-        labels = [*self.prefix, "les", " ", *"amis", "les", " ", *"livres"]
+        labels = [*self.prefix, "les", "␣", *"amis", "les", "␣", *"livres"]
         assert [s.label.strip() for s in found.sources] == [label.strip() for label in labels]
         assert [s.label.strip() for s in found.targets] == [label.strip() for label in [*labels[1:], "<|endoftext|>"]]
         assert [(s.start, s.stop) for s in found.sources] == [(p, p + 1) for p in range(18)]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ..errors import InputError, ModelError
@@ -25,7 +26,9 @@ def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
     """Return a floating-point type given by name or as it is."""
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise InputError(f"dtype should be 'float32', 'float64', 'bfloat16' or 'float16', found {dtype!r}")
+        raise InputError(
+            f"dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found {dtype!r}"
+        )
     return found
 
 
@@ -101,6 +104,15 @@ class Model:
     @property
     def dtype(self) -> torch.dtype:
         return next(self.module.parameters()).dtype
+
+    def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
+        """Return what the model's feature extractor makes of audio [samples] at the model's rate."""
+        if self.feature_extractor is None:
+            raise ModelError(
+                f"{self.name} was loaded without a feature extractor, so it cannot be given audio: load it with "
+                "processor=, or pass prepared inputs"
+            )
+        return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
 
     def grid(self, n_samples: int) -> FrameGrid:
         """Frames of a clip of `n_samples` samples at the model's rate."""

@@ -7,7 +7,7 @@ tokens, and its *target rows* the positions one earlier, which predict them (Moh
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,12 +34,18 @@ class DecoderTokens:
     words : list of int or None [U + 1]
         The clip's word each token belongs to; None for special tokens.
     special : list of bool [U + 1]
+    deciding : int, optional
+        First token in which the target and its foil differ (U: the end of text); it is predicted one position earlier.
+    foil_id : int, optional
+        The foil's token there.
     """
 
     ids: list[int]
     labels: list[str]
     words: list[int | None]
     special: list[bool]
+    deciding: int | None = None
+    foil_id: int | None = None
 
     @classmethod
     def from_ids(cls, ids: list[int], tokenizer=None) -> DecoderTokens:
@@ -62,13 +68,10 @@ class DecoderTokens:
         return Span(position, position + 1, self.labels[token], kind, self.words[token])
 
 
-def decoder_tokens(model: Model, clip: Clip, *, text: str | None = None) -> DecoderTokens:
+def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
     """Teacher-forced decoder input for a clip's text: <|startoftranscript|> language task <|notimestamps|> text.
 
-    Parameters
-    ----------
-    text : str, optional
-        Feed this instead of the clip's own text.
+    With a foil, the deciding token is looked up too.
 
     Raises
     ------
@@ -83,16 +86,44 @@ def decoder_tokens(model: Model, clip: Clip, *, text: str | None = None) -> Deco
             f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its decoder: "
             "load with processor=, or ask for stacks=['encoder']"
         )
-    text = text or clip.text or " ".join(word.text for word in clip.words or ())
+    text = clip.text or " ".join(word.text for word in clip.words or ())
     if not text.strip():
         raise InputError(f"{clip.name} has no text to feed the decoder: give text=, or ask for stacks=['encoder']")
+    tokens = _tokenised(model, clip, text)
+    if clip.foil is None or clip.target is None:
+        return tokens
+    end = tokenizer.eos_token_id
+    mine, theirs = [*tokens.ids, end], [*_tokenised(model, clip, text_with_foil(clip)).ids, end]
+    deciding = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
+    return replace(tokens, deciding=deciding, foil_id=theirs[deciding])
+
+
+def text_with_foil(clip: Clip) -> str:
+    """Return the clip's text with the target word spelled as its foil.
+
+    Raises
+    ------
+    InputError
+        If the target is not in the text, or the foil is spelled like it.
+    """
+    place = locate_words([word.text for word in clip.words], clip.text)[clip.target]
+    if place is None:
+        raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {clip.text!r}")
+    other = clip.text[: place[0]] + clip.foil + clip.text[place[1] :]
+    if other == clip.text:
+        raise InputError(f"{clip.name}: the foil {clip.foil!r} is spelled like the target")
+    return other
+
+
+def _tokenised(model: Model, clip: Clip, text: str) -> DecoderTokens:
+    tokenizer = model.tokenizer
     text = " " + text.strip()  # Whisper was trained on text that follows a space
     prefix = _prefix(model, clip)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     places = locate_words([word.text for word in clip.words or ()], text)
     words = [_word_at(offsets, places) for offsets in encoded["offset_mapping"]]
     labels = [
-        text[a:b].strip() or tokenizer.decode([i])
+        text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
         for i, (a, b) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     ]
     n_prefix, n_text = len(prefix), len(words)
@@ -129,8 +160,7 @@ def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
     """Return the language the model itself finds likeliest; a random model cannot be asked."""
     if model.init == "random" or model.module is model.base:
         raise InputError(f"{clip.name}: say the language (language='fr'): {model.label} cannot detect it by itself")
-    audio = clip.audio(model.sample_rate)
-    features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")["input_features"]
+    features = model.features(clip.audio(model.sample_rate))["input_features"]
     start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
     with torch.no_grad():
         logits = model.module(features.to(model.device, model.dtype), decoder_input_ids=start).logits[0, -1]

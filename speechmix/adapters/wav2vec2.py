@@ -33,9 +33,7 @@ def _grid(config, n_samples):
 
 
 def _prepare(model, clip, stacks):
-    audio = clip.audio(model.sample_rate)
-    features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")
-    return Prepared({"input_values": features["input_values"]})
+    return Prepared({"input_values": model.features(clip.audio(model.sample_rate))["input_values"]})
 
 
 def _run(base, inputs, stacks):

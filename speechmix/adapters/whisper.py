@@ -45,8 +45,7 @@ def _prepare(model, clip, stacks):
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. "
             "Cut the clip at a pause, e.g. clip.cut(0.0, 25.0) or `speechmix score --cut 0:25`"
         )
-    features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")
-    prepared = Prepared({"input_features": features["input_features"]})
+    prepared = Prepared({"input_features": model.features(audio)["input_features"]})
     if set(stacks) & {"decoder", "cross"}:
         prepared.tokens = decoder_tokens(model, clip)
         prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])

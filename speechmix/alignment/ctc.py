@@ -71,7 +71,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
 
 
 def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
-    features = model.feature_extractor(audio, sampling_rate=model.sample_rate, return_tensors="pt")["input_values"]
+    features = model.features(audio)["input_values"]
     wide = torch.float32 if model.dtype.itemsize < 4 else model.dtype
     with model.in_dtype(wide), torch.no_grad():
         logits = model.module(features.to(model.device, wide)).logits[0]

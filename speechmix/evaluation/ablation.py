@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from ..adapters.intervene import zeroed_values
-from ..adapters.tokens import DecoderTokens, decoder_tokens, locate_words
+from ..adapters.tokens import text_with_foil
 from ..errors import InputError
 from ..spans import word_spans
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from ..clips import Clip
 
 
-def ablate(
-    model: Model, clip: Clip, *, foil: str, stacks: Sequence[str] | None = None, source: int | None = None
-) -> pd.DataFrame:
+def ablate(model: Model, clip: Clip, *, stacks: Sequence[str] | None = None, source: int | None = None) -> pd.DataFrame:
     """Read the choice between target and foil, intact and with a source silenced in one stack after the other.
 
     Parameters
@@ -37,9 +35,7 @@ def ablate(
     model : Model
         With a CTC head, or an encoder and a decoder with its language-model head.
     clip : Clip
-        With text, words and a target.
-    foil : str
-        The other spelling of the target word ("livre" for "livres").
+        With text, words, a target and its foil, the other spelling ("livre" for "livres").
     stacks : sequence of str, optional
         All the model has by default.
     source : int, optional
@@ -56,10 +52,11 @@ def ablate(
         If the clip lacks what is needed, or the model cannot choose between two spellings.
     """
     source = clip.cue if source is None else source
-    if not clip.text or clip.words is None or clip.target is None or source is None:
-        raise InputError(f"{clip.name}: ablation needs text, words with times, a cue (or source=) and a target")
-    other = _with_foil(clip, foil)
-    choose = _Spelling(model, clip, other)
+    if not clip.text or clip.words is None or None in (clip.target, clip.foil, source):
+        raise InputError(
+            f"{clip.name}: ablation needs text, words with times, a cue (or source=), a target and its foil"
+        )
+    choose = _Spelling(model, clip)
     rows = []
     for stack in ("none", *(stacks or model.stacks)):
         if stack != "none" and stack not in model.stacks:
@@ -71,21 +68,10 @@ def ablate(
     return pd.DataFrame(rows)
 
 
-def _with_foil(clip: Clip, foil: str) -> str:
-    """Return the clip's text with the target word spelled as its foil."""
-    place = locate_words([word.text for word in clip.words], clip.text)[clip.target]
-    if place is None:
-        raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {clip.text!r}")
-    other = clip.text[: place[0]] + foil + clip.text[place[1] :]
-    if other == clip.text:
-        raise InputError(f"{clip.name}: the foil {foil!r} is spelled like the target")
-    return other
-
-
 class _Spelling:
     """One model's choice between two spellings of a clip's text."""
 
-    def __init__(self, model: Model, clip: Clip, other: str):
+    def __init__(self, model: Model, clip: Clip):
         self._model, self._clip = model, clip
         stacks = tuple(model.stacks)
         prepared = model.family.prepare(model, clip, stacks)
@@ -98,22 +84,17 @@ class _Spelling:
         if self._tokens is None:
             if model.tokenizer is None or not type(model.module).__name__.endswith("ForCTC"):
                 raise InputError(f"{model.name}: ablation needs a CTC head with its tokenizer, or a decoder")
-            self._labels = [model.tokenizer(text).input_ids for text in (clip.text, other)]
+            self._labels = [model.tokenizer(text).input_ids for text in (clip.text, text_with_foil(clip))]
         else:
-            self._decide(decoder_tokens(model, clip, text=other))
-
-    def _decide(self, foil: DecoderTokens) -> None:
-        """Find the first token in which the two spellings differ; the last one may be the end of text."""
-        end = self._model.tokenizer.eos_token_id
-        mine, theirs = [*self._tokens.ids, end], [*foil.ids, end]
-        self.position = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
-        self._choice = mine[self.position], theirs[self.position]
-        self._inputs["decoder_input_ids"] = self._inputs["decoder_input_ids"][:, : self.position]
+            ids, position = self._tokens.ids, self._tokens.deciding
+            mine = ids[position] if position < len(ids) else model.tokenizer.eos_token_id
+            self._choice = mine, self._tokens.foil_id
+            self._inputs["decoder_input_ids"] = self._inputs["decoder_input_ids"][:, :position]
 
     def positions(self, stack: str, word: int) -> list[int]:
         """Source positions of a word in a stack: encoder frames, or the tokens fed so far that belong to it."""
         if stack == "decoder":
-            held = self._tokens.words[: self.position]
+            held = self._tokens.words[: self._tokens.deciding]
             return [position for position, owner in enumerate(held) if owner == word]
         grid = self._model.grid(len(self._clip.audio(self._model.sample_rate)))
         span = word_spans(self._clip.words, grid)[word]

@@ -16,7 +16,12 @@ from ..mixing import MixingMap
 
 
 def cue_contribution(
-    mixing_map: MixingMap, *, cue: int, target: int, drop: tuple[str, ...] = ("silence", "padding")
+    mixing_map: MixingMap,
+    *,
+    cue: int,
+    target: int,
+    rows: str = "target",
+    drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
     """Share of the cue in the target, per layer.
 
@@ -27,6 +32,10 @@ def cue_contribution(
     cue, target : int
         Indices into the clip's words, as `clip.cue` and `clip.target` give them. For a map of prepared inputs, where
         spans were given directly, indices into those spans.
+    rows : {"target", "deciding"}
+        Mean over all rows of the target (the published protocol), or, in a decoder, the one row that predicts the
+        deciding token: the first in which the target and its foil (`clip.foil`) differ. Spelled letter by letter, a
+        noun's number is decided in its last letter alone, and the mean over its letters dilutes it.
     drop : tuple of str
         Kinds of units left out before rows are normalised.
 
@@ -40,11 +49,24 @@ def cue_contribution(
     InputError
         If cue or target has no unit in the map, or is missing.
     """
+    if rows not in ("target", "deciding"):
+        raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
     kept = mixing_map.without(*drop)
-    rows = _units_of(kept.targets, target, "target", mixing_map)
+    chosen = _deciding_row(kept) if rows == "deciding" else _units_of(kept.targets, target, "target", mixing_map)
     columns = _units_of(kept.sources, cue, "cue", mixing_map)
-    shares = kept.normalized().scores[..., rows, :][..., columns].sum(axis=-1).mean(axis=-1)
+    shares = kept.normalized().scores[..., chosen, :][..., columns].sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if kept.has_heads else shares
+
+
+def _deciding_row(mixing_map: MixingMap) -> list[int]:
+    position = mixing_map.provenance.get("deciding_position")
+    found = [i for i, span in enumerate(mixing_map.targets) if span.start == position]
+    if mixing_map.stack == "encoder" or not found:
+        raise InputError(
+            "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's other spelling), whose "
+            f"deciding row was scored; this is {mixing_map!r}"
+        )
+    return found
 
 
 def _units_of(spans, word: int | None, role: str, mixing_map: MixingMap) -> list[int]:

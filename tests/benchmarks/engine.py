@@ -258,9 +258,8 @@ def main() -> None:
         shape, way = options.memory_of
         print(json.dumps(memory_of(Case(shape, options.layers, options.words), way, mix_options)))
         return
-    print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32; {'best' if options.best else 'median'} of {options.repeats}"
-    )
+    typical = "best" if options.best else "median"
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32; {typical} of {options.repeats}")
     for shape in options.shapes.split(","):
         report(shape, Case(shape, options.layers, options.words), options, mix_options)
 

@@ -43,4 +43,4 @@ def test_zeroing_nothing_changes_nothing(model):
 def test_a_clip_without_a_target_is_refused():
     clip = speechmix.Clip.from_array(np.ones(16_000), 16_000, text="les livres", words=[("les", 0.1, 0.2)], cue="les")
     with pytest.raises(InputError, match="needs text, words with times, a cue"):
-        speechmix.ablate(None, clip, foil="livre")
+        speechmix.ablate(None, clip)

@@ -1,0 +1,128 @@
+"""Does a recogniser spell the number that the cue tells? Asked of both members of a pair, with the cue and without.
+
+In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says (the bundled clips
+and `speechmix.corpora.synthetic_french` have it). Number is *right* if the model finds the clip's own transcript
+likelier than the other member's, both given whole: log p(own | audio) > log p(other | audio). Whole transcripts, because
+a decoder that is given "les" as text knows the number even where the audio of "les" has been silenced.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from ..adapters.tokens import decoder_tokens
+from ..clips import Clip
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+
+
+def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
+    """Log-probability of each text given the clip's audio: CTC's sum over alignments, or the decoder's chain rule.
+
+    Parameters
+    ----------
+    model : Model
+        With a CTC head, or a Whisper with its tokenizer.
+    clip : Clip
+    texts : sequence of str [N]
+
+    Returns
+    -------
+    Tensor [N]
+        Natural logarithms.
+    """
+    features = _features(model, clip)
+    if model.family.name != "whisper":
+        # [1, T, V] -> [T, V]
+        scores = model.module(**features).logits[0].float().log_softmax(-1)
+        return torch.stack([_ctc(scores, model.tokenizer(text).input_ids, model) for text in texts])
+    hidden = model.module.model.encoder(features["input_features"])
+    return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
+
+
+def transcribe(model: Model, clip: Clip) -> str:
+    """Return the greedy transcript."""
+    features = _features(model, clip)
+    if model.family.name != "whisper":
+        ids = model.module(**features).logits[0].argmax(-1)
+        return model.tokenizer.decode(ids).strip()
+    ids = model.module.generate(**features, language=clip.language, task="transcribe", num_beams=1, do_sample=False)
+    return model.tokenizer.decode(ids[0], skip_special_tokens=True).strip()
+
+
+def number_is_right(model: Model, clip: Clip) -> bool:
+    """Whether the clip's own transcript is likelier than that of the other number.
+
+    Raises
+    ------
+    InputError
+        If the clip does not say what the other member of its pair is, or both are spelled alike.
+    """
+    other = clip.meta.get("other_text")
+    if not other or other == clip.text:
+        raise InputError(
+            f"{clip.name}: expected meta['other_text'], the transcript in the other number, found {other!r}"
+        )
+    own_score, other_score = log_likelihoods(model, clip, [clip.text, other]).tolist()
+    return own_score > other_score
+
+
+def target_is_right(model: Model, clip: Clip) -> bool:
+    """Like `number_is_right`, but only the target is respelled: the cue stays in the text, as in teacher forcing."""
+    words = clip.text.split()
+    words[clip.target] = clip.meta["other_text"].split()[clip.target]
+    own_score, other_score = log_likelihoods(model, clip, [clip.text, " ".join(words)]).tolist()
+    return own_score > other_score
+
+
+def cue_silenced(clip: Clip) -> Clip:
+    """Return the clip with zeros for audio where the cue is spoken."""
+    rate = 16_000
+    audio, cue = clip.audio(rate), clip.words[clip.cue]
+    audio[round(cue.start * rate) : round(cue.end * rate)] = 0
+    silenced = Clip.from_array(audio, rate, text=clip.text, language=clip.language, name=clip.name, meta=clip.meta)
+    silenced = silenced.with_words(clip.words)
+    silenced.cue, silenced.target = clip.cue, clip.target
+    return silenced
+
+
+def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
+    if model.tokenizer is None or model.module is model.base:
+        raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
+    features = model.feature_extractor(
+        clip.audio(model.sample_rate), sampling_rate=model.sample_rate, return_tensors="pt"
+    )
+    return {name: value.to(model.device) for name, value in features.items()}
+
+
+def _ctc(scores: torch.Tensor, ids: list[int], model: Model) -> torch.Tensor:
+    return -F.ctc_loss(
+        scores[:, None],  # [T, 1, V]
+        torch.tensor([ids], device=scores.device),
+        torch.tensor([len(scores)]),
+        torch.tensor([len(ids)]),
+        blank=model.config.pad_token_id,
+        reduction="sum",
+    )
+
+
+def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
+    tokens = decoder_tokens(model, clip)
+    ids = torch.tensor([tokens.ids], device=model.device)
+    scores = model.module(encoder_outputs=hidden, decoder_input_ids=ids).logits[0].float().log_softmax(-1)
+    first = tokens.special.index(False)  # the prefix is given, not predicted
+    predicted = torch.tensor([*tokens.ids[first:], model.config.eos_token_id], device=model.device)
+    return scores[first - 1 :].gather(-1, predicted[:, None]).sum()
+
+
+def _spoken_as(clip: Clip, text: str) -> Clip:
+    other = copy.copy(clip)
+    other.text, other.words = text, None
+    return other
