@@ -83,14 +83,15 @@ def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[
     known = {letter: index for letter, index in vocabulary.items() if len(letter) == 1}
     spelled, left_out = [], []
     for word in words:
-        ids = []
+        ids, unknown = [], []
         for letter in unicodedata.normalize("NFC", word).replace("’", "'"):
             found = _letter_id(letter, known)
             if found is not None:
                 ids += found
             elif letter.isalnum():
-                left_out.append(letter)
+                unknown.append(letter)
         spelled.append(ids)
+        left_out += unknown if ids else []  # a word without any known letter is named itself
     return spelled, left_out
 
 
@@ -123,6 +124,8 @@ def _best_path(log_probs: np.ndarray, letters: list[list[int]], model: Model) ->
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
     delimiter = model.tokenizer.get_vocab().get(getattr(model.tokenizer, "word_delimiter_token", None))
+    if delimiter is not None:  # a model may leave the delimiter out between words, or never have learned it
+        emission[..., delimiter] = emission[..., [delimiter, blank]].amax(dim=-1)
     labels, owner = [], []  # the label sequence, and which word each label belongs to
     for index, ids in enumerate(letters):
         if index and delimiter is not None:
@@ -154,7 +157,7 @@ def _doubts(words, letters, left_out, overall: float) -> list[str]:
         doubts.append(
             f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what is left over"
         )
-    elif left_out:
+    if left_out:
         doubts.append(f"the vocabulary lacks {' '.join(sorted(set(left_out)))}: left out")
     if overall < _DOUBTFUL:
         doubts.append(
