@@ -124,8 +124,6 @@ def _best_path(log_probs: np.ndarray, letters: list[list[int]], model: Model) ->
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
     delimiter = model.tokenizer.get_vocab().get(getattr(model.tokenizer, "word_delimiter_token", None))
-    if delimiter is not None:  # a model may leave the delimiter out between words, or never have learned it
-        emission[..., delimiter] = emission[..., [delimiter, blank]].amax(dim=-1)
     labels, owner = [], []  # the label sequence, and which word each label belongs to
     for index, ids in enumerate(letters):
         if index and delimiter is not None:
