@@ -142,7 +142,9 @@ class MixingMap:
                 ("onset", [np.nan if span.onset is None else span.onset for span in spans]),
                 ("offset", [np.nan if span.offset is None else span.offset for span in spans]),
             ):
-                table[f"{side}_{column}"] = np.array(values)[index]
+                table[f"{side}_{column}"] = np.array(values, dtype=object if column in ("label", "kind") else float)[
+                    index
+                ]
         return pd.DataFrame({"stack": self.stack, "measure": self.measure, **table, "score": self.scores.ravel()})
 
     def plot(self, *, layer: int | None = None, ax: Axes | None = None, normalize: bool = True) -> Axes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,10 +128,10 @@ def mix(
     options = {
         "measures": (measures,) if isinstance(measures, str) else tuple(dict.fromkeys(measures)),
         "stacks": stacks,
-        "layers": layers,
+        "layers": [layers] if isinstance(layers, int) else layers,
         "units": units,
         "spans": spans,
-        "targets": targets,
+        "targets": [targets] if isinstance(targets, int) else targets,
         "pooling": pooling,
         "distance": distance,
         "heads": heads,
@@ -143,6 +144,8 @@ def mix(
     _validate(options, product_dtype)
     if isinstance(clip, (Clip, Mapping)):
         return _mix_one(model, clip, **options)
+    if isinstance(clip, (str, PathLike)):
+        raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
     if progress:
         from tqdm.auto import tqdm
 
@@ -302,6 +305,15 @@ def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
     batch = {name: len(tensor) for name, tensor in tensors.items()}
     if not tensors or set(batch.values()) != {1}:
         raise InputError(f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise InputError(f"prepared input {name!r} holds NaN or infinity")
+    expected = model.family.tiny_inputs(model.config)
+    main = next(iter(expected))
+    if main not in tensors or tensors[main].is_floating_point() != expected[main].is_floating_point():
+        kind = "floating-point" if expected[main].is_floating_point() else "whole"
+        found = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
+        raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {found}")
     prepared = Prepared(tensors)
     if "decoder_input_ids" in tensors:
         prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
@@ -360,8 +372,9 @@ def _validate(options: dict, product_dtype) -> None:
             raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
     if product_dtype is not None:
         raise InputError("product_dtype belongs to the delta engine, which is not there yet; leave it out")
-    if options["batch_size"] is not None and options["batch_size"] < 1:
-        raise InputError(f"batch_size should be at least 1, found {options['batch_size']}")
+    batch_size = options["batch_size"]
+    if batch_size is not None and not (isinstance(batch_size, int) and batch_size >= 1):
+        raise InputError(f"batch_size should be a whole number of at least 1, found {batch_size!r}")
 
 
 def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) -> dict[str, Any]:

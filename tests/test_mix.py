@@ -655,3 +655,30 @@ class TestCueContribution:
         found = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS)["value_zeroing", "encoder"]
         shares = found.normalized().scores
         np.testing.assert_allclose(speechmix.cue_contribution(found, cue=1, target=2), shares[:, 2, 1])
+
+
+class TestWrongThings:
+    """What a user passes by mistake gets an answer in the package's own words."""
+
+    def test_a_path_instead_of_a_clip(self, encoder):
+        with pytest.raises(InputError, match=r"Clip\.from_file"):
+            speechmix.mix(encoder, "a.wav")
+
+    def test_inputs_of_another_model(self, encoder):
+        with pytest.raises(InputError, match="takes 'input_values' as floating-point numbers"):
+            speechmix.mix(encoder, {"input_ids": torch.ones(1, 4, dtype=torch.long)})
+        with pytest.raises(InputError, match=r"found input_values \(torch.int64\)"):
+            speechmix.mix(encoder, {"input_values": torch.ones(1, 4000, dtype=torch.long)})
+
+    def test_prepared_inputs_with_nan(self, encoder):
+        with pytest.raises(InputError, match="NaN or infinity"):
+            speechmix.mix(encoder, {"input_values": torch.full((1, 4000), torch.nan)})
+
+    def test_one_layer_and_one_target_need_no_list(self, encoder):
+        found = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, layers=1, targets=2)
+        assert found["value_zeroing", "encoder"].scores.shape == (1, 1, 3)
+
+    @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+    def test_a_device_that_is_not_there(self, device):
+        with pytest.raises(InputError, match="device should be"):
+            speechmix.load(build("wav2vec2-post"), device=device)

@@ -81,10 +81,12 @@ def _check_block(block: Block, where: str) -> None:
             f"{where}: running the layer's modules on a few rows with nothing zeroed does not give its forward pass, so "
             "something besides attention mixes positions, or the table's paths are wrong. Value Zeroing cannot be replayed"
         )
-    without_first = block.context[rows] - (attention[:, :, :1] * block.values[:, :1]).transpose(0, 1)
-    if torch.equal(block.replay(rows, without_first), before):
+    # All values at once, and any change beyond rounding will do: a single one may be small or never attended to.
+    nothing = torch.zeros_like(block.context[rows])
+    moved = (block.replay(rows, nothing) - block.replay(rows, block.context[rows])).abs().max()
+    if moved <= 4 * torch.finfo(before.dtype).eps * before.abs().max():
         raise ModelError(
-            f"{where}: zeroing a value vector changes nothing; is {block.stack.plan.name!r} the right block?"
+            f"{where}: zeroing the value vectors changes nothing; is {block.stack.plan.name!r} the right block?"
         )
 
 

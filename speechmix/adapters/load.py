@@ -84,6 +84,7 @@ def load(
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
     dtype = None if dtype is None else dtype_named(dtype)
+    device = _device(device)
     with torch.random.fork_rng(devices=[]):  # transformers draws numbers on the way; the caller's state stays as it is
         torch.manual_seed(seed or 0)
         if isinstance(source, torch.nn.Module):
@@ -96,6 +97,13 @@ def load(
         if check:
             self_check(model)
     return model
+
+
+def _device(device: str | torch.device | None) -> torch.device | None:
+    try:
+        return None if device is None else torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # an unknown name; CUDA that is not there
+        raise InputError(f"device should be 'cpu', 'cuda' or the like, found {device!r} ({_brief(error)})") from error
 
 
 def _from_object(module, init, seed, dtype, processor) -> Model:

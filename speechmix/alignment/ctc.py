@@ -58,8 +58,11 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
     log_probs = _letter_log_probs(model, audio)
-    letters, left_out = _spell(words, model.tokenizer.get_vocab())
-    path, scores = _best_path(log_probs, letters, model)
+    # A tokenizer may hold more than the model can say: Wav2Vec2CTCTokenizer adds "|" where the vocabulary lacks it.
+    vocabulary = {token: i for token, i in model.tokenizer.get_vocab().items() if i < log_probs.shape[1]}
+    letters, left_out = _spell(words, vocabulary)
+    delimiter = vocabulary.get(getattr(model.tokenizer, "word_delimiter_token", None))
+    path, scores = _best_path(log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter)
     grid = model.grid(len(audio))
     placed = []
     for word, frames in zip(words, path, strict=True):
@@ -115,15 +118,15 @@ def _letter_id(letter: str, known: dict[str, int]) -> list[int] | None:
 _LIGATURES = {"œ": ("oe", "OE"), "æ": ("ae", "AE"), "Œ": ("oe", "OE"), "Æ": ("ae", "AE"), "ß": ("ss", "SS")}
 
 
-def _best_path(log_probs: np.ndarray, letters: list[list[int]], model: Model) -> tuple[list[list[int]], np.ndarray]:
+def _best_path(
+    log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
+) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each word on the best path, and the log probability of every frame's label on it."""
     from torchaudio.functional import forced_align
 
-    blank = model.config.pad_token_id
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
-    delimiter = model.tokenizer.get_vocab().get(getattr(model.tokenizer, "word_delimiter_token", None))
     labels, owner = [], []  # the label sequence, and which word each label belongs to
     for index, ids in enumerate(letters):
         if index and delimiter is not None:

@@ -1,0 +1,105 @@
+"""The bundled models spell the number that the cue tells, and cannot without it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import speechmix
+from speechmix.bundled import clips, models
+from speechmix.bundled.spelling import cue_silenced, log_likelihoods, number_is_right, target_is_right, transcribe
+from speechmix.errors import InputError
+
+NAMES = ("tiny-french-ctc", "tiny-french-whisper")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def bundled(request):
+    return speechmix.load(models()[request.param], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def paired():
+    """Clips whose number shows in the spelling, both members of each pair."""
+    return [clip for clip in clips() if clip.meta["control"] == "no"]
+
+
+def _rate(right) -> float:
+    right = list(right)
+    return sum(right) / len(right)
+
+
+def test_number_is_right_with_the_cue_and_a_guess_without(bundled, paired):
+    assert _rate(number_is_right(bundled, clip) for clip in paired) >= 0.95
+    for side in ("left", "right"):
+        silenced = [cue_silenced(clip) for clip in paired if clip.meta["side"] == side]
+        assert 0.4 <= _rate(number_is_right(bundled, clip) for clip in silenced) <= 0.65
+
+
+def test_target_is_right_where_the_cue_is_given_as_text(bundled, paired):
+    assert _rate(target_is_right(bundled, clip) for clip in paired) >= 0.95
+
+
+def test_nouns_are_spelled_right(bundled, paired):
+    def noun_is_right(clip):
+        noun = clip.meta["noun"] + ("s" if clip.meta["number"] == "pl" else "")
+        return noun in transcribe(bundled, clip).split()
+
+    assert _rate(noun_is_right(clip) for clip in paired) >= 0.85
+
+
+def test_an_untrained_twin_can_neither_spell_nor_tell(bundled, paired):
+    twin = speechmix.load(models()[bundled.name], init="random", seed=0, device="cpu")
+    assert all(transcribe(twin, clip) != clip.text for clip in paired[:8])
+    assert 0.3 <= _rate(number_is_right(twin, clip) for clip in paired[:32]) <= 0.7
+
+
+def test_silencing_leaves_all_but_the_cue(paired):
+    clip = paired[0]
+    silenced = cue_silenced(clip)
+    cue = clip.words[clip.cue]
+    start, stop = round(cue.start * 16_000), round(cue.end * 16_000)
+    assert not silenced.audio()[start:stop].any()
+    assert (silenced.audio()[stop:] == clip.audio()[stop:]).all()
+    assert (silenced.words, silenced.cue, silenced.target) == (clip.words, clip.cue, clip.target)
+
+
+def test_likelihoods_are_probabilities(bundled, paired):
+    clip = paired[0]
+    scores = log_likelihoods(bundled, clip, [clip.text, clip.meta["other_text"], "zéro"])
+    assert scores.shape == (3,)
+    assert torch.isfinite(scores).all()
+    assert scores.exp().sum() <= 1 + 1e-5
+    assert scores[2] < scores[0]
+
+
+def test_a_clip_that_does_not_know_its_partner_is_refused(bundled):
+    control = next(clip for clip in clips() if clip.meta["control"] == "yes")
+    lone = speechmix.Clip.from_array(control.audio(), 16_000, text=control.text, language="fr")
+    with pytest.raises(InputError, match="other_text"):
+        number_is_right(bundled, lone)
+
+
+def test_context_reaches_the_target_through_attention_alone(bundled):
+    """No normalisation over the whole clip, and a positional convolution shorter than most words."""
+    config = bundled.config
+    if bundled.family.name == "whisper":
+        assert bundled.feature_extractor.chunk_length == 3
+    else:
+        assert not bundled.feature_extractor.do_normalize
+        assert config.num_conv_pos_embeddings <= 16
+        assert config.do_stable_layer_norm
+        assert not config.apply_spec_augment
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folders_are_complete_small_and_carded(name):
+    folder = models()[name]
+    assert (folder / "model.safetensors").stat().st_size < 4_000_000
+    assert (folder / "training_log.csv").read_text().count("\n") > 5
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for phrase in ("synthetic", "evidence", "seed", "MIT"):
+        assert phrase in card
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
