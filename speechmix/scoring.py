@@ -389,6 +389,7 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) ->
         "words": [[word.text, word.start, word.end] for word in known.words or ()] if known else None,
         "cue": known.cue if known else None,
         "target": known.target if known else None,
+        "foil": known.foil if known else None,
         "alignment": known.alignment if known else None,
         "dtype": str(dtype).removeprefix("torch."),
         "engine": engine,

@@ -118,7 +118,7 @@ def text_with_foil(clip: Clip) -> str:
 def _tokenised(model: Model, clip: Clip, text: str) -> DecoderTokens:
     tokenizer = model.tokenizer
     text = " " + text.strip()  # Whisper was trained on text that follows a space
-    prefix = _prefix(model, clip)
+    prefix = decoder_prefix(model, clip)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     places = locate_words([word.text for word in clip.words or ()], text)
     words = [_word_at(offsets, places) for offsets in encoded["offset_mapping"]]
@@ -135,8 +135,8 @@ def _tokenised(model: Model, clip: Clip, text: str) -> DecoderTokens:
     )
 
 
-def _prefix(model: Model, clip: Clip) -> list[int]:
-    """Start token, language and task where the model is multilingual, no timestamps."""
+def decoder_prefix(model: Model, clip: Clip) -> list[int]:
+    """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps."""
     vocabulary = model.tokenizer.get_vocab()
     prefix = [model.config.decoder_start_token_id]
     languages = {m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))}

@@ -21,6 +21,7 @@ from ..adapters.intervene import zeroed_values
 from ..adapters.tokens import text_with_foil
 from ..errors import InputError
 from ..spans import word_spans
+from .spelling import can_spell
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -72,6 +73,10 @@ class _Spelling:
     """One model's choice between two spellings of a clip's text."""
 
     def __init__(self, model: Model, clip: Clip):
+        if not can_spell(model):
+            raise InputError(
+                f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor"
+            )
         self._model, self._clip = model, clip
         stacks = tuple(model.stacks)
         prepared = model.family.prepare(model, clip, stacks)
@@ -82,8 +87,6 @@ class _Spelling:
         }
         self._tokens, self._dtype = prepared.tokens, wide
         if self._tokens is None:
-            if model.tokenizer is None or not type(model.module).__name__.endswith("ForCTC"):
-                raise InputError(f"{model.name}: ablation needs a CTC head with its tokenizer, or a decoder")
             self._labels = [model.tokenizer(text).input_ids for text in (clip.text, text_with_foil(clip))]
         else:
             ids, position = self._tokens.ids, self._tokens.deciding

@@ -7,7 +7,10 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     maps/<model>/<clip>/<measure>.<stack>.safetensors
     figures/<model>/<clip>.png
     scores.parquet, .csv                      one row per clip, model, stack, measure, layer, target and source
-    cue_contribution.parquet, .csv            one row per clip, model, stack, measure and layer
+    cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
+    transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
+    ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
+    clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
     skipped.csv                               what was left out and why
 
 A clip's maps are moved into place when they are complete, so a run that was stopped goes on where it was.
@@ -20,6 +23,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,13 +36,15 @@ from ..alignment import align
 from ..alignment.readers import write_textgrid
 from ..clips import Clip, safe_name
 from ..errors import InputError, SpeechmixError
+from ..evaluation.ablation import ablate
 from ..evaluation.cue import cue_contribution
+from ..evaluation.spelling import can_spell, character_error_rate, transcribe
 from ..mixing import Maps, MixingMap
 from ..scoring import mix
 from ..spans import Word
 from .tables import TableWriter
 
-CONTRIBUTIONS, SCORES = "cue_contribution", "scores"
+CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
 
 
 @dataclass
@@ -64,7 +70,25 @@ class Run:
     @property
     def contributions(self) -> pd.DataFrame:
         """Table of cue contributions; empty if no clip has cue and target."""
-        path = self.out / f"{CONTRIBUTIONS}.parquet"
+        return self._table(CONTRIBUTIONS)
+
+    @property
+    def ablation(self) -> pd.DataFrame:
+        """Table of ablations; empty if none was asked for or possible."""
+        return self._table(ABLATION)
+
+    @property
+    def transcripts(self) -> pd.DataFrame:
+        """Table of transcripts by trained models; empty if none was asked for or possible."""
+        return self._table(TRANSCRIPTS)
+
+    @property
+    def clips(self) -> pd.DataFrame:
+        """Table of the clips."""
+        return pd.read_csv(self.out / "clips.csv", keep_default_na=False)
+
+    def _table(self, name: str) -> pd.DataFrame:
+        path = self.out / f"{name}.parquet"
         return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
 
     def summary(self) -> str:
@@ -87,6 +111,7 @@ def score_clips(
     aligner: Model | None = None,
     align_method: str = "auto",
     figures: int | None = None,
+    ablation: bool = False,
     overwrite: bool = False,
     progress: bool = True,
     report: Callable[[str], None] = print,
@@ -108,6 +133,9 @@ def score_clips(
     align_method : {"auto", "ctc", "synthesis"}
     figures : int, optional
         How many clips to draw a figure of, per model; all by default.
+    ablation : bool
+        Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and models that spell,
+        and let trained models transcribe the clips.
     overwrite : bool
         Start afresh in a folder that holds another run.
     progress : bool
@@ -134,13 +162,19 @@ def score_clips(
         run.skip(name, reason)
     wants_words = options.get("units", "word") == "word"
     ready = list(_aligned(run, clips, aligner, align_method, report, progress, wants_words))
-    with TableWriter(run.out / CONTRIBUTIONS) as contributions, TableWriter(run.out / SCORES) as scores:
+    clip_table(ready).to_csv(run.out / "clips.csv", index=False)
+    names = (CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS)
+    with ExitStack() as files:
+        contributions, scores, ablations, transcripts = (
+            files.enter_context(TableWriter(run.out / name)) for name in names
+        )
         for model in models:
             model = model if isinstance(model, Model) else model()
             for number, clip in enumerate(_bar(ready, progress, f"score {model.label}")):
                 try:
                     maps = _maps_of(run.out, model, clip, options)
                     shares = contribution_table(maps, clip, model)
+                    judged = _judged(run.out, model, clip) if ablation and can_spell(model) else {}
                     if figures is None or number < figures:
                         _draw(run.out, model, clip, maps)
                 except SpeechmixError as error:
@@ -149,6 +183,8 @@ def score_clips(
                     continue
                 contributions.append(shares)
                 scores.append(score_table(maps, clip, model))
+                ablations.append(_identified(pd.DataFrame(judged.get("ablation", [])), clip, model))
+                transcripts.append(_identified(pd.DataFrame(judged.get("transcripts", [])), clip, model))
                 run.done += 1
                 report(result_line(clip, model, shares))
     pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]).to_csv(run.out / "skipped.csv", index=False)
@@ -158,23 +194,43 @@ def score_clips(
 def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     """Cue contribution per stack, measure and layer; empty without cue and target.
 
+    `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
     `share_of_length` is what the cue would get if every frame (token) of the sources counted the same.
     """
-    rows = []
+    found, columns = [], ["cue", "target", "stack", "measure", "rows", "layer", "contribution", "share_of_length"]
     if clip.cue is not None and clip.target is not None:
-        for (measure, stack), found in maps.items():
-            sources = found.without("silence", "padding").sources
+        cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        for (measure, stack), one in maps.items():
+            sources = one.without("silence", "padding").sources
             length = sum(len(s) for s in sources if s.word == clip.cue) / sum(map(len, sources))
-            shares = cue_contribution(found, cue=clip.cue, target=clip.target)
-            rows += [
-                {"stack": stack, "measure": measure, "layer": layer, "contribution": share, "share_of_length": length}
-                for layer, share in zip(found.layers, shares.tolist(), strict=True)
-            ]
-    table = pd.DataFrame(rows, columns=["stack", "measure", "layer", "contribution", "share_of_length"])
-    words = clip.words or ()
-    table.insert(0, "cue", words[clip.cue].text if clip.cue is not None else "")
-    table.insert(1, "target", words[clip.target].text if clip.target is not None else "")
-    return _identified(table, clip, model)
+            known = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
+            for rows in _rows_of(one, clip):
+                shares = cue_contribution(one, cue=clip.cue, target=clip.target, rows=rows)
+                found += [
+                    {**known, "rows": rows, "layer": layer, "contribution": share}
+                    for layer, share in zip(one.layers, shares.tolist(), strict=True)
+                ]
+    return _identified(pd.DataFrame(found, columns=columns), clip, model)
+
+
+def _rows_of(found: MixingMap, clip: Clip) -> list[str]:
+    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at."""
+    if found.stack == "decoder" and clip.cue > clip.target:
+        return []
+    deciding = found.stack != "encoder" and "deciding_position" in found.provenance
+    return ["target", "deciding"] if deciding else ["target"]
+
+
+def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
+    """One row per clip, with the further columns of its manifest."""
+    rows = []
+    for clip in clips:
+        words = clip.words or ()
+        cue, target = (words[i].text if i is not None else "" for i in (clip.cue, clip.target))
+        known = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
+        doubts = " ".join(clip.doubts)
+        rows.append({**known, "foil": clip.foil, "alignment": clip.alignment, "doubts": doubts, **clip.meta})
+    return pd.DataFrame(rows)
 
 
 def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
@@ -190,6 +246,7 @@ def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
         parts.append("DOUBTFUL word times")
     if len(shares):
         cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        shares = shares[shares.rows == "target"]
         chosen = shares[shares.measure == shares.measure.iloc[0]]
         peaks = (group.loc[group.contribution.idxmax()] for _, group in chosen.groupby("stack", sort=False))
         shown = ", ".join(f"{p.stack} {100 * p.contribution:.1f} % (layer {p.layer})" for p in peaks)
@@ -296,10 +353,27 @@ def _maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Ma
 
 
 def _same_question(stored: MixingMap, clip: Clip) -> bool:
-    """Whether a stored map belongs to the clip as it is now: the same text, words and target."""
+    """Whether a stored map belongs to the clip as it is now: the same text, words, target and foil."""
     words = [[word.text, word.start, word.end] for word in clip.words or ()]
     known = stored.provenance
-    return (known["text"], known["words"], known["target"]) == (clip.text, words, clip.target)
+    asked = (clip.text, words, clip.target, clip.foil)
+    return tuple(known.get(name) for name in ("text", "words", "target", "foil")) == asked
+
+
+def _judged(out: Path, model: Model, clip: Clip) -> dict[str, list[dict[str, Any]]]:
+    """Ablation and transcript of one clip, kept beside its maps."""
+    path = out / "maps" / safe_name(model.label) / clip.name / "spelling.json"
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
+    judged: dict[str, list[dict[str, Any]]] = {}
+    if clip.foil and clip.cue is not None:
+        judged["ablation"] = ablate(model, clip).to_dict(orient="records")
+    if clip.text and model.init == "trained":
+        transcript = transcribe(model, clip)
+        rate = character_error_rate(clip.text, transcript)
+        judged["transcripts"] = [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
+    path.write_text(json.dumps(judged, ensure_ascii=False), encoding="utf-8")
+    return judged
 
 
 def _draw(out: Path, model: Model, clip: Clip, maps: Maps) -> None:

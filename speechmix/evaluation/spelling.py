@@ -1,0 +1,78 @@
+"""What a recogniser writes: can it spell at all, its greedy transcript, and how far that is from what was said."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..adapters.tokens import decoder_prefix
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..adapters import Model
+    from ..clips import Clip
+
+# A model whose transcripts differ from the text by more than this does not transcribe the clips it is asked about.
+TRANSCRIBES = 0.5
+
+
+def can_spell(model: Model) -> bool:
+    """True for a model with a tokenizer and a CTC or language-model head."""
+    headed = type(model.module).__name__.endswith(("ForCTC", "ForConditionalGeneration"))
+    return headed and model.tokenizer is not None and model.feature_extractor is not None
+
+
+def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
+    """Greedy transcript of a clip.
+
+    Parameters
+    ----------
+    model : Model
+        One that `can_spell`.
+    clip : Clip
+        Its language is given to a multilingual Whisper.
+    max_tokens : int
+        Where to stop a decoder that does not.
+
+    Raises
+    ------
+    InputError
+        If the model cannot spell.
+    """
+    if not can_spell(model):
+        raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
+    wide = torch.float32 if model.dtype.itemsize < 4 else model.dtype
+    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+    inputs = {name: tensor.to(model.device, wide) for name, tensor in inputs.items()}
+    with model.in_dtype(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        if "decoder" not in model.stacks:
+            return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
+        ids = decoder_prefix(model, clip)
+        n_prefix, limit = len(ids), min(max_tokens, model.config.max_target_positions)
+        memory = model.base.encoder(**inputs)
+        while len(ids) < limit and ids[-1] != model.tokenizer.eos_token_id:
+            so_far = torch.tensor([ids], device=model.device)
+            logits = model.module(encoder_outputs=memory, decoder_input_ids=so_far, use_cache=False).logits
+            ids.append(int(logits[0, -1].argmax()))
+    return model.tokenizer.decode(ids[n_prefix:], skip_special_tokens=True).strip()
+
+
+def character_error_rate(text: str, transcript: str) -> float:
+    """Edits between two texts per character of the first; case, punctuation and runs of spaces aside, accents kept.
+
+    Examples
+    --------
+    >>> character_error_rate("Les livres.", "les livre")
+    0.1
+    """
+    from torchaudio.functional import edit_distance
+
+    reference, found = _plain(text), _plain(transcript)
+    return edit_distance(reference, found) / max(1, len(reference))
+
+
+def _plain(text: str) -> str:
+    kept = (c if c.isalnum() or c == "'" else " " for c in unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+    return " ".join("".join(kept).split())
