@@ -1,4 +1,4 @@
-"""The command line: `speechmix check MODEL` and `speechmix score CLIP... --model MODEL`. Each command is one call."""
+"""The command line: `speechmix check`, `speechmix score`, `speechmix ablate`. Each command is one call."""
 
 from __future__ import annotations
 
@@ -82,15 +82,49 @@ def _score(options) -> int:
     return 0 if run.done else 1
 
 
+def _ablate(options) -> int:
+    import pandas as pd
+
+    from .adapters import load
+    from .alignment import align
+    from .evaluation.ablation import ablate
+
+    skipped: list[tuple[str, str]] = []
+    clips = _clips(options, skipped)
+    model = load(options.model, device=options.device, dtype=options.dtype, revision=options.revision)
+    aligner = load(options.aligner, device=options.device) if options.aligner else None
+    tables = []
+    for clip in clips:
+        try:
+            table = ablate(model, align(clip, model=aligner, method=options.align), stacks=options.stack)
+        except SpeechmixError as error:
+            skipped.append((clip.name, str(error)))
+            continue
+        table.insert(0, "clip", clip.name)
+        tables.append(table)
+        margins = "  ".join(f"{row.ablated} {row.margin:+.2f}" for row in table.itertuples())
+        _say(f"{clip.name}  log p(target) - log p({clip.foil}), by what is silenced: {margins}")
+    if tables:
+        table = pd.concat(tables, ignore_index=True)
+        rates = table.groupby("ablated", sort=False).right.mean().mul(100)
+        print("target spelled right (%), by what is silenced: " + ", ".join(f"{k} {v:.0f}" for k, v in rates.items()))
+        if options.out:
+            table.to_csv(options.out, index=False)
+    for name, reason in skipped:
+        print(f"skipped {name}: {reason}")
+    print(f"{len(tables)} done, {len(skipped)} skipped")
+    return 0 if tables else 1
+
+
 def _clips(options, skipped: list[tuple[str, str]]) -> list:
     """Clips named on the command line and in a manifest; manifest rows that cannot be used are recorded."""
     from .clips import Clip
     from .manifests import read_clips
 
-    given = {name: getattr(options, name) for name in ("text", "words", "cue", "target")}
+    given = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
     if len(options.clips) != 1 and any(given.values()):
         raise InputError(
-            "--text, --words, --cue and --target describe one clip; for several clips write a manifest (--manifest)"
+            "--text, --words, --cue, --target and --foil describe one clip; for several clips write a manifest (--manifest)"
         )
     clips = [Clip.from_file(path, language=options.language, tier=options.tier, **given) for path in options.clips]
     if options.manifest:
@@ -145,23 +179,32 @@ def _parser() -> argparse.ArgumentParser:
     _add_clip_options(score)
     _add_model_options(score)
     _add_measure_options(score)
-    for command in (check, score):
+    ablate = commands.add_parser(
+        "ablate", help="silence the cue's values stack by stack and read whether the target is still spelled right"
+    )
+    ablate.set_defaults(command=_ablate)
+    _add_clip_options(ablate)
+    ablate.add_argument("--model", required=True, help="hub id or folder, with a CTC or language-model head")
+    ablate.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
+    ablate.add_argument("--out", help="CSV file for the table")
+    for command in (check, score, ablate):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
         command.add_argument("--revision", help="branch, tag or commit on the hub")
     return parser
 
 
-def _add_clip_options(score: argparse.ArgumentParser) -> None:
-    group = score.add_argument_group("clips")
+def _add_clip_options(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("clips")
     group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
-    group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target")
+    group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil")
     group.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     group.add_argument("--text", help="what is said")
     group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
     group.add_argument("--tier", help="which tier of a TextGrid holds the words")
     group.add_argument("--cue", help="a word, word:occurrence ('les:2'), or its index")
     group.add_argument("--target", help="likewise")
+    group.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
     group.add_argument("--language", default="fr", help="language spoken (default: fr)")
     group.add_argument("--cut", type=_seconds, metavar="FROM:TO", help="score only these seconds of the clip")
     group.add_argument(

@@ -7,7 +7,6 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -20,18 +19,17 @@ from .adapters.blocks import STACKS
 from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
 from .adapters.check import versions
-from .adapters.model import Model, Prepared, dtype_named
-from .adapters.tokens import DecoderTokens
+from .adapters.model import Model, dtype_named
 from .clips import Clip
 from .errors import InputError
 from .measures import MEASURES, measure_named
 from .measures.numerics import distance_named
-from .measures.units import Units
 from .mixing import Maps, MixingMap
-from .spans import CONTEXT_KINDS, ROUNDINGS, Span, context_spans, frame_spans, word_spans
+from .sides import Sides
+from .spans import CONTEXT_KINDS, ROUNDINGS, Span
 
 if TYPE_CHECKING:
-    from .frames import FrameGrid
+    pass
 
 ENGINES = ("replay",)  # the delta form, which carries the change itself through the layer, will be the second
 HEADS = ("mean", "each")
@@ -156,7 +154,7 @@ def mix(
 def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, engine, batch_size, **options) -> Maps:
     stacks = _stacks_of(model, clip, stacks)
     layers = _layers_of(model, stacks, layers)
-    sides = _Sides(model, clip, stacks, spans, targets, options)
+    sides = Sides(model, clip, stacks, spans, targets, options)
     inputs = {
         name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in sides.prepared.inputs.items()
@@ -197,127 +195,6 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
             np.stack(scores), targets_of, sources_of, name, stack, kept, {**provenance, **extra}
         )
     return Maps({(name, stack): maps[name, stack] for name in measures for stack in stacks})
-
-
-class _Sides:
-    """Labels and units of both sides of every stack, for one clip."""
-
-    def __init__(self, model: Model, clip, stacks, spans, targets, options):
-        self._options, self._targets = options, targets
-        self._clip = clip if isinstance(clip, Clip) else None
-        if self._clip is not None:
-            clip.validate()
-            self.prepared = model.family.prepare(model, clip, stacks)
-            self._audio = _audio_spans(clip, model.grid(len(clip.audio(model.sample_rate))), spans, options, model)
-        else:
-            self.prepared = _prepared(clip, model)
-            self._audio = None if spans is None else _given_spans(spans)
-        self._chosen: dict[str, list[Span]] = {}
-
-    def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-        """Targets (the chosen rows) and sources of a stack that has been seen."""
-        return tuple(self._chosen[stack]), tuple(self._both(stack)[1])
-
-    def units(self, block: Block) -> Units:
-        """Units of a block; the first block of a stack also tells how many positions there are."""
-        name = block.stack.name
-        if self._audio is None:
-            n_frames = block.n_sources if name != "decoder" else 0
-            if n_frames:
-                self._audio = [Span(i, i + 1, str(i), "frame") for i in range(n_frames)]
-        targets, sources = self._both(name)
-        for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
-            beyond = [span for span in spans if span.stop > length]
-            if beyond:
-                raise InputError(
-                    f"{side} span [{beyond[0].start}, {beyond[0].stop}) of the {name} ends past its {length} positions"
-                )
-        chosen = self._choose(name, targets)
-        self._chosen[name] = chosen
-        return Units(chosen, sources, pooling=self._options["pooling"], device=block.values.device)
-
-    def _both(self, stack: str) -> tuple[list[Span], list[Span]]:
-        tokens = self.prepared.tokens
-        targets = self._audio if stack == "encoder" else tokens.targets()
-        sources = tokens.sources() if stack == "decoder" else self._audio
-        return targets, sources
-
-    def _choose(self, stack: str, spans: list[Span]) -> list[Span]:
-        wanted = self._targets.get(stack) if isinstance(self._targets, Mapping) else self._targets
-        if wanted is None:
-            return spans
-        if isinstance(wanted, str):
-            if wanted != "target" or self._clip is None or self._clip.target is None:
-                raise InputError(
-                    f"targets={wanted!r}: expected indices, or 'target' with a clip that has a target word"
-                )
-            chosen = [span for span in spans if span.word == self._clip.target]
-            if not chosen:
-                raise InputError(f"{self._clip.name}: the target word has no unit in the {stack}")
-            return chosen
-        beyond = [i for i in wanted if not 0 <= i < len(spans)]
-        if beyond or not len(wanted):
-            raise InputError(
-                f"targets={list(wanted)}: the {stack} has {len(spans)} target units, 0 to {len(spans) - 1}"
-            )
-        return [spans[i] for i in wanted]
-
-
-def _audio_spans(clip: Clip, grid: FrameGrid, spans, options, model: Model) -> list[Span]:
-    """Units on the audio side of a clip: given spans, frames, or words with what is included around them."""
-    if spans is not None:
-        return _given_spans(spans)
-    words = word_spans(clip.words, grid, rounding=options["rounding"]) if clip.words else []
-    if options["units"] == "frame":
-        owner = {frame: span.word for span in words for frame in range(span.start, span.stop)}
-        return [
-            Span(f.start, f.stop, f.label, "frame", owner.get(f.start), f.onset, f.offset) for f in frame_spans(grid)
-        ]
-    if not words:
-        raise InputError(
-            f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its text with "
-            "speechmix.align(clip), or ask for units='frame'"
-        )
-    if options["include"]:
-        return context_spans(words, grid, clip.duration, include=options["include"])
-    return words
-
-
-def _given_spans(spans) -> list[Span]:
-    given = []
-    for index, span in enumerate(spans):
-        if not isinstance(span, Span):
-            try:
-                start, stop = (operator.index(edge) for edge in span)
-            except (TypeError, ValueError):
-                raise InputError(f"span {index} should be (start, stop) in whole frames, found {span!r}") from None
-            span = Span(start, stop, str(index), "word", index)
-        if not 0 <= span.start < span.stop:
-            raise InputError(f"span {index} should be half-open [start, stop) with 0 <= start < stop, found {span}")
-        given.append(span)
-    if not given:
-        raise InputError("spans is empty: give at least one, or None for every frame")
-    return given
-
-
-def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
-    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
-    batch = {name: len(tensor) for name, tensor in tensors.items()}
-    if not tensors or set(batch.values()) != {1}:
-        raise InputError(f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}")
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise InputError(f"prepared input {name!r} holds NaN or infinity")
-    expected = model.family.tiny_inputs(model.config)
-    main = next(iter(expected))
-    if main not in tensors or tensors[main].is_floating_point() != expected[main].is_floating_point():
-        kind = "floating-point" if expected[main].is_floating_point() else "whole"
-        found = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
-        raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {found}")
-    prepared = Prepared(tensors)
-    if "decoder_input_ids" in tensors:
-        prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
-    return prepared
 
 
 def _stacks_of(model: Model, clip, stacks) -> tuple[str, ...]:

@@ -1,13 +1,93 @@
-"""Tidy tables that grow clip by clip: the same rows as Parquet and as CSV, never all in memory."""
+"""Tidy tables of a run: what their rows are, and a writer that grows them clip by clip.
+
+The same rows go to Parquet and to CSV, and are never all in memory.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from ..adapters import Model
+from ..clips import Clip
+from ..evaluation.cue import cue_contribution
+from ..mixing import Maps, MixingMap
+
+
+def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
+    """Cue contribution per stack, measure and layer; empty without cue and target.
+
+    `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
+    `share_of_length` is what the cue would get if every frame (token) of the sources counted the same.
+    """
+    found, columns = [], ["cue", "target", "stack", "measure", "rows", "layer", "contribution", "share_of_length"]
+    if clip.cue is not None and clip.target is not None:
+        cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        for (measure, stack), one in maps.items():
+            sources = one.without("silence", "padding").sources
+            length = sum(len(s) for s in sources if s.word == clip.cue) / sum(map(len, sources))
+            known = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
+            for rows in _rows_of(one, clip):
+                shares = cue_contribution(one, cue=clip.cue, target=clip.target, rows=rows)
+                found += [
+                    {**known, "rows": rows, "layer": layer, "contribution": share}
+                    for layer, share in zip(one.layers, shares.tolist(), strict=True)
+                ]
+    return identified(pd.DataFrame(found, columns=columns), clip, model)
+
+
+def _rows_of(found: MixingMap, clip: Clip) -> list[str]:
+    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at."""
+    if found.stack == "decoder" and clip.cue > clip.target:
+        return []
+    deciding = found.stack != "encoder" and "deciding_position" in found.provenance
+    return ["target", "deciding"] if deciding else ["target"]
+
+
+def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
+    """One row per clip, with the further columns of its manifest."""
+    rows = []
+    for clip in clips:
+        words = clip.words or ()
+        cue, target = (words[i].text if i is not None else "" for i in (clip.cue, clip.target))
+        known = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
+        doubts = " ".join(clip.doubts)
+        rows.append({**known, "foil": clip.foil, "alignment": clip.alignment, "doubts": doubts, **clip.meta})
+    return pd.DataFrame(rows)
+
+
+def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
+    """Every score of every map, raw and as a share of its row."""
+    tables = [found.to_dataframe().assign(share=found.normalized().scores.ravel()) for found in maps.values()]
+    return identified(pd.concat(tables, ignore_index=True), clip, model)
+
+
+def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
+    """One line a clip: length, words, alignment, and where the cue contributes most."""
+    parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
+    if clip.doubts:
+        parts.append("DOUBTFUL word times")
+    if len(shares):
+        cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        shares = shares[shares.rows == "target"]
+        chosen = shares[shares.measure == shares.measure.iloc[0]]
+        peaks = (group.loc[group.contribution.idxmax()] for _, group in chosen.groupby("stack", sort=False))
+        shown = ", ".join(f"{p.stack} {100 * p.contribution:.1f} % (layer {p.layer})" for p in peaks)
+        parts.append(f"{cue} -> {target}: {shares.measure.iloc[0]} peaks at {shown}")
+    return "  ".join(parts)
+
+
+def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
+    for position, (column, value) in enumerate(
+        (("clip", clip.name), ("model", model.name), ("init", model.init), ("seed", model.seed))
+    ):
+        table.insert(position, column, value)
+    return table.astype({"seed": "Int64"})
 
 
 class TableWriter:

@@ -44,7 +44,9 @@ _TEMPLATE = """<!doctype html>
 {% if kind == "text" %}<p>{{ item }}</p>
 {% elif kind == "image" %}<div class="wide"><img alt="{{ heading }}" src="data:image/png;base64,{{ item }}"></div>
 {% else %}<div class="wide"><table>
-<thead><tr>{% for name in item.columns %}<th scope="col"{% if not item.numeric[loop.index0] %} class="text"{% endif %}>{{ name }}</th>{% endfor %}</tr></thead>
+<thead><tr>{% for name in item.columns -%}
+<th scope="col"{% if not item.numeric[loop.index0] %} class="text"{% endif %}>{{ name }}</th>
+{%- endfor %}</tr></thead>
 <tbody>{% for row in item.rows %}
 <tr>{% for numeric, cell in row %}<td{% if not numeric %} class="text"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
 {%- endfor %}

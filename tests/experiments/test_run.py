@@ -11,6 +11,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.experiments import run as runs
+from speechmix.experiments import store
 from speechmix.experiments.tables import TableWriter
 from tests.conftest import build
 
@@ -87,7 +88,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
     quiet = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["value_zeroing", "attention"]}
     whole = runs.score_clips(models, clips, tmp_path / "whole", **quiet).contributions
 
-    real, calls = runs.mix, []
+    real, calls = store.mix, []
 
     def stopping(*args, **kwargs):
         calls.append(args[1].name)
@@ -95,7 +96,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(runs, "mix", stopping)
+    monkeypatch.setattr(store, "mix", stopping)
     with pytest.raises(KeyboardInterrupt):
         runs.score_clips(models, clips, tmp_path / "stopped", **quiet)
     assert not (tmp_path / "stopped" / "cue_contribution.parquet").exists()

@@ -1,0 +1,104 @@
+"""What a run keeps of each clip: word times, maps, ablation and transcript, figure.
+
+Each is written whole or not at all, and read back by a later start of the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..adapters import Model
+from ..alignment.readers import write_textgrid
+from ..clips import Clip, safe_name
+from ..evaluation.ablation import ablate
+from ..evaluation.spelling import character_error_rate, transcribe
+from ..mixing import Maps, MixingMap
+from ..scoring import mix
+from ..spans import Word
+
+
+def store_words(folder: Path, clip: Clip) -> Clip:
+    content = {
+        "alignment": clip.alignment,
+        "doubts": clip.doubts,
+        "text": clip.text,
+        "words": [asdict(word) for word in clip.words],
+    }
+    path = folder / f"{clip.name}.json"
+    write_textgrid(path.with_suffix(".TextGrid"), clip.words, clip.duration)
+    path.with_suffix(".part").write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    os.replace(path.with_suffix(".part"), path)
+    return clip
+
+
+def stored_words(folder: Path, clip: Clip) -> Clip | None:
+    path = folder / f"{clip.name}.json"
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found["text"] != clip.text:
+        return None
+    aligned = clip.with_words([Word(**word) for word in found["words"]], alignment=found["alignment"])
+    aligned.doubts = tuple(found["doubts"])
+    return aligned
+
+
+def maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Maps:
+    """Maps of one clip: those of an earlier start of this run, or computed and stored."""
+    folder = out / "maps" / safe_name(model.label) / clip.name
+    if folder.is_dir():
+        found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
+        if found and all(_same_question(one, clip) for one in found):
+            stacks = list(model.stacks)
+            found.sort(key=lambda one: (options["measures"].index(one.measure), stacks.index(one.stack)))
+            return Maps({(one.measure, one.stack): one for one in found})
+        shutil.rmtree(folder)
+    maps = mix(model, clip, **options)
+    partial = folder.with_name(folder.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for (measure, stack), found in maps.items():
+        found.save(partial / f"{measure}.{stack}.safetensors")
+    os.replace(partial, folder)
+    return maps
+
+
+def _same_question(stored: MixingMap, clip: Clip) -> bool:
+    """Whether a stored map belongs to the clip as it is now: the same text, words, target and foil."""
+    words = [[word.text, word.start, word.end] for word in clip.words or ()]
+    known = stored.provenance
+    asked = (clip.text, words, clip.target, clip.foil)
+    return tuple(known.get(name) for name in ("text", "words", "target", "foil")) == asked
+
+
+def judged(out: Path, model: Model, clip: Clip) -> dict[str, list[dict[str, Any]]]:
+    """Ablation and transcript of one clip, kept beside its maps."""
+    path = out / "maps" / safe_name(model.label) / clip.name / "spelling.json"
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
+    judged: dict[str, list[dict[str, Any]]] = {}
+    if clip.foil and clip.cue is not None:
+        judged["ablation"] = ablate(model, clip).to_dict(orient="records")
+    if clip.text and model.init == "trained":
+        transcript = transcribe(model, clip)
+        rate = character_error_rate(clip.text, transcript)
+        judged["transcripts"] = [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
+    path.write_text(json.dumps(judged, ensure_ascii=False), encoding="utf-8")
+    return judged
+
+
+def draw(out: Path, model: Model, clip: Clip, maps: Maps) -> None:
+    path = out / "figures" / safe_name(model.label) / f"{clip.name}.png"
+    if path.is_file():
+        return
+    from ..reports.clip_figure import clip_figure
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = clip_figure(clip, maps)
+    figure.suptitle(f"{clip.name}: {model.label}")
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,39 @@
+"""The page: escaped, self-contained, whatever goes in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from speechmix.reports.page import page
+from speechmix.reports.study import shown
+
+
+def test_hostile_text_is_shown_as_text_everywhere():
+    evil = "<script>alert(1)</script>"
+    html = page(evil, [(evil, [evil, pd.DataFrame({evil: [evil]})])])
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") >= 5
+
+
+def test_figures_are_embedded_and_nothing_is_fetched():
+    figure = Figure()
+    figure.subplots().plot([0, 1])
+    html = page("a run", [("Figure", [figure])])
+    assert "data:image/png;base64," in html
+    assert "http" not in html.replace("http-equiv", "")
+
+
+def test_missing_numbers_are_left_blank():
+    html = page("a run", [("Table", [pd.DataFrame({"a": [1.25, np.nan], "b": ["x", "y"]})])])
+    assert "<td>1.2</td>" in html
+    assert "<td></td>" in html
+    assert "nan" not in html
+
+
+def test_intervals_are_shown_in_one_column():
+    table = pd.DataFrame({"side": ["all"], "difference": [5.26], "low": [3.71], "high": [6.74]})
+    found = shown(table)
+    assert list(found) == ["difference", "95 % interval"]
+    assert found["95 % interval"][0] == "3.7 to 6.7"
