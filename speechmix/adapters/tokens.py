@@ -86,7 +86,7 @@ def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
             f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its decoder: "
             "load with processor=, or ask for stacks=['encoder']"
         )
-    text = clip.text or " ".join(word.text for word in clip.words or ())
+    text = _text_of(clip)
     if not text.strip():
         raise InputError(f"{clip.name} has no text to feed the decoder: give text=, or ask for stacks=['encoder']")
     tokens = _tokenised(model, clip, text)
@@ -106,13 +106,19 @@ def text_with_foil(clip: Clip) -> str:
     InputError
         If the target is not in the text, or the foil is spelled like it.
     """
-    place = locate_words([word.text for word in clip.words], clip.text)[clip.target]
+    text = _text_of(clip)
+    place = locate_words([word.text for word in clip.words], text)[clip.target]
     if place is None:
-        raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {clip.text!r}")
-    other = clip.text[: place[0]] + clip.foil + clip.text[place[1] :]
-    if other == clip.text:
+        raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {text!r}")
+    other = text[: place[0]] + clip.foil + text[place[1] :]
+    if other == text:
         raise InputError(f"{clip.name}: the foil {clip.foil!r} is spelled like the target")
     return other
+
+
+def _text_of(clip: Clip) -> str:
+    """What is said, as it is fed to a decoder; the words in a row where no text was given."""
+    return clip.text or " ".join(word.text for word in clip.words or ())
 
 
 def _tokenised(model: Model, clip: Clip, text: str) -> DecoderTokens:
