@@ -1,4 +1,4 @@
-"""The study recipe: its synthetic default (needs espeak-ng), and real recordings with real weights where they are."""
+"""The study recipe: its default on what comes with the package, and real recordings with real weights where they are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+
+from speechmix import bundled
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,25 +23,27 @@ def recipe():
     return module
 
 
-@pytest.fixture(autouse=True)
-def needs_espeak():
-    pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
-
-
-def test_without_arguments_it_runs_on_synthetic_speech_and_says_so(recipe, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(recipe, "PAIRS", recipe.PAIRS[:1])
+def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(recipe, tmp_path, capsys, monkeypatch):
+    clips = bundled.clips()
+    few = [clip for side in ("left", "right") for clip in [c for c in clips if c.meta["side"] == side][:4]]
+    monkeypatch.setattr(recipe.bundled, "clips", lambda: few)
     assert recipe.main(["--out", str(tmp_path), "--figures", "1", "--seeds", "0", "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
-    assert "4 done, 0 skipped" in printed
+    assert "32 done, 0 skipped" in printed  # 8 clips, two models, trained and random
+    assert f"page: {tmp_path / 'index.html'}" in printed
     table = pd.read_csv(tmp_path / "cue_contribution.csv")
-    assert set(table["init"]) == {"random"}
+    assert set(table["init"]) == {"trained", "random"}
     assert set(table["stack"]) == {"encoder", "decoder", "cross"}
-    assert table["clip"].str.startswith("synthetic").all()
-    for name in ("cue_contribution.png", "cue_heat_map.png"):
+    assert set(table["rows"]) == {"target", "deciding"}
+    html = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "SYNTHETIC" in html
+    assert "cue silenced in decoder" in html
+    for name in ("cue_contribution_left_cue.png", "cue_heat_map_right_cue.png"):
         assert (tmp_path / name).stat().st_size > 10_000
 
 
 def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
     weights = _whisper_folder(shared / "data" / "weights" / "whisper_tiny_en", tmp_path / "whisper-tiny.en")
     manifest = tmp_path / "manifest.tsv"
     rows = [
@@ -50,12 +54,25 @@ def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, t
         shutil.copy(shared / "data" / "clips_fr" / f"{name}.wav", tmp_path)
     lines = ["path\ttext\tcue\ttarget", *("\t".join([f"{row[0]}.wav", *row[1:]]) for row in rows)]
     manifest.write_text("\n".join(lines), encoding="utf-8")
-    arguments = ["--manifest", str(manifest), "--models", str(weights), "--seeds", "0", "--stacks", "encoder"]
+    arguments = ["--clips", str(manifest), "--models", str(weights), "--seeds", "0", "--stacks", "encoder"]
     assert recipe.main([*arguments, "--out", str(tmp_path / "run"), "--figures", "0", "--device", "cpu"]) == 0
     table = pd.read_csv(tmp_path / "run" / "cue_contribution.csv")
     assert len(table) == 2 * 2 * 3 * 4  # clips, trained and random, measures, layers
     assert table.contribution.between(0.001, 0.999).all()
     assert "4 done, 0 skipped" in capsys.readouterr().out
+
+
+def test_the_bundled_models_do_not_transcribe_real_speech_and_the_page_says_so(recipe, shared, tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
+    shutil.copy(shared / "data" / "clips_fr" / "ouvre_les_volets.wav", tmp_path)
+    manifest = tmp_path / "manifest.tsv"
+    manifest.write_text(
+        "path\ttext\tcue\ttarget\tfoil\nouvre_les_volets.wav\touvre les volets\tles\tvolets\tvolet\n", encoding="utf-8"
+    )
+    arguments = ["--clips", str(manifest), "--seeds", "0", "--out", str(tmp_path / "run"), "--figures", "0"]
+    assert recipe.main([*arguments, "--device", "cpu"]) == 0
+    assert "does NOT transcribe these clips" in capsys.readouterr().out
+    assert "does NOT transcribe" in (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
 
 
 def _whisper_folder(source: Path, folder: Path) -> Path:
