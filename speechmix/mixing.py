@@ -44,6 +44,15 @@ class MixingMap:
         Which layers, counted from 0.
     provenance : dict
         Model, initialisation, seed, clip, options, versions, steps taken since.
+
+    Examples
+    --------
+    >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
+    >>> m = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
+    >>> m.normalized().scores[0, 1]
+    array([0.25, 0.75])
+    >>> m.normalized().provenance["steps"]
+    ['normalized']
     """
 
     scores: np.ndarray

@@ -48,6 +48,14 @@ def cue_contribution(
     ------
     InputError
         If cue or target has no unit in the map, or is missing.
+
+    Examples
+    --------
+    >>> from speechmix import MixingMap, Span
+    >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
+    >>> one_layer = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
+    >>> cue_contribution(one_layer, cue=0, target=1)
+    array([0.25])
     """
     if rows not in ("target", "deciding"):
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
