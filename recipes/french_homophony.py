@@ -82,7 +82,7 @@ def _report(run, options, *, synthetic: bool) -> int:
     if table.empty:
         print("no clip has both cue and target, so there is no cue contribution to report")
     else:
-        print("\ncue contribution in %, mean over layers (at the deciding position where it is known):")
+        print("\ncue contribution in %, at the best layer (cross-fitted), at the deciding position where it is known:")
         print(shown(headline(table)).to_string(index=False))
         judged = ablation_table(run)
         if not judged.empty:

@@ -1,5 +1,9 @@
 """Means over clips with their uncertainty: bootstrap intervals over groups of clips that belong together.
 
+Layers: the mean over all layers of a stack dilutes what happens in one, and the layer that looks best on the data it is
+reported on looks too good. So the best layer is *cross-fitted*: chosen on one half of the groups, read on the other, and
+the other way round.
+
 The two members of a pair, or several recordings of a sentence, are not independent: they are drawn as one. Random twins
 are averaged over seeds for each clip first. Intervals are scipy's percentile bootstrap (seeded).
 """
@@ -63,3 +67,39 @@ def trained_against_random(table: pd.DataFrame, *, by: Sequence[str], group: str
             row["low"], row["high"] = interval_of_mean(difference)
         rows.append({**row, "groups": len(part)})
     return pd.DataFrame(rows)
+
+
+def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
+    """Keep, of each group, only the layer that is best in the other half of the groups.
+
+    Best is where the mean of trained - random (of what there is, if one is missing) is largest. Groups are split by
+    turns in the order of their names.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Cue contributions with a column layer; see `trained_against_random`.
+    by : sequence of str
+        Within what to choose, e.g. ("model", "stack", "measure").
+    group : str
+
+    Returns
+    -------
+    DataFrame
+        Those rows of `table`.
+    """
+    order = {name: place for place, name in enumerate(sorted(table[group].unique()))}
+    half = table[group].map(order) % 2
+    kept = []
+    for _, part in table.groupby(list(by), sort=False):
+        for fold in (0, 1):
+            here, there = part[half[part.index] == fold], part[half[part.index] != fold]
+            if len(here):
+                best = _gain_by_layer(there if len(there) else here).idxmax()  # a single group has no other half
+                kept.append(here[here.layer == best])
+    return pd.concat(kept).sort_index()
+
+
+def _gain_by_layer(table: pd.DataFrame) -> pd.Series:
+    means = table.groupby(["layer", "init"]).contribution.mean().unstack("init")
+    return means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]

@@ -1,8 +1,8 @@
 """The page of a study: trained models against their random twins, cue contribution beside ablation.
 
-In: a finished `Run`. Out: the headline table, figures, and one HTML page in the run's folder. The statistic is fixed
-before looking: the mean over all layers of a stack, with a bootstrap interval of trained - random over pairs (or clips);
-single layers are shown, the largest one named as chosen after looking.
+In: a finished `Run`. Out: the headline table, figures, and one HTML page in the run's folder. The statistics are fixed
+before looking: trained - random with a bootstrap interval over pairs (or clips), as the mean over all layers of a stack and
+at the best layer, cross-fitted (chosen on one half of the pairs, read on the other).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..adapters.check import versions
 from ..evaluation.spelling import TRANSCRIBES
-from ..evaluation.statistics import trained_against_random
+from ..evaluation.statistics import cross_fitted_layer, trained_against_random
 from .figures import cue_figure, cue_heat_map
 from .page import page
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 _KEYS = ("side", "model", "stack", "measure")
 _READING = (
-    "Contribution: the share of the cue in building the target, in % of the target's row, averaged over the layers of the "
-    "stack; in a decoder and in cross-attention at the position that predicts the deciding letters where the target's other "
-    "spelling is known, else over all of the target's positions. Difference: trained - random twin, 95 % bootstrap interval "
-    "over pairs (clips where there are no pairs). Share of length: what the cue would get if every frame or token counted "
-    "the same. Word-level Value Zeroing grows with the length of a word and attention does not, so compare a measure with "
-    "its own twin, not with another measure."
+    "Contribution: the share of the cue in building the target, in % of the target's row; in a decoder and in cross-attention "
+    "at the position that predicts the deciding letters where the target's other spelling is known, else over all of the "
+    "target's positions. Difference: trained - random twin, with a 95 % bootstrap interval over pairs (clips where there are "
+    "no pairs). Share of length: what the cue would get if every frame or token counted the same. Word-level Value Zeroing "
+    "grows with the length of a word and attention does not, so compare a measure with its own twin, not with another measure."
 )
+_LAYERS = {
+    "best layer": "At the best layer, chosen on one half of the pairs and read on the other, and the other way round.",
+    "all layers": "Mean over all layers of the stack.",
+}
 
 
 def study_table(run: Run) -> pd.DataFrame:
@@ -48,15 +51,22 @@ def study_table(run: Run) -> pd.DataFrame:
     return table[(table.rows == "deciding") | ~deciding].reset_index(drop=True)
 
 
-def headline(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean over layers, in %: trained, random, difference with interval, share of length; and the largest layer."""
+def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame:
+    """Contribution in %: trained, random, difference with its interval, share of length.
+
+    Parameters
+    ----------
+    layers : {"best layer", "all layers"}
+        "best layer" is cross-fitted; "layer" then says which were chosen.
+    """
     table = table[table.control != "yes"].assign(contribution=table.contribution * 100)
+    if layers == "best layer":
+        table = cross_fitted_layer(table, by=_KEYS, group="pair")
     result = trained_against_random(table, by=_KEYS, group="pair").set_index(list(_KEYS))
-    result["share of length"] = table.groupby(list(_KEYS), sort=False).share_of_length.mean() * 100
-    shown = "trained" if (table["init"] == "trained").any() else "random"
-    layers = table[table["init"] == shown].groupby([*_KEYS, "layer"], sort=False).contribution.mean().unstack("layer")
-    result["largest layer"] = layers.idxmax(axis=1)
-    result[f"{shown} there"] = layers.max(axis=1)
+    by_key = table.groupby(list(_KEYS), sort=False)
+    result["share of length"] = by_key.share_of_length.mean() * 100
+    if layers == "best layer":
+        result["layer"] = by_key.layer.agg(lambda chosen: ", ".join(map(str, sorted(set(chosen)))))
     return result.reset_index()
 
 
@@ -109,7 +119,8 @@ def write_study(run: Run, *, title: str, notes: list[str]) -> Path:
     if transcription:
         parts.append(("Do the models transcribe the clips?", transcription))
     if not table.empty:
-        parts.append(("Cue contribution", [_READING, shown(headline(table))]))
+        tables = [item for name, text in _LAYERS.items() for item in (text, shown(headline(table, layers=name)))]
+        parts.append(("Cue contribution", [_READING, *tables]))
         judged = ablation_table(run)
         if not judged.empty:
             explained = (
