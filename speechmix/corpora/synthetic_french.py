@@ -25,10 +25,10 @@ SAMPLE_RATE = 16_000
 NUMBERS = ("sg", "pl")
 
 _FADE = 64  # samples, 4 ms
-_RATES, _PITCHES = (135, 190), (25, 75)  # of espeak-ng; slower and faster than its default of 175
+_RATES, _PITCHES = (145, 185), (30, 70)  # of espeak-ng; slower and faster than its default of 175
 _MARGINS = (0.06, 0.30)  # seconds of silence on either side
 _PEAKS = (0.2, 0.9)
-_NOISE_DB = (-55.0, -32.0)  # of the noise, below the peak
+_NOISE_DB = (-55.0, -36.0)  # of the noise, below the peak
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,12 @@ class Example:
         """Pair and number: ``pair_00012_pl``."""
         return f"{self.pair}_{self.number}"
 
+    @property
+    def foil(self) -> str | None:
+        """The target's spelling in the other number; None for the control, where it is the same."""
+        mine, other = (text.split()[self.target] for text in (self.text, self.other_text))
+        return None if mine == other else other
+
     def clip(self) -> Clip:
         """Return the example as a clip; what a clip has no field for is in its `meta`, as text."""
         from ..clips import Clip
@@ -89,6 +95,7 @@ class Example:
             words=self.words,
             cue=self.cue,
             target=self.target,
+            foil=self.foil,
             language="fr",
             name=self.name,
             meta=self.labels(),
@@ -132,9 +139,8 @@ def pairs(
 
     Examples
     --------
-    >>> singular, plural = next(pairs(1, seed=2))
-    >>> singular.audio.shape == plural.audio.shape
-    True
+    >>> [member.text for member in next(pairs(1, seed=2))]
+    ['ma ville', 'mes villes']
     """
     options = {"seed": seed, "nouns_of": nouns_of, "voices_of": voices_of, "sides": sides, "control": control}
     for index in range(count):
@@ -191,7 +197,7 @@ def speak_pair(
             text=wordings[i],
             other_text=wordings[1 - i],
             audio=audios[i],
-            words=_moved(joined[i][1], margins[i][0] / SAMPLE_RATE),
+            words=_moved(joined[i][1], margins[i][0]),
             number=NUMBERS[i],
             pair=pair,
             voice=voice,
@@ -209,7 +215,7 @@ def _joined_left(member, donor, target: int) -> tuple[np.ndarray, list[Word], in
     head = member.audio[:own].copy()
     head[own - fade :] = (1 - rising) * head[own - fade :] + rising * donor.audio[lent - fade : lent]
     words = [*member.words[: target - 1], replace(member.words[target - 1], end=own / SAMPLE_RATE)]
-    words += _moved(_named(donor.words, member.words)[target:], (own - lent) / SAMPLE_RATE)
+    words += _moved(_named(donor.words, member.words)[target:], own - lent)
     return np.concatenate([head, donor.audio[lent:]]), words, own
 
 
@@ -220,7 +226,7 @@ def _joined_right(member, donor, cue: int) -> tuple[np.ndarray, list[Word], int]
     rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
     tail = member.audio[own:].copy()
     tail[:fade] = (1 - rising) * donor.audio[lent : lent + fade] + rising * tail[:fade]
-    words = [*_named(donor.words, member.words)[:cue], *_moved(member.words[cue:], (lent - own) / SAMPLE_RATE)]
+    words = [*_named(donor.words, member.words)[:cue], *_moved(member.words[cue:], lent - own)]
     return np.concatenate([donor.audio[:lent], tail]), words, lent
 
 
@@ -237,8 +243,10 @@ def _named(times: Sequence[Word], names: Sequence[Word]) -> list[Word]:
     return [replace(time, text=name.text) for time, name in zip(times, names, strict=True)]
 
 
-def _moved(words: Sequence[Word], seconds: float) -> tuple[Word, ...]:
-    return tuple(replace(word, start=word.start + seconds, end=word.end + seconds) for word in words)
+def _moved(words: Sequence[Word], samples: int) -> tuple[Word, ...]:
+    """Shift words; their times come to lie on samples, so that neighbours meet exactly."""
+    moved = [[(_sample(edge) + samples) / SAMPLE_RATE for edge in (word.start, word.end)] for word in words]
+    return tuple(replace(word, start=start, end=end) for word, (start, end) in zip(words, moved, strict=True))
 
 
 def _sample(seconds: float) -> int:

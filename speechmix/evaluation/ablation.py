@@ -59,7 +59,7 @@ def ablate(model: Model, clip: Clip, *, stacks: Sequence[str] | None = None, sou
         )
     choose = _Spelling(model, clip)
     rows = []
-    for stack in ("none", *(stacks or model.stacks)):
+    for stack in ("none", *(model.stacks if stacks is None else stacks)):
         if stack != "none" and stack not in model.stacks:
             raise InputError(f"{model.name} has no stack {stack!r}; it has {list(model.stacks)}")
         positions = {} if stack == "none" else {stack: choose.positions(stack, source)}

@@ -143,6 +143,7 @@ def test_clip_has_words_cue_and_target(spoken):
     example = spoken[1][1]
     clip = example.clip()
     assert (clip.text, clip.cue, clip.target, clip.language) == (example.text, example.cue, example.target, "fr")
+    assert clip.foil == example.foil == spoken[1][0].text.split()[example.target]
     assert clip.words == tuple(example.words)
     assert clip.meta["side"] == example.side == "right"
     assert clip.meta["other_text"] == spoken[1][0].text

@@ -3,7 +3,8 @@
 In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says (the bundled clips
 and `speechmix.corpora.synthetic_french` have it). Number is *right* if the model finds the clip's own transcript
 likelier than the other member's, both given whole: log p(own | audio) > log p(other | audio). Whole transcripts, because
-a decoder that is given "les" as text knows the number even where the audio of "les" has been silenced.
+a decoder that is given "les" as text knows the number even where the audio of "les" has been silenced. (The target's
+deciding letters alone, with the text before them given, are what `speechmix.ablate` reads.)
 """
 
 from __future__ import annotations
@@ -47,16 +48,6 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
     return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
 
 
-def transcribe(model: Model, clip: Clip) -> str:
-    """Return the greedy transcript."""
-    features = _features(model, clip)
-    if model.family.name != "whisper":
-        ids = model.module(**features).logits[0].argmax(-1)
-        return model.tokenizer.decode(ids).strip()
-    ids = model.module.generate(**features, language=clip.language, task="transcribe", num_beams=1, do_sample=False)
-    return model.tokenizer.decode(ids[0], skip_special_tokens=True).strip()
-
-
 def number_is_right(model: Model, clip: Clip) -> bool:
     """Whether the clip's own transcript is likelier than that of the other number.
 
@@ -74,23 +65,15 @@ def number_is_right(model: Model, clip: Clip) -> bool:
     return own_score > other_score
 
 
-def target_is_right(model: Model, clip: Clip) -> bool:
-    """Like `number_is_right`, but only the target is respelled: the cue stays in the text, as in teacher forcing."""
-    words = clip.text.split()
-    words[clip.target] = clip.meta["other_text"].split()[clip.target]
-    own_score, other_score = log_likelihoods(model, clip, [clip.text, " ".join(words)]).tolist()
-    return own_score > other_score
-
-
 def cue_silenced(clip: Clip) -> Clip:
     """Return the clip with zeros for audio where the cue is spoken."""
     rate = 16_000
     audio, cue = clip.audio(rate), clip.words[clip.cue]
     audio[round(cue.start * rate) : round(cue.end * rate)] = 0
-    silenced = Clip.from_array(audio, rate, text=clip.text, language=clip.language, name=clip.name, meta=clip.meta)
-    silenced = silenced.with_words(clip.words)
-    silenced.cue, silenced.target = clip.cue, clip.target
-    return silenced
+    kept = {
+        name: getattr(clip, name) for name in ("text", "words", "cue", "target", "foil", "language", "name", "meta")
+    }
+    return Clip.from_array(audio, rate, **kept)
 
 
 def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
@@ -124,5 +107,5 @@ def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
 
 def _spoken_as(clip: Clip, text: str) -> Clip:
     other = copy.copy(clip)
-    other.text, other.words = text, None
+    other.text, other.words, other.target, other.foil = text, None, None, None
     return other

@@ -1,0 +1,115 @@
+"""Validity: where it is known which word carries the number, the measures find it and ablation agrees.
+
+Only what holds over training seeds is asserted. Statistics are fixed beforehand: trained - random twins (three seeds) at
+the deciding position, 95 % bootstrap interval over pairs, at the cross-fitted best layer; ablation accuracies on the
+bundled clips, chance 50 %.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import speechmix
+from speechmix import bundled
+from speechmix.evaluation.statistics import cross_fitted_layer, trained_against_random
+from speechmix.experiments.tables import contribution_table
+
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def clips():
+    return [clip for clip in bundled.clips() if clip.foil]
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: speechmix.load(folder, device="cpu") for name, folder in bundled.models().items()}
+
+
+@pytest.fixture(scope="module")
+def contributions(clips, models):
+    tables = []
+    for name, folder in bundled.models().items():
+        twins = [speechmix.load(folder, init="random", seed=seed, device="cpu") for seed in SEEDS]
+        for model in (models[name], *twins):
+            for clip in clips:
+                table = contribution_table(speechmix.mix(model, clip), clip, model)
+                tables.append(table.assign(side=clip.meta["side"], pair=clip.meta["pair"]))
+    return pd.concat(tables, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def accuracy(clips, models):
+    tables = [
+        speechmix.ablate(model, clip).assign(model=name, side=clip.meta["side"])
+        for name, model in models.items()
+        for clip in clips
+    ]
+    return pd.concat(tables).groupby(["model", "side", "ablated"]).right.mean()
+
+
+def difference(contributions, model, side, stack, rows):
+    chosen = contributions.query("model == @model and side == @side and stack == @stack and rows == @rows")
+    kept = cross_fitted_layer(chosen, by=["stack"], group="pair")
+    return trained_against_random(kept, by=["stack"], group="pair").iloc[0]
+
+
+def test_a_left_cue_reaches_the_decoder_through_its_self_attention(contributions):
+    found = difference(contributions, "tiny-french-whisper", "left", "decoder", "deciding")
+    assert found.low > 0.1
+
+
+def test_a_right_cue_reaches_the_decoder_through_cross_attention(contributions):
+    found = difference(contributions, "tiny-french-whisper", "right", "cross", "deciding")
+    assert found.low > 0.05
+
+
+def test_the_encoder_of_the_ctc_model_brings_a_left_cue_into_the_target(contributions):
+    found = difference(contributions, "tiny-french-ctc", "left", "encoder", "target")
+    assert found.low > 0
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("model", ["tiny-french-ctc", "tiny-french-whisper"])
+def test_intact_models_choose_the_right_number(accuracy, model, side):
+    assert accuracy[model, side, "none"] >= 0.9
+
+
+@pytest.mark.parametrize(("side", "carries"), [("left", "decoder"), ("right", "cross")])
+def test_ablation_falls_to_chance_in_the_stack_that_carries_the_cue_and_in_no_other(accuracy, side, carries):
+    for stack in ("encoder", "decoder", "cross"):
+        found = accuracy["tiny-french-whisper", side, stack]
+        if stack == carries:
+            assert 0.3 <= found <= 0.7
+        else:
+            assert found >= 0.8
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_ctc_model_is_at_chance_without_the_cue_in_its_only_stack(accuracy, side):
+    assert accuracy["tiny-french-ctc", side, "encoder"] <= 0.7
+
+
+def test_twins_are_at_chance(clips):
+    twin = speechmix.load(bundled.models()["tiny-french-whisper"], init="random", seed=0, device="cpu")
+    right = [speechmix.ablate(twin, clip, stacks=[]).right[0] for clip in clips]
+    assert 0.3 <= sum(right) / len(right) <= 0.7
+
+
+def test_members_of_a_pair_are_bit_identical_from_the_target_on_or_up_to_the_cue(clips):
+    pairs = {}
+    for clip in clips:
+        pairs.setdefault(clip.meta["pair"], []).append(clip)
+    for one, other in pairs.values():
+        a, b = one.audio(), other.audio()
+        assert len(a) == len(b)
+        if one.meta["side"] == "left":
+            start = round(one.words[one.target].start * 16_000)
+            assert (a[start:] == b[start:]).all()
+            assert (a[:start] != b[:start]).any()
+        else:
+            stop = round(one.words[one.cue].start * 16_000)
+            assert (a[:stop] == b[:stop]).all()
+            assert (a[stop:] != b[stop:]).any()
