@@ -14,9 +14,9 @@ import pandas as pd
 from tiny_models import Recogniser
 
 import speechmix
-from speechmix.evaluation.likelihood import cue_silenced, number_is_right
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, pairs
 from speechmix.evaluation.ablation import ablate
+from speechmix.evaluation.likelihood import cue_silenced, number_is_right
 from speechmix.evaluation.spelling import transcribe
 
 TEST_SEED = 90_000  # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway

@@ -21,6 +21,7 @@ from ..adapters.intervene import zeroed_values
 from ..adapters.tokens import text_with_foil
 from ..errors import InputError
 from ..spans import word_spans
+from .likelihood import ctc_log_probability
 from .spelling import can_spell
 
 if TYPE_CHECKING:
@@ -112,13 +113,6 @@ class _Spelling:
         if self._tokens is not None:
             mine, theirs = self._choice
             return (log_probs[-1, mine] - log_probs[-1, theirs]).item()
-        mine, theirs = (_ctc_log_prob(log_probs, labels, model.config.pad_token_id) for labels in self._labels)
-        return mine - theirs
-
-
-def _ctc_log_prob(log_probs: torch.Tensor, labels: list[int], blank: int) -> float:
-    """Log probability of a label sequence, summed over all alignments."""
-    targets = torch.tensor(labels, device=log_probs.device)
-    lengths = torch.tensor(len(log_probs)), torch.tensor(len(labels))
-    loss = torch.nn.functional.ctc_loss(log_probs[:, None], targets[None], *lengths, blank=blank, reduction="sum")
-    return -loss.item()
+        blank = model.config.pad_token_id
+        mine, theirs = (ctc_log_probability(log_probs, labels, blank=blank) for labels in self._labels)
+        return (mine - theirs).item()

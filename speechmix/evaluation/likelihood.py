@@ -43,7 +43,10 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
     if model.family.name != "whisper":
         # [1, T, V] -> [T, V]
         scores = model.module(**features).logits[0].float().log_softmax(-1)
-        return torch.stack([_ctc(scores, model.tokenizer(text).input_ids, model) for text in texts])
+        blank = model.config.pad_token_id
+        return torch.stack(
+            [ctc_log_probability(scores, model.tokenizer(text).input_ids, blank=blank) for text in texts]
+        )
     hidden = model.module.model.encoder(features["input_features"])
     return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
 
@@ -85,13 +88,14 @@ def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     return {name: value.to(model.device) for name, value in features.items()}
 
 
-def _ctc(scores: torch.Tensor, ids: list[int], model: Model) -> torch.Tensor:
+def ctc_log_probability(scores: torch.Tensor, ids: Sequence[int], *, blank: int) -> torch.Tensor:
+    """Log-probability of a label sequence, summed over its alignments, from log-probabilities [T, V]."""
     return -F.ctc_loss(
         scores[:, None],  # [T, 1, V]
-        torch.tensor([ids], device=scores.device),
+        torch.tensor([list(ids)], device=scores.device),
         torch.tensor([len(scores)]),
         torch.tensor([len(ids)]),
-        blank=model.config.pad_token_id,
+        blank=blank,
         reduction="sum",
     )
 

@@ -9,9 +9,9 @@ import torch
 
 import speechmix
 from speechmix.bundled import clips, models
-from speechmix.evaluation.likelihood import cue_silenced, log_likelihoods, number_is_right
 from speechmix.errors import InputError
 from speechmix.evaluation.ablation import ablate
+from speechmix.evaluation.likelihood import cue_silenced, log_likelihoods, number_is_right
 from speechmix.evaluation.spelling import transcribe
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")
