@@ -140,7 +140,7 @@ def pairs(
     Examples
     --------
     >>> [member.text for member in next(pairs(1, seed=2))]
-    ['ma ville', 'mes villes']
+    ['une plante', 'des plantes']
     """
     options = {"seed": seed, "nouns_of": nouns_of, "voices_of": voices_of, "sides": sides, "control": control}
     for index in range(count):
