@@ -70,6 +70,7 @@ def _score(options) -> int:
         skipped=skipped,
         measures=options.measure or ["value_zeroing"],
         stacks=options.stack,
+        layers=options.layer,
         units=options.units,
         heads=options.heads,
         pooling=options.pooling,
@@ -232,6 +233,9 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--stack", action="append", help="encoder, decoder, cross (default: all there are); may be repeated"
+    )
+    group.add_argument(
+        "--layer", type=int, action="append", help="score only this layer, counted from 0; may be repeated"
     )
     group.add_argument("--units", choices=("word", "frame"), default="word")
     group.add_argument("--heads", choices=("mean", "each"), default="mean")

@@ -76,8 +76,9 @@ def test_scoring_a_manifest_records_the_rows_that_cannot_be_used(folder, tmp_pat
 
 def test_a_part_of_a_clip(folder, tmp_path, capsys):
     arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
-    assert main([*arguments, "--cut", "0:0.9", "--out", str(tmp_path), "--no-figures"]) == 0
+    assert main([*arguments, "--cut", "0:0.9", "--layer", "1", "--out", str(tmp_path), "--no-figures"]) == 0
     assert "0.90 s, 2 words" in capsys.readouterr().out
+    assert set(pd.read_csv(tmp_path / "scores.csv")["layer"]) == {1}
 
 
 @pytest.mark.parametrize(
