@@ -117,6 +117,7 @@ def cue_heat_map(table: pd.DataFrame) -> Figure:
     axes = figure.subplots(len(models), len(sides), squeeze=False, height_ratios=heights, width_ratios=widths)
     values = [grid[1] for grid in grids.values()]
     limits = (0.0, max(float(np.ma.filled(array, 0.0).max()) for array in values) or 1.0)
+    titled: set[tuple[str, str]] = set()
     for row, model in zip(axes, models, strict=True):
         for column, (ax, side) in enumerate(zip(row, sides, strict=True)):
             if side is None or (model, *side) not in grids:
@@ -125,7 +126,8 @@ def cue_heat_map(table: pd.DataFrame) -> Figure:
             stack, init = side
             layers, array = grids[model, stack, init]
             cells = _draw_numbers(ax, array, layers, measures, limits)
-            if model == models[0]:
+            if side not in titled:  # the topmost panel of a column: a model may lack the stack
+                titled.add(side)
                 ax.set_title(f"{stack}, {init}", size=TITLE_SIZE, parse_math=False)
             ax.tick_params(labelleft=column == 0 or sides[column - 1] is None)
         drawn = next(ax for ax in row if ax.axison)

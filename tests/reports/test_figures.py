@@ -429,3 +429,11 @@ def test_map_and_figure_show_themselves_in_a_notebook():
 def test_figures_leave_pyplot_and_librosa_alone_until_needed():
     code = "import sys, speechmix.reports.figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
+
+
+def test_cue_heat_map_titles_a_stack_that_the_first_model_lacks():
+    table = pd.concat(
+        [cue_table(models=("ctc",)), cue_table(models=("whisper",), stacks=("encoder", "decoder"))], ignore_index=True
+    )
+    titles = [ax.get_title() for ax in cue_heat_map(table).axes if ax.get_title()]
+    assert titles == ["encoder, trained", "encoder, random", "decoder, trained", "decoder, random"]
