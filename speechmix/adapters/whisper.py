@@ -43,7 +43,7 @@ def _prepare(model, clip, stacks):
     if len(audio) > window * model.sample_rate:
         raise InputError(
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. "
-            "Cut the clip at a pause, e.g. clip.cut(0.0, 25.0) or `speechmix score --cut 0:25`"
+            f"Cut it at a pause: clip.cut(0.0, t) with t up to {window:g}, or `speechmix score --cut 0:{window:g}`"
         )
     prepared = Prepared({"input_features": model.features(audio)["input_features"]})
     if set(stacks) & {"decoder", "cross"}:

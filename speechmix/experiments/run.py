@@ -88,11 +88,14 @@ class Run:
     def summary(self) -> str:
         """One count, and the reasons."""
         lines = [f"{self.done} done, {len(self.skipped)} skipped; results in {self.out}"]
-        lines += [
-            f"  skipped {row['clip']} {row['model']}: {row['reason']}".replace(" :", ":") for row in self.skipped[:20]
-        ]
-        if len(self.skipped) > 20:
-            lines.append(f"  ... and {len(self.skipped) - 20} more in skipped.csv")
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for row in self.skipped:
+            reasons.setdefault((row["clip"], row["reason"]), []).append(row["model"])
+        for (clip, reason), models in list(reasons.items())[:20]:
+            by = f" by {len(models)} models" if len(models) > 1 else f" by {models[0]}" if models[0] else ""
+            lines.append(f"  skipped {clip}{by}: {reason}")
+        if len(reasons) > 20:
+            lines.append(f"  ... and {len(reasons) - 20} more in skipped.csv")
         return "\n".join(lines)
 
 
