@@ -24,7 +24,9 @@ from tqdm import tqdm
 
 from speechmix.corpora.synthetic_french import random_pair
 
-CYCLES = ((16, 1.0), (7, 0.7))  # epochs, share of the peak learning rate that they rise to; each falls to nearly none
+# Epochs, and the share of the peak learning rate that they rise to; each falls to nearly none. A third cycle makes the
+# Whisper-style model worse at number on voices it has not heard (99.3 to 95.9 %).
+CYCLES = {"ctc": ((16, 1.0), (7, 0.7), (12, 0.8)), "whisper": ((16, 1.0), (7, 0.7))}
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}
 PAIRS_PER_BATCH = 8
 PAIRS_AT_ONCE = 64  # spoken together and sorted by length, so that batches are padded less
@@ -65,7 +67,7 @@ def train(kind: str, options) -> tuple[Recogniser, pd.DataFrame]:
     """Train one model, from its checkpoint if it has one; returns it with one row of log per epoch."""
     work = Path(options.work) / f"{kind}-seed{options.seed}"
     work.mkdir(parents=True, exist_ok=True)
-    epochs = options.epochs or sum(epochs for epochs, _ in CYCLES)
+    epochs = options.epochs or sum(epochs for epochs, _ in CYCLES[kind])
     steps = -(-options.pairs // PAIRS_PER_BATCH)
     torch.manual_seed(options.seed)
     recogniser = BUILDERS[kind](work)
@@ -73,7 +75,9 @@ def train(kind: str, options) -> tuple[Recogniser, pd.DataFrame]:
     model = recogniser.model.to(device)
     rate = options.rate or PEAK_RATE[kind]
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(_share_of_peak, steps_per_epoch=steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, partial(_share_of_peak, cycles=CYCLES[kind], steps_per_epoch=steps)
+    )
     parts = {"model": model, "optimiser": optimiser, "schedule": schedule}
     log = _resume(work / "checkpoint.pt", parts)
     progress = tqdm(total=epochs * steps, initial=len(log) * steps, desc=recogniser.name, disable=None)
@@ -99,9 +103,9 @@ def train(kind: str, options) -> tuple[Recogniser, pd.DataFrame]:
     return recogniser, pd.DataFrame(log)
 
 
-def _share_of_peak(step: int, *, steps_per_epoch: int) -> float:
+def _share_of_peak(step: int, *, cycles: tuple[tuple[int, float], ...], steps_per_epoch: int) -> float:
     """Learning rate at a step, as a share of the peak: within each cycle a cosine up, then a longer one down."""
-    for epochs, peak in CYCLES:
+    for epochs, peak in cycles:
         length = epochs * steps_per_epoch
         if step < length:
             done = step / length
@@ -156,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="runs/tiny_models", help="where the model folders are written")
     parser.add_argument("--work", default="runs/tiny_models/work", help="checkpoints, to go on from after a stop")
-    parser.add_argument("--epochs", type=int, help="stop after so many (default: both cycles)")
+    parser.add_argument("--epochs", type=int, help="stop after so many (default: all cycles)")
     parser.add_argument("--rate", type=float, help=f"peak learning rate (default: {PEAK_RATE})")
     parser.add_argument("--pairs", type=int, default=1600, help="pairs of clips per epoch (default: 1600)")
     parser.add_argument("--minutes", type=float, help="begin no epoch after so many minutes of training")

@@ -39,7 +39,9 @@ _FEMININE_INVARIANT = "souris voix noix".split()
 _BASE_VOICE = "fr-fr"
 _VARIANTS = {
     "train": """
-        f1 f2 f3 f5 m1 m2 m3 m4 m6 m8 Alex Alicia Andrea Annie Gene Henrique Lee Marco Michael adam anika ed rob victor
+        f1 f2 f3 f5 m1 m2 m3 m4 m6 m8 Alex Alicia Andrea Andy Annie Diogo Gene Henrique Hugo Jacky Lee Marco Michael Mike
+        adam anika antonio aunty belinda benjamin boris caleb croak ed edward grandma grandpa ian john marcelo max miguel
+        norbert paul pedro quincy rob robert sandro shelby travis victor whisper whisperf zac
     """.split(),
     "test": "f4 m5 m7 linda michel steph".split(),
 }
