@@ -31,6 +31,7 @@ _TEMPLATE = """<!doctype html>
   table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: 1rem 0; }
   th, td { padding: .15rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
   th { text-align: right; vertical-align: bottom; } td.text, th.text { text-align: left; }
+  td { white-space: nowrap; } td.long { white-space: normal; min-width: 20rem; }
   .wide { overflow-x: auto; } img { max-width: 100%; background: var(--paper); border-radius: 4px; }
   p { max-width: 46rem; }
   @media print { h2 { break-after: avoid; } img, table { break-inside: avoid; } }
@@ -48,7 +49,7 @@ _TEMPLATE = """<!doctype html>
 <th scope="col"{% if not item.numeric[loop.index0] %} class="text"{% endif %}>{{ name }}</th>
 {%- endfor %}</tr></thead>
 <tbody>{% for row in item.rows %}
-<tr>{% for numeric, cell in row %}<td{% if not numeric %} class="text"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
+<tr>{% for numeric, cell in row %}<td{% if not numeric %} class="text{{ ' long' if cell|length > 40 }}"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
 {%- endfor %}
 </tbody></table></div>
 {% endif %}
