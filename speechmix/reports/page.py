@@ -49,7 +49,9 @@ _TEMPLATE = """<!doctype html>
 <th scope="col"{% if not item.numeric[loop.index0] %} class="text"{% endif %}>{{ name }}</th>
 {%- endfor %}</tr></thead>
 <tbody>{% for row in item.rows %}
-<tr>{% for numeric, cell in row %}<td{% if not numeric %} class="text{{ ' long' if cell|length > 40 }}"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
+<tr>{% for numeric, cell in row -%}
+<td{% if not numeric %} class="text{{ ' long' if cell|length > 40 }}"{% endif %}>{{ cell }}</td>
+{%- endfor %}</tr>
 {%- endfor %}
 </tbody></table></div>
 {% endif %}
