@@ -82,7 +82,8 @@ def mix(
         frame is a unit.
     targets : optional
         Compute only these rows: indices into the target side's units (spans, frames or token positions), a dict of
-        such lists by stack, or "target" for the rows of the clip's target word. Much cheaper than the whole map.
+        such lists by stack, or "target" for the rows of the clip's target word (and the one that decides its
+        spelling, with a foil). Much cheaper than the whole map.
     pooling : {"mean", "max"}
         Over the frames of a word.
     distance : {"cosine", "euclidean"}
@@ -224,7 +225,7 @@ def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | Non
 def _working_dtype(model: Model, dtype) -> torch.dtype:
     """Float32 or better: scores are small differences of states, which half precision rounds away."""
     if dtype is None:
-        return model.dtype if model.dtype.itemsize >= 4 else torch.float32
+        return model.state_dtype
     dtype = dtype_named(dtype)
     if dtype not in (torch.float32, torch.float64):
         raise InputError(
@@ -261,6 +262,7 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) ->
         "family": model.family.name,
         "init": model.init,
         "seed": model.seed,
+        "weights": model.fingerprint,
         "clip": known.name if known else None,
         "text": known.text if known else None,
         "words": [[word.text, word.start, word.end] for word in known.words or ()] if known else None,

@@ -76,7 +76,10 @@ class Sides:
                 raise InputError(
                     f"targets={wanted!r}: expected indices, or 'target' with a clip that has a target word"
                 )
-            chosen = [span for span in spans if span.word == self._clip.target]
+            # The deciding row may predict what follows the target: "livre" is decided by the space behind it.
+            tokens = self.prepared.tokens
+            decides = tokens.deciding - 1 if tokens is not None and tokens.deciding and stack != "encoder" else None
+            chosen = [span for span in spans if span.word == self._clip.target or span.start == decides]
             if not chosen:
                 raise InputError(f"{self._clip.name}: the target word has no unit in the {stack}")
             return chosen

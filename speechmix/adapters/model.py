@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +106,20 @@ class Model:
     @property
     def dtype(self) -> torch.dtype:
         return next(self.module.parameters()).dtype
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """Precision to compute in: the weights' own, float32 for half-precision weights."""
+        return self.dtype if self.dtype.itemsize >= 4 else torch.float32
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Short hash of the config and of some numbers of every weight: tells two checkpoints of one name apart."""
+        digest = hashlib.sha1(self.config.to_json_string(use_diff=False).encode())
+        for name, weight in sorted(self.module.state_dict().items()):
+            some = weight.flatten()[:: max(1, weight.numel() // 16)]
+            digest.update(name.encode() + some.float().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's rate."""

@@ -81,12 +81,12 @@ class _Spelling:
         self._model, self._clip = model, clip
         stacks = tuple(model.stacks)
         prepared = model.family.prepare(model, clip, stacks)
-        wide = torch.float32 if model.dtype.itemsize < 4 else model.dtype
+        self._dtype = model.state_dtype
         self._inputs = {
-            name: tensor.to(model.device, wide if tensor.is_floating_point() else tensor.dtype)
+            name: tensor.to(model.device, self._dtype if tensor.is_floating_point() else tensor.dtype)
             for name, tensor in prepared.inputs.items()
         }
-        self._tokens, self._dtype = prepared.tokens, wide
+        self._tokens = prepared.tokens
         if self._tokens is None:
             self._labels = [model.tokenizer(text).input_ids for text in (clip.text, text_with_foil(clip))]
         else:

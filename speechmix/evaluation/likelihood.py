@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from ..adapters.tokens import decoder_tokens
 from ..clips import Clip
 from ..errors import InputError
+from .spelling import can_spell
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -80,11 +81,9 @@ def cue_silenced(clip: Clip) -> Clip:
 
 
 def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
-    if model.tokenizer is None or model.module is model.base:
+    if not can_spell(model):
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
-    features = model.feature_extractor(
-        clip.audio(model.sample_rate), sampling_rate=model.sample_rate, return_tensors="pt"
-    )
+    features = model.features(clip.audio(model.sample_rate))
     return {name: value.to(model.device) for name, value in features.items()}
 
 

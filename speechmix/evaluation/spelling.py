@@ -43,7 +43,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     """
     if not can_spell(model):
         raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
-    wide = torch.float32 if model.dtype.itemsize < 4 else model.dtype
+    wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = {name: tensor.to(model.device, wide) for name, tensor in inputs.items()}
     with model.in_dtype(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -165,8 +165,14 @@ def score_clips(
         contributions, scores, ablations, transcripts = (
             files.enter_context(TableWriter(run.out / name)) for name in names
         )
+        labels: set[str] = set()
         for model in models:
             model = model if isinstance(model, Model) else model()
+            if model.label in labels:
+                raise InputError(
+                    f"two models are called {model.label!r}: give them runs, or folders, of their own names"
+                )
+            labels.add(model.label)
             for number, clip in enumerate(_bar(ready, progress, f"score {model.label}")):
                 try:
                     maps = maps_of(run.out, model, clip, options)

@@ -30,9 +30,8 @@ def store_words(folder: Path, clip: Clip) -> Clip:
         "words": [asdict(word) for word in clip.words],
     }
     path = folder / f"{clip.name}.json"
-    write_textgrid(path.with_suffix(".TextGrid"), clip.words, clip.duration)
-    path.with_suffix(".part").write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-    os.replace(path.with_suffix(".part"), path)
+    write_textgrid(folder / f"{clip.name}.TextGrid", clip.words, clip.duration)
+    _write_json(path, content)
     return clip
 
 
@@ -53,11 +52,12 @@ def maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Map
     folder = out / "maps" / safe_name(model.label) / clip.name
     if folder.is_dir():
         found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
-        if found and all(_same_question(one, clip) for one in found):
+        if found and all(_same_question(one, model, clip) for one in found):
             stacks = list(model.stacks)
             found.sort(key=lambda one: (options["measures"].index(one.measure), stacks.index(one.stack)))
             return Maps({(one.measure, one.stack): one for one in found})
         shutil.rmtree(folder)
+        _figure_path(out, model, clip).unlink(missing_ok=True)
     maps = mix(model, clip, **options)
     partial = folder.with_name(folder.name + ".part")
     shutil.rmtree(partial, ignore_errors=True)
@@ -68,12 +68,12 @@ def maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Map
     return maps
 
 
-def _same_question(stored: MixingMap, clip: Clip) -> bool:
-    """Whether a stored map belongs to the clip as it is now: the same text, words, target and foil."""
+def _same_question(stored: MixingMap, model: Model, clip: Clip) -> bool:
+    """Whether a stored map belongs to the model and the clip as they are now: the same weights, text, words, ..."""
     words = [[word.text, word.start, word.end] for word in clip.words or ()]
     known = stored.provenance
-    asked = (clip.text, words, clip.target, clip.foil)
-    return tuple(known.get(name) for name in ("text", "words", "target", "foil")) == asked
+    asked = (model.fingerprint, clip.text, words, clip.target, clip.foil)
+    return tuple(known.get(name) for name in ("weights", "text", "words", "target", "foil")) == asked
 
 
 def judged(out: Path, model: Model, clip: Clip) -> dict[str, list[dict[str, Any]]]:
@@ -88,12 +88,12 @@ def judged(out: Path, model: Model, clip: Clip) -> dict[str, list[dict[str, Any]
         transcript = transcribe(model, clip)
         rate = character_error_rate(clip.text, transcript)
         judged["transcripts"] = [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
-    path.write_text(json.dumps(judged, ensure_ascii=False), encoding="utf-8")
+    _write_json(path, judged)
     return judged
 
 
 def draw(out: Path, model: Model, clip: Clip, maps: Maps) -> None:
-    path = out / "figures" / safe_name(model.label) / f"{clip.name}.png"
+    path = _figure_path(out, model, clip)
     if path.is_file():
         return
     from ..reports.clip_figure import clip_figure
@@ -101,4 +101,18 @@ def draw(out: Path, model: Model, clip: Clip, maps: Maps) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = clip_figure(clip, maps)
     figure.suptitle(f"{clip.name}: {model.label}")
-    figure.savefig(path, dpi=150)
+    figure.savefig(_partial(path), format="png", dpi=150)
+    os.replace(_partial(path), path)
+
+
+def _figure_path(out: Path, model: Model, clip: Clip) -> Path:
+    return out / "figures" / safe_name(model.label) / f"{clip.name}.png"
+
+
+def _write_json(path: Path, content: Any) -> None:
+    _partial(path).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    os.replace(_partial(path), path)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".part")

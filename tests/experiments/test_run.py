@@ -153,3 +153,28 @@ def test_a_table_that_fails_half_way_leaves_the_file_of_before_or_none(tmp_path)
     writer.append(pd.DataFrame({"a": [4]}))
     writer.__exit__(ValueError, ValueError("stop"), None)
     assert not (tmp_path / "t.csv").exists()
+
+
+def test_other_weights_under_the_same_name_are_scored_again(models, tmp_path):
+    import transformers
+
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    before = runs.score_clips(models[:1], [clip("a")], tmp_path, **quiet).contributions
+    other = speechmix.load(build("wav2vec2-post", seed=5), processor=transformers.Wav2Vec2FeatureExtractor())
+    assert other.label == models[0].label
+    after = runs.score_clips([other], [clip("a")], tmp_path, **quiet).contributions
+    assert not np.allclose(before.contribution, after.contribution)
+    with pytest.raises(InputError, match="two models are called"):
+        runs.score_clips([models[0], other], [clip("a")], tmp_path / "both", **quiet)
+
+
+def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
+    from speechmix import bundled
+
+    model = speechmix.load(bundled.models()["tiny-french-whisper"], device="cpu")
+    singular = [one for one in bundled.clips() if one.foil and one.meta["number"] == "sg"][:2]
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    whole = runs.score_clips([model], singular, tmp_path / "whole", **quiet)
+    rows = runs.score_clips([model], singular, tmp_path / "rows", targets="target", **quiet)
+    assert (rows.done, rows.skipped) == (2, [])
+    np.testing.assert_allclose(rows.contributions.contribution, whole.contributions.contribution, rtol=1e-4)
