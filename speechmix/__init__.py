@@ -18,6 +18,7 @@ _PUBLIC = {
     "mix": "scoring",
     "Clip": "clips",
     "read_clips": "manifests",
+    "Sentence": "sentences",
     "align": "alignment",
     "Word": "spans",
     "Span": "spans",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,15 +25,13 @@ from .errors import InputError
 from .measures import MEASURES, measure_named
 from .measures.numerics import distance_named
 from .mixing import Maps, MixingMap
+from .sentences import Sentence
 from .sides import Sides
 from .spans import CONTEXT_KINDS, ROUNDINGS, Span
 
-if TYPE_CHECKING:
-    pass
-
 ENGINES = ("replay",)  # the delta form, which carries the change itself through the layer, will be the second
 HEADS = ("mean", "each")
-UNITS = ("word", "frame")
+UNITS = ("word", "frame", "token")
 
 # Bytes of hidden states that one batch of replayed pairs may take (a row holds about ten widths at once).
 _BATCH_BYTES = 2**27
@@ -41,7 +39,7 @@ _BATCH_BYTES = 2**27
 
 def mix(
     model: Model,
-    clip: Clip | Mapping[str, Any] | Iterable[Clip],
+    clip: Clip | Sentence | str | Mapping[str, Any] | Iterable[Clip | Sentence | str],
     *,
     measures: str | Sequence[str] = ("value_zeroing",),
     stacks: str | Sequence[str] | None = None,
@@ -66,20 +64,22 @@ def mix(
     ----------
     model : Model
         From `speechmix.load`.
-    clip : Clip, dict of tensors, or iterable of Clip
-        A clip with word times, or prepared model inputs for one clip (e.g. ``{"input_features": x,
-        "decoder_input_ids": ids}``, batch of 1). Several clips give a list.
+    clip : Clip, Sentence or str, dict of tensors, or iterable of them
+        A clip with word times for a model that hears, a text for one that reads ("<mask>" stands for its mask token), or
+        prepared model inputs (e.g. ``{"input_features": x, "decoder_input_ids": ids}``). Several clips, or prepared
+        inputs of a batch of several, give a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str
-        "value_zeroing", "attention", "attention_norm".
+        Names in `speechmix.measures.MEASURES`.
     stacks : str or sequence of str, optional
         "encoder", "decoder", "cross"; by default all that the model and its inputs have.
     layers : sequence of int, optional
         Layers counted from 0; all by default.
-    units : {"word", "frame"}
-        What the audio side of a map is made of. Decoder units are always tokens.
+    units : {"word", "frame", "token"}
+        What the encoder's side of a map is made of: words or frames of a clip; words (of one or more sub-words) or tokens
+        of a text, then in a model with a decoder alone too. The decoder behind an encoder always has tokens.
     spans : sequence of (start, stop) or Span, optional
-        Half-open encoder frames to use as units instead of the clip's words. For prepared inputs without spans every
-        frame is a unit.
+        Half-open encoder frames (or token positions) to use as units instead of words. For prepared inputs without
+        spans every frame or token is a unit.
     targets : optional
         Compute only these rows: indices into the target side's units (spans, frames or token positions), a dict of
         such lists by stack, or "target" for the rows of the clip's target word (and the one that decides its
@@ -141,10 +141,13 @@ def mix(
         "batch_size": batch_size,
     }
     _validate(options, product_dtype)
-    if isinstance(clip, (Clip, Mapping)):
-        return _mix_one(model, clip, **options)
-    if isinstance(clip, (str, PathLike)):
+    if isinstance(clip, Mapping):
+        rows = _rows(clip)
+        return _mix_one(model, clip, **options) if len(rows) == 1 else [_mix_one(model, row, **options) for row in rows]
+    if isinstance(clip, (str, PathLike)) and model.hears:
         raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
+    if isinstance(clip, (Clip, Sentence, str)):
+        return _mix_one(model, clip, **options)
     if progress:
         from tqdm.auto import tqdm
 
@@ -152,7 +155,19 @@ def mix(
     return [_mix_one(model, one, **options) for one in clip]
 
 
+def _rows(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Prepared inputs of a batch, one clip each, with whatever padding they have."""
+    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    sizes = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
+    if len(set(sizes.values())) != 1 or 0 in sizes.values():
+        raise InputError(f"prepared inputs should be tensors of one batch size; found {sizes or 'nothing'}")
+    count = next(iter(sizes.values()))
+    return [{name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)]
+
+
 def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, engine, batch_size, **options) -> Maps:
+    if isinstance(clip, str):
+        clip = Sentence(clip)
     stacks = _stacks_of(model, clip, stacks)
     layers = _layers_of(model, stacks, layers)
     sides = Sides(model, clip, stacks, spans, targets, options)
@@ -201,14 +216,22 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
 def _stacks_of(model: Model, clip, stacks) -> tuple[str, ...]:
     """Requested stacks in the model's order; by default those the inputs reach."""
     if stacks is None:
-        text = "decoder_input_ids" in clip if isinstance(clip, Mapping) else bool(clip.text or clip.words)
-        speaks = text and (isinstance(clip, Mapping) or model.tokenizer is not None)
-        return tuple(name for name in model.stacks if name == "encoder" or speaks)
+        return tuple(name for name in model.stacks if name == "encoder" or _decoder_is_fed(model, clip))
     wanted = {stacks} if isinstance(stacks, str) else set(stacks)
     unknown = wanted - set(model.stacks)
     if unknown or not wanted:
         raise InputError(f"{model.name} has the stacks {list(model.stacks)}; asked for {sorted(wanted)}")
     return tuple(name for name in model.stacks if name in wanted)
+
+
+def _decoder_is_fed(model: Model, clip) -> bool:
+    if "encoder" not in model.stacks:
+        return True
+    if isinstance(clip, Mapping):
+        return "decoder_input_ids" in clip
+    if isinstance(clip, Sentence):
+        return clip.translation is not None
+    return bool(clip.text or clip.words) and model.tokenizer is not None
 
 
 def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | None:
@@ -256,7 +279,8 @@ def _validate(options: dict, product_dtype) -> None:
 
 
 def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) -> dict[str, Any]:
-    known = clip if isinstance(clip, Clip) else None
+    known = None if isinstance(clip, Mapping) else clip
+    heard = clip if isinstance(clip, Clip) else None
     return {
         "model": model.name,
         "family": model.family.name,
@@ -265,11 +289,11 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) ->
         "weights": model.fingerprint,
         "clip": known.name if known else None,
         "text": known.text if known else None,
-        "words": [[word.text, word.start, word.end] for word in known.words or ()] if known else None,
+        "words": [[word.text, word.start, word.end] for word in heard.words or ()] if heard else None,
         "cue": known.cue if known else None,
         "target": known.target if known else None,
         "foil": known.foil if known else None,
-        "alignment": known.alignment if known else None,
+        "alignment": heard.alignment if heard else None,
         "dtype": str(dtype).removeprefix("torch."),
         "engine": engine,
         **{name: options[name] for name in ("units", "pooling", "heads", "rounding")},

@@ -1,23 +1,27 @@
 """Both sides of every stack's map for one clip: which units are targets, which are sources, and the model's inputs.
 
-In: a clip (or prepared inputs) and the options of `mix`. Out: `Sides`, which labels rows and columns with `Span`s and
-turns them into a measure's `Units`. The audio side is words, frames or given spans; the decoder's side is its tokens.
+In: a clip, a sentence (or prepared inputs) and the options of `mix`. Out: `Sides`, which labels rows and columns with
+`Span`s and turns them into a measure's `Units`. The encoder's side is words, frames, tokens or given spans; the
+decoder's side is its tokens.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .adapters.captured import Block
 from .adapters.model import Model, Prepared
+from .adapters.text import TextTokens
 from .adapters.tokens import DecoderTokens
 from .clips import Clip
 from .errors import InputError
 from .measures.units import Units
+from .sentences import Sentence
 from .spans import Span, context_spans, frame_spans, word_spans
 
 if TYPE_CHECKING:
@@ -25,19 +29,31 @@ if TYPE_CHECKING:
 
 
 class Sides:
-    """Labels and units of both sides of every stack, for one clip."""
+    """Labels and units of both sides of every stack, for one clip or sentence."""
 
     def __init__(self, model: Model, clip, stacks, spans, targets, options):
         self._options, self._targets = options, targets
-        self._clip = clip if isinstance(clip, Clip) else None
-        if self._clip is not None:
-            clip.validate()
-            self.prepared = model.family.prepare(model, clip, stacks)
-            self._audio = _audio_spans(clip, model.grid(len(clip.audio(model.sample_rate))), spans, options, model)
-        else:
+        self._clip = None if isinstance(clip, Mapping) else clip
+        if isinstance(clip, Mapping):
             self.prepared = _prepared(clip, model)
-            self._audio = None if spans is None else _given_spans(spans)
+        else:
+            _check_kind(model, clip, options["units"])
+            self.prepared = model.family.prepare(model, clip, stacks)
+        self._encoder = None if spans is None else _given_spans(spans)
+        if isinstance(clip, Clip):
+            self._encoder = self._encoder or _audio_spans(
+                clip, model.grid(len(clip.audio(model.sample_rate))), options, model
+            )
+        tokens = self.prepared.source_tokens or self.prepared.tokens
+        if isinstance(tokens, TextTokens):
+            tokens = replace(tokens, units="word" if self._clip is not None and options["units"] == "word" else "token")
+            if self.prepared.source_tokens is not None:
+                self._encoder = self._encoder or tokens.sources()
+            else:
+                self.prepared.tokens, self._decoder = tokens, self._encoder
         self._chosen: dict[str, list[Span]] = {}
+
+    _decoder: list[Span] | None = None  # given spans of a model that has a decoder alone
 
     def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Targets (the chosen rows) and sources of a stack that has been seen."""
@@ -46,10 +62,10 @@ class Sides:
     def units(self, block: Block) -> Units:
         """Units of a block; the first block of a stack also tells how many positions there are."""
         name = block.stack.name
-        if self._audio is None:
+        if self._encoder is None:
             n_frames = block.n_sources if name != "decoder" else 0
             if n_frames:
-                self._audio = [Span(i, i + 1, str(i), "frame") for i in range(n_frames)]
+                self._encoder = [Span(i, i + 1, str(i), "frame") for i in range(n_frames)]
         targets, sources = self._both(name)
         for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
             beyond = [span for span in spans if span.stop > length]
@@ -63,8 +79,10 @@ class Sides:
 
     def _both(self, stack: str) -> tuple[list[Span], list[Span]]:
         tokens = self.prepared.tokens
-        targets = self._audio if stack == "encoder" else tokens.targets()
-        sources = tokens.sources() if stack == "decoder" else self._audio
+        if stack == "decoder" and self._decoder is not None:
+            return self._decoder, self._decoder
+        targets = self._encoder if stack == "encoder" else tokens.targets()
+        sources = tokens.sources() if stack == "decoder" else self._encoder
         return targets, sources
 
     def _choose(self, stack: str, spans: list[Span]) -> list[Span]:
@@ -79,7 +97,11 @@ class Sides:
             # The deciding row may predict what follows the target: "livre" is decided by the space behind it.
             tokens = self.prepared.tokens
             decides = tokens.deciding - 1 if tokens is not None and tokens.deciding and stack != "encoder" else None
-            chosen = [span for span in spans if span.word == self._clip.target or span.start == decides]
+            chosen = [
+                span
+                for span in spans
+                if span.word == self._clip.target or (decides is not None and span.start <= decides < span.stop)
+            ]
             if not chosen:
                 raise InputError(f"{self._clip.name}: the target word has no unit in the {stack}")
             return chosen
@@ -91,10 +113,21 @@ class Sides:
         return [spans[i] for i in wanted]
 
 
-def _audio_spans(clip: Clip, grid: FrameGrid, spans, options, model: Model) -> list[Span]:
-    """Units on the audio side of a clip: given spans, frames, or words with what is included around them."""
-    if spans is not None:
-        return _given_spans(spans)
+def _check_kind(model: Model, clip, units: str) -> None:
+    """A clip for a model that hears, a sentence for one that reads, and units that go with it."""
+    expected = Clip if model.hears else Sentence
+    if not isinstance(clip, expected):
+        takes = "a Clip (speechmix.Clip.from_file)" if model.hears else "a text (a string or speechmix.Sentence)"
+        raise InputError(f"{model.name} takes {takes} or prepared inputs, found {type(clip).__name__}")
+    allowed = ("word", "frame") if model.hears else ("word", "token")
+    if units not in allowed:
+        raise InputError(f"units should be one of {allowed} for {model.name}, found {units!r}")
+    if model.hears:
+        clip.validate()
+
+
+def _audio_spans(clip: Clip, grid: FrameGrid, options, model: Model) -> list[Span]:
+    """Units on the audio side of a clip: frames, or words with what is included around them."""
     words = word_spans(clip.words, grid, rounding=options["rounding"]) if clip.words else []
     if options["units"] == "frame":
         owner = {frame: span.word for span in words for frame in range(span.start, span.stop)}
@@ -143,6 +176,13 @@ def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
         found = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
         raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {found}")
     prepared = Prepared(tensors)
+    if not model.hears:
+        mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
+        tokens = TextTokens.from_ids(tensors["input_ids"][0].tolist(), mask, model.tokenizer)
+        if "encoder" not in model.stacks:
+            prepared.tokens = tokens
+            return prepared
+        prepared.source_tokens = tokens
     if "decoder_input_ids" in tensors:
         prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
     return prepared

@@ -145,13 +145,19 @@ class TestOptions:
         inputs = {"input_features": inputs_of(bare_whisper)["input_features"]}
         assert list(speechmix.mix(bare_whisper, inputs, spans=SPANS)) == [("value_zeroing", "encoder")]
 
-    @pytest.mark.parametrize("size", [0, 2])
-    def test_batch_of_other_than_one(self, encoder, size):
-        with pytest.raises(InputError, match=rf"batch of 1.*{size}"):
-            speechmix.mix(encoder, {"input_values": torch.zeros(size, 16_000)})
+    def test_a_batch_gives_a_list_and_each_its_own_map(self, encoder):
+        both = torch.cat([inputs_of(encoder, seed)["input_values"] for seed in (1, 2)])
+        maps = speechmix.mix(encoder, {"input_values": both}, spans=SPANS)
+        for seed, found in zip((1, 2), maps, strict=True):
+            alone = speechmix.mix(encoder, inputs_of(encoder, seed), spans=SPANS)
+            assert np.array_equal(found["value_zeroing", "encoder"].scores, alone["value_zeroing", "encoder"].scores)
+
+    def test_empty_batch(self, encoder):
+        with pytest.raises(InputError, match=r"one batch size.*0"):
+            speechmix.mix(encoder, {"input_values": torch.zeros(0, 16_000)})
 
     def test_no_inputs(self, encoder):
-        with pytest.raises(InputError, match=r"batch of 1.*nothing"):
+        with pytest.raises(InputError, match=r"prepared inputs.*nothing"):
             speechmix.mix(encoder, {})
 
     def test_arrays_do_as_inputs(self, encoder):

@@ -33,17 +33,57 @@ class AttentionPlan:
         The attention module: what runs between the layer's input (or its norm) and the residual sum.
     value, key, output : str
         Its value, key and output projections.
+    norm : str, optional
+        The block's layer norm: of its input (pre-norm) or of its residual sum (post-norm). Together with `query` and the
+        stack's `feed_forwards` it describes the layer well enough for the delta engine and for decompositions.
+    query : str, optional
+        Query projection, where it is a module of its own.
+    branch_norm : str, optional
+        A norm of the block's output before the residual sum (Gemma 3).
     """
 
     module: str
     value: str
     key: str
     output: str
+    norm: str | None = None
+    query: str | None = None
+    branch_norm: str | None = None
 
     @classmethod
-    def of(cls, module: str, *, value: str = "v_proj", key: str = "k_proj", output: str = "out_proj") -> AttentionPlan:
+    def of(
+        cls,
+        module: str,
+        *,
+        value: str = "v_proj",
+        key: str = "k_proj",
+        output: str = "out_proj",
+        query: str | None = None,
+        **norms: str,
+    ) -> AttentionPlan:
         """Plan of a block whose projections are attributes of the attention module itself."""
-        return cls(module, f"{module}.{value}", f"{module}.{key}", f"{module}.{output}")
+        paths = {"value": value, "key": key, "output": output, "query": query}
+        return cls(module, **{name: path and f"{module}.{path}" for name, path in paths.items()}, **norms)
+
+
+@dataclass(frozen=True)
+class FeedForwardPlan:
+    """Paths, from a layer, of one feed-forward block: down(activation(up x)), or down(activation(gate x) * up x).
+
+    Parameters
+    ----------
+    norm, up, down, activation : str
+    gate : str, optional
+    branch_norm : str, optional
+        As for `AttentionPlan`.
+    """
+
+    norm: str
+    up: str
+    down: str
+    activation: str
+    gate: str | None = None
+    branch_norm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +105,9 @@ class StackPlan:
         Path of the norm that follows the last layer. States of the last layer are compared behind it.
     causal : bool
         True if a position sees only itself and what is before it.
+    feed_forwards : tuple of FeedForwardPlan
+        What follows the attention blocks, in order (an adapter is one more of them). Empty where it is not described:
+        Value Zeroing then replays the layer's own modules.
     """
 
     name: str
@@ -74,6 +117,7 @@ class StackPlan:
     block: int = 0
     final_norm: str | None = None
     causal: bool = False
+    feed_forwards: tuple[FeedForwardPlan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,10 +149,10 @@ class Family:
         The ``config.model_type`` values this family covers.
     stacks : callable
         ``stacks(config)`` gives the `StackPlan`s.
-    grid : callable
-        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples.
+    grid : callable or None
+        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples. None: the model reads text.
     prepare : callable
-        ``prepare(model, clip, stacks)`` gives the model inputs for a clip (`Prepared`).
+        ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence` (`Prepared`).
     run : callable
         ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
     tiny_inputs : callable
@@ -122,7 +166,7 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     stacks: Callable[[Any], tuple[StackPlan, ...]]
-    grid: Callable[[Any, int], FrameGrid]
+    grid: Callable[[Any, int], FrameGrid] | None
     prepare: Callable[[Model, Clip, tuple[str, ...]], Prepared]
     run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
     tiny_inputs: Callable[[Any], dict[str, Tensor]]
@@ -150,8 +194,26 @@ def resolve(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
     layers = tuple(submodule(base, plan.layers, what=f"layers of the {plan.name}"))
     for layer in layers:
         for block in plan.blocks:
-            for path in (block.module, block.value, block.key, block.output):
-                submodule(layer, path, what=f"attention of the {plan.name}")
+            for path in (
+                block.module,
+                block.value,
+                block.key,
+                block.output,
+                block.norm,
+                block.branch_norm,
+                block.query,
+            ):
+                if path is not None:
+                    submodule(layer, path, what=f"attention of the {plan.name}")
+        for block in plan.feed_forwards:
+            for path in (block.norm, block.up, block.down, block.activation, block.gate, block.branch_norm):
+                if path is not None:
+                    submodule(layer, path, what=f"feed-forward of the {plan.name}")
     final_norm = submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None
     output = submodule(layers[0], plan.blocks[plan.block].output, what=f"output projection of the {plan.name}")
-    return Stack(plan, layers, final_norm, heads, output.weight.shape[0])
+    return Stack(plan, layers, final_norm, heads, weight_of(output).shape[0])
+
+
+def weight_of(projection: nn.Module) -> Tensor:
+    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
+    return projection.weight.T if type(projection).__name__ == "Conv1D" else projection.weight

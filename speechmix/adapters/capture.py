@@ -116,8 +116,11 @@ class Capture:
 
         self._hook(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
         self._hook(layer.register_forward_hook(after_layer, with_kwargs=True))
+        pre_norm = wanted[0][0].plan.norm_order == "pre"
         for number, plan in enumerate(blocks):
             self._watch_attention(layer, plan, number, traces)
+            before_residual = plan.norm if pre_norm and plan.norm else plan.module
+            self._watch_residual(submodule(layer, before_residual, what="residual"), number, traces)
 
     def _watch_attention(self, layer, plan, number: int, traces: list[Trace]) -> None:
         def before(module, args, kwargs):
@@ -139,6 +142,15 @@ class Capture:
                     traces[-1].projections[projection] = output
 
             self._hook(submodule(layer, path, what="projection").register_forward_hook(keep))
+
+    def _watch_residual(self, module, number: int, traces: list[Trace]) -> None:
+        """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the block (post-norm)."""
+
+        def before(module, args, kwargs):
+            if not self._paused:
+                traces[-1].residuals[number] = _bare(args, kwargs)[0][0][0]
+
+        self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
 
     def _cut(self, module, args, kwargs):
         args, kwargs = _bare(args, kwargs)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .blocks import Stack, submodule
+from .blocks import Stack, submodule, weight_of
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -60,6 +60,7 @@ class Trace:
     kwargs: dict
     calls: dict[int, AttentionCall] = field(default_factory=dict)
     outputs: dict[int, tuple] = field(default_factory=dict)
+    residuals: dict[int, Tensor] = field(default_factory=dict)
     projections: dict[nn.Module, Tensor] = field(default_factory=dict)
 
 
@@ -110,8 +111,42 @@ class Block:
     @property
     def output_weight(self) -> Tensor:
         """Output projection W_O split by head, [H, d, D]."""
-        weight = submodule(self._layer, self._plan.output, what="output projection").weight  # [D, H d]
+        weight = weight_of(submodule(self._layer, self._plan.output, what="output projection"))  # [D, H d]
         return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
+
+    @property
+    def output_bias(self) -> Tensor:
+        """Bias of the output projection, [D]; zeros where it has none."""
+        bias = submodule(self._layer, self._plan.output, what="output projection").bias
+        return self._trace.hidden.new_zeros(self.stack.width) if bias is None else bias
+
+    def residual(self, rows: Tensor) -> Tensor:
+        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it."""
+        return self._trace.residuals[self.stack.plan.block][rows]
+
+    def part(self, path: str) -> nn.Module:
+        """A module of this layer by its path."""
+        return submodule(self._layer, path, what=f"{self.stack.name} layer {self.layer}")
+
+    def rerun(self, hidden: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+        """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind cross-attention.
+
+        Returns
+        -------
+        Tensor [Q, D]
+            Layer output, behind the final norm if this is the stack's last layer. Differentiable where autograd is on.
+        """
+        trace = self._trace
+        kwargs = trace.kwargs if memory is None else {**trace.kwargs, "encoder_hidden_states": memory[None]}
+        states = self._layer.forward(trace.hidden if hidden is None else hidden[None], *trace.args, **kwargs)
+        return self._finish(first_output(states)[0])
+
+    @property
+    def inputs(self) -> Tensor:
+        """Sources' states: the layer's input [K, D], or for cross-attention the encoder's output."""
+        if self.stack.name == "cross":
+            return self._trace.kwargs["encoder_hidden_states"][0]
+        return self._trace.hidden[0]
 
     def states(self, rows: Tensor) -> Tensor:
         """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
@@ -151,8 +186,15 @@ class Block:
                     if plan.output.startswith(f"{plan.module}."):
                         first = output(first)
                 stubs.enter_context(_stubbed(module, (first, *rest)))
-            states = self._layer.forward(trace.hidden[:, rows], *trace.args, **trace.kwargs)
+            states = self._layer.forward(trace.hidden[:, rows], *trace.args, **self._kwargs_of(rows))
         return self._finish(first_output(states)[0])
+
+    def _kwargs_of(self, rows: Tensor) -> dict:
+        """The layer's keyword arguments for chosen rows: cross-attention behind the studied block has a mask by row."""
+        mask = self._trace.kwargs.get("encoder_attention_mask")
+        if not isinstance(mask, Tensor) or mask.ndim < 4 or mask.shape[-2] == 1:
+            return self._trace.kwargs
+        return {**self._trace.kwargs, "encoder_attention_mask": mask[..., rows, :]}
 
     @property
     def _layer(self) -> nn.Module:

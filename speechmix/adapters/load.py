@@ -139,7 +139,8 @@ def _from_source(source: str, init, seed, dtype, revision, processor) -> Model:
         _refuse_missing(source, report["missing_keys"])
     extractor, tokenizer = _processors(processor, family, config)
     if processor is None:
-        extractor = _attempt(transformers.AutoFeatureExtractor, source, options) or extractor
+        if family.grid is not None:
+            extractor = _attempt(transformers.AutoFeatureExtractor, source, options) or extractor
         tokenizer = _attempt(transformers.AutoTokenizer, source, options)
         if tokenizer is not None and 2 * len(tokenizer) < getattr(config, "vocab_size", 0):
             tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files

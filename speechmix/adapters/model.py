@@ -21,6 +21,7 @@ from .blocks import Stack, resolve
 if TYPE_CHECKING:
     from ..frames import FrameGrid
     from .blocks import Family
+    from .text import TextTokens
     from .tokens import DecoderTokens
 
 
@@ -36,10 +37,20 @@ def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
 
 @dataclass
 class Prepared:
-    """Model inputs made from a clip: tensors, and the decoder's tokens where there is a decoder."""
+    """Model inputs made from a clip or a sentence.
+
+    Parameters
+    ----------
+    inputs : dict of str to Tensor
+    tokens : DecoderTokens or TextTokens, optional
+        The decoder's, where there is a decoder.
+    source_tokens : TextTokens, optional
+        The encoder's, where it reads text.
+    """
 
     inputs: dict[str, torch.Tensor]
-    tokens: DecoderTokens | None = None
+    tokens: DecoderTokens | TextTokens | None = None
+    source_tokens: TextTokens | None = None
 
 
 @dataclass
@@ -89,6 +100,11 @@ class Model:
     def base(self) -> torch.nn.Module:
         """The model without its head."""
         return getattr(self.module, "base_model", self.module)
+
+    @property
+    def hears(self) -> bool:
+        """True for a speech model, False for a text model."""
+        return self.family.grid is not None
 
     @property
     def config(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ModelError
-from . import wav2vec2, whisper
+from . import seq2seq, text_decoders, text_encoders, wav2vec2, whisper
 from .blocks import Family
 
 _FAMILIES: dict[str, Family] = {}
@@ -55,5 +55,6 @@ def family_of_type(model_type: str | None) -> Family:
     return _FAMILIES[model_type]
 
 
-for _family in (*wav2vec2.FAMILIES, *whisper.FAMILIES):
-    register(_family)
+for _table in (wav2vec2, whisper, text_encoders, text_decoders, seq2seq):
+    for _family in _table.FAMILIES:
+        register(_family)

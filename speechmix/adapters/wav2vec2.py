@@ -9,14 +9,26 @@ from __future__ import annotations
 import torch
 
 from ..frames import FrameGrid
-from .blocks import AttentionPlan, Family, StackPlan
+from .blocks import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from .model import Prepared
 
-_ATTENTION = AttentionPlan.of("attention")
+_ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
+_FEED_FORWARD = FeedForwardPlan(
+    norm="final_layer_norm",
+    up="feed_forward.intermediate_dense",
+    down="feed_forward.output_dense",
+    activation="feed_forward.intermediate_act_fn",
+)
+_ADAPTER = FeedForwardPlan(
+    norm="adapter_layer.norm",
+    up="adapter_layer.linear_1",
+    down="adapter_layer.linear_2",
+    activation="adapter_layer.act_fn",
+)
 
 
 def _stacks(config):
-    stable = getattr(config, "do_stable_layer_norm", False)
+    stable, adapters = getattr(config, "do_stable_layer_norm", False), getattr(config, "adapter_attn_dim", None)
     return (
         StackPlan(
             name="encoder",
@@ -24,6 +36,7 @@ def _stacks(config):
             blocks=(_ATTENTION,),
             norm_order="pre" if stable else "post",
             final_norm="encoder.layer_norm" if stable else None,
+            feed_forwards=(_FEED_FORWARD, _ADAPTER) if stable and adapters else (_FEED_FORWARD,),
         ),
     )
 

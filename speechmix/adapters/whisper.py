@@ -10,16 +10,22 @@ import torch
 
 from ..errors import InputError
 from ..frames import FrameGrid
-from .blocks import AttentionPlan, Family, StackPlan
+from .blocks import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from .model import Prepared
 from .tokens import decoder_tokens
 
-_SELF = AttentionPlan.of("self_attn")
-_CROSS = AttentionPlan.of("encoder_attn")
+_SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
+_CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
+_FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
 
 
 def _stacks(config):
-    decoder = {"layers": "decoder.layers", "blocks": (_SELF, _CROSS), "norm_order": "pre"}
+    decoder = {
+        "layers": "decoder.layers",
+        "blocks": (_SELF, _CROSS),
+        "norm_order": "pre",
+        "feed_forwards": (_FEED_FORWARD,),
+    }
     return (
         StackPlan(
             name="encoder",
@@ -27,6 +33,7 @@ def _stacks(config):
             blocks=(_SELF,),
             norm_order="pre",
             final_norm="encoder.layer_norm",
+            feed_forwards=(_FEED_FORWARD,),
         ),
         StackPlan(name="decoder", block=0, causal=True, final_norm="decoder.layer_norm", **decoder),
         StackPlan(name="cross", block=1, final_norm="decoder.layer_norm", **decoder),

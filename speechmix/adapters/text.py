@@ -1,0 +1,255 @@
+"""What text models are fed for a `Sentence`: token ids, and which word each token is (part of).
+
+Tokens get their words by characters (a tokenizer's offsets; for tokenizers without offsets, by finding each piece in the
+text). Sub-words of one word can be one unit; special tokens stay units of their own; padding is no unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+from ..errors import InputError
+from ..spans import Span
+from .model import Prepared
+from .tokens import DecoderTokens
+
+if TYPE_CHECKING:
+    from ..sentences import Sentence, TextWord
+    from .model import Model
+
+MASK = "<mask>"
+_SPACE = "▁"  # how sentencepiece marks the start of a word
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """Tokens of a text, one position each.
+
+    Parameters
+    ----------
+    ids : list of int [T]
+    labels : list of str [T]
+    words : list of int or None [T]
+        The sentence's word each token belongs to; None for special tokens.
+    kinds : list of {"token", "special", "padding"} [T]
+    word_labels : list of str
+        The sentence's words.
+    units : {"word", "token"}
+        What `sources` and `targets` return.
+    deciding : int, optional
+        First token in which the sentence and the one with the foil differ; a causal model predicts it one position earlier.
+    foil_id : int, optional
+        The foil's token there.
+    """
+
+    ids: list[int]
+    labels: list[str]
+    words: list[int | None]
+    kinds: list[str]
+    word_labels: list[str]
+    units: str = "token"
+    deciding: int | None = None
+    foil_id: int | None = None
+
+    def sources(self) -> list[Span]:
+        """Units: tokens, or words with special tokens between them; padding is none."""
+        if self.units == "token":
+            return [self._token(p) for p in range(len(self.ids)) if self.kinds[p] != "padding"]
+        spans = []
+        for (kind, word), positions in groupby(range(len(self.ids)), key=lambda p: (self.kinds[p], self.words[p])):
+            start, *rest = positions
+            if word is None:
+                spans += [self._token(p) for p in (start, *rest) if kind != "padding"]
+            else:
+                spans.append(Span(start, start + len(rest) + 1, self.word_labels[word], "word", word))
+        return spans
+
+    targets = sources  # rows are what is held, not what is predicted: the same units on both sides
+
+    def _token(self, position: int) -> Span:
+        return Span(position, position + 1, self.labels[position], self.kinds[position], self.words[position])
+
+    @classmethod
+    def from_ids(cls, ids: list[int], mask: list[int] | None, tokenizer=None) -> TextTokens:
+        """Tokens of prepared inputs, whose words are not known; positions that the mask leaves out are padding."""
+        special = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "mask_token_id", None)}
+        labels = tokenizer.convert_ids_to_tokens(ids) if tokenizer is not None else [str(i) for i in ids]
+        seen = mask or [1] * len(ids)
+        kinds = [
+            "padding" if not shown else "special" if i in special else "token"
+            for i, shown in zip(ids, seen, strict=True)
+        ]
+        return cls(ids, labels, [None] * len(ids), kinds, [])
+
+
+def architecture(config) -> str:
+    """Name the transformers class a checkpoint was saved from; the bare model where that is not known."""
+    names = [name for name in config.architectures or [] if hasattr(transformers, name)]
+    return names[0] if names else "AutoModel"
+
+
+def tiny_ids(config) -> dict[str, torch.Tensor]:
+    """Six tokens drawn at random, the smallest input of a text model."""
+    generator = torch.Generator().manual_seed(0)
+    return {"input_ids": torch.randint(config.vocab_size, (1, 6), generator=generator)}
+
+
+def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
+    """Inputs of a model with one stack of tokens, encoder or decoder."""
+    inputs, tokens = _encoded(model, sentence)
+    if "decoder" in model.stacks:
+        return Prepared(inputs, tokens=_with_foil(model, sentence, tokens))
+    return Prepared(inputs, source_tokens=tokens)
+
+
+def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
+    """Inputs of a sequence-to-sequence model; the decoder is fed the sentence's translation."""
+    inputs, tokens = _encoded(model, sentence)
+    prepared = Prepared(inputs, source_tokens=tokens)
+    if not set(stacks) & {"decoder", "cross"}:
+        return prepared
+    if sentence.translation is None:
+        raise InputError(f"{sentence.name!r}: the decoder needs a text to write: give translation=")
+    prepared.tokens, mine = _translation_tokens(model, sentence, sentence.translation)
+    prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
+    target = sentence.target
+    if sentence.foil is None or target is None or sentence.words[target].part != "translation":
+        return prepared
+    _, theirs = _translation_tokens(model, sentence, _with_other_spelling(sentence, "translation"))
+    prepared.tokens = replace(prepared.tokens, **_difference(mine, theirs, sentence))
+    return prepared
+
+
+def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], TextTokens]:
+    tokenizer = _tokenizer_of(model)
+    texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
+    options = (
+        {"return_tensors": "pt", "return_offsets_mapping": True} if tokenizer.is_fast else {"return_tensors": "pt"}
+    )
+    encoding = tokenizer(*texts, **options)
+    offsets = encoding.pop("offset_mapping", None)
+    ids = encoding["input_ids"][0].tolist()
+    if not ids:
+        raise InputError(f"{model.name}: its tokenizer makes no tokens of {sentence.text!r}")
+    parts = encoding.sequence_ids(0) if tokenizer.is_fast else _parts_of(tokenizer, ids)
+    offsets = offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
+    words = [
+        None
+        if part is None
+        else _word_at(sentence.words, place, ("text", "pair")[part], _shifts(model, sentence, part))
+        for place, part in zip(offsets, parts, strict=True)
+    ]
+    kinds = ["special" if part is None else "token" for part in parts]
+    accepted = {"input_ids", "attention_mask", "token_type_ids"}
+    tensors = {name: value for name, value in encoding.items() if name in accepted}
+    if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
+        del tensors["token_type_ids"]
+    labels = tokenizer.convert_ids_to_tokens(ids)
+    return tensors, TextTokens(ids, labels, words, kinds, [word.text for word in sentence.words])
+
+
+def _tokenizer_of(model: Model):
+    if model.tokenizer is None:
+        raise InputError(
+            f"{model.name} was loaded without a tokenizer, so it cannot be given text: load it with processor=tokenizer, "
+            "or pass prepared inputs"
+        )
+    return model.tokenizer
+
+
+def _with_mask(model: Model, text: str) -> str:
+    """The model's own mask token in place of <mask>."""
+    if MASK not in text:
+        return text
+    mask = getattr(model.tokenizer, "mask_token", None)
+    if mask is None:
+        raise InputError(f"{model.name} has no mask token: a text with {MASK} is for masked language models")
+    return text.replace(MASK, mask)
+
+
+def _shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]]:
+    """(character, how much longer the text is from there on): the mask token has another length than <mask>."""
+    text = (sentence.text, sentence.pair)[part] or ""
+    longer = len(getattr(model.tokenizer, "mask_token", None) or MASK) - len(MASK)
+    return [(i, longer) for i in range(len(text)) if text.startswith(MASK, i)]
+
+
+def _word_at(words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[int, int]]) -> int | None:
+    """Index of the word that shares characters with a token."""
+    start, stop = place
+    for index, word in enumerate(words):
+        moved = sum(longer for at, longer in shifts if at < word.start)
+        grown = moved + sum(longer for at, longer in shifts if at == word.start)
+        if word.part == part and max(start, word.start + moved) < min(stop, word.stop + grown):
+            return index
+    return None
+
+
+def _parts_of(tokenizer, ids: list[int]) -> list[int | None]:
+    """0 for text tokens, None for special ones (tokenizers without offsets; they take no pairs here)."""
+    special = set(tokenizer.all_special_ids) - {getattr(tokenizer, "mask_token_id", None)}
+    return [None if i in special else 0 for i in ids]
+
+
+def _found_pieces(tokenizer, ids: list[int], parts: list[int | None], texts: list[str]) -> list[tuple[int, int]]:
+    """Each piece's characters, found left to right in the text; an empty range where it is not found."""
+    if len(texts) > 1:
+        raise InputError(f"{type(tokenizer).__name__} gives no character offsets: pairs of texts are not supported")
+    text, reached, places = texts[0].lower(), 0, []
+    for token, part in zip(tokenizer.convert_ids_to_tokens(ids), parts, strict=True):
+        piece = token.replace(_SPACE, " ").strip().lower()
+        at = text.find(piece, reached) if part is not None and piece else -1
+        places.append((at, at + len(piece)) if at >= 0 else (reached, reached))
+        reached = places[-1][1]
+    return places
+
+
+def _with_foil(model: Model, sentence: Sentence, tokens: TextTokens) -> TextTokens:
+    if sentence.foil is None or sentence.target is None:
+        return tokens
+    other = replace(sentence, text=_with_other_spelling(sentence, "text"), cue=None, target=None, foil=None)
+    return replace(tokens, **_difference(tokens.ids, _encoded(model, other)[1].ids, sentence))
+
+
+def _with_other_spelling(sentence: Sentence, part: str) -> str:
+    word, text = sentence.words[sentence.target], getattr(sentence, part)
+    if word.part != part:
+        raise InputError(f"{sentence.name!r}: the target {word.text!r} is in the {word.part}, not in the {part}")
+    return text[: word.start] + sentence.foil + text[word.stop :]
+
+
+def _difference(mine: list[int], theirs: list[int], sentence: Sentence) -> dict[str, int]:
+    differing = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b]
+    if not differing:
+        if len(mine) == len(theirs):
+            raise InputError(f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target")
+        return {}  # one is the other's beginning and nothing ends the text: no token decides
+    return {"deciding": differing[0], "foil_id": theirs[differing[0]]}
+
+
+def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> tuple[DecoderTokens, list[int]]:
+    """Teacher-forced decoder input for a translation; and the same ids with what the last position predicts."""
+    tokenizer = _tokenizer_of(model)
+    labels: list[int] = tokenizer(text_target=translation)["input_ids"]
+    ids = [*_shifted(model, labels), labels[-1]]
+    parts = _parts_of(tokenizer, ids)
+    places = _found_pieces(tokenizer, ids, parts, [translation])
+    words = [
+        None if part is None else _word_at(sentence.words, place, "translation", [])
+        for place, part in zip(places, parts, strict=True)
+    ]
+    names = tokenizer.convert_ids_to_tokens(ids)
+    return DecoderTokens(ids[:-1], names, words, [part is None for part in parts]), ids
+
+
+def _shifted(model: Model, labels: list[int]) -> list[int]:
+    """Decoder input for these labels, as the model itself makes it in training."""
+    shift: Any = getattr(model.module, "prepare_decoder_input_ids_from_labels", None)
+    if shift is not None:
+        return shift(torch.tensor([labels], device=model.device))[0].tolist()
+    return [model.config.decoder_start_token_id, *labels[:-1]]
