@@ -24,12 +24,12 @@ from .clips import Clip
 from .errors import InputError
 from .measures import MEASURES, measure_named
 from .measures.numerics import distance_named
+from .measures.value_zeroing import ENGINES
 from .mixing import Maps, MixingMap
 from .sentences import Sentence
 from .sides import Sides
 from .spans import CONTEXT_KINDS, ROUNDINGS, Span
 
-ENGINES = ("replay",)  # the delta form, which carries the change itself through the layer, will be the second
 HEADS = ("mean", "each")
 UNITS = ("word", "frame", "token")
 
@@ -53,7 +53,7 @@ def mix(
     rounding: str = "disjoint",
     include: Sequence[str] = (),
     dtype: str | torch.dtype | None = None,
-    engine: str = "replay",
+    engine: str = "delta",
     product_dtype: str | torch.dtype | None = None,
     batch_size: int | None = None,
     progress: bool = False,
@@ -96,9 +96,13 @@ def mix(
         Make the silence between words and the padding behind the clip units of their own.
     dtype : str or torch.dtype, optional
         Precision to run in, float32 or float64; by default the model's own, float32 for a half-precision model.
-    engine : {"replay"}
-    product_dtype : optional
-        Precision of the matrix products alone; belongs to the delta engine.
+    engine : {"delta", "replay"}
+        How Value Zeroing is computed: by carrying the change through the layer, or by running the layer's modules again
+        on the changed rows (slower, and less exact at the same precision; used by itself for a registered architecture
+        whose layers are not described).
+    product_dtype : str or torch.dtype, optional
+        Precision of the delta engine's matrix products alone, e.g. "bfloat16" (scores then within 5e-3, relatively); that
+        of the states by default.
     batch_size : int, optional
         (target position, source) pairs replayed at once; by default what fits 128 MiB.
     progress : bool
@@ -138,9 +142,10 @@ def mix(
         "include": tuple(include),
         "dtype": _working_dtype(model, dtype),
         "engine": engine,
+        "product_dtype": None if product_dtype is None else dtype_named(product_dtype),
         "batch_size": batch_size,
     }
-    _validate(options, product_dtype)
+    _validate(options)
     if isinstance(clip, Mapping):
         rows = _rows(clip)
         return _mix_one(model, clip, **options) if len(rows) == 1 else [_mix_one(model, row, **options) for row in rows]
@@ -165,7 +170,9 @@ def _rows(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)]
 
 
-def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, engine, batch_size, **options) -> Maps:
+def _mix_one(
+    model, clip, *, measures, stacks, layers, spans, targets, dtype, engine, product_dtype, batch_size, **options
+) -> Maps:
     if isinstance(clip, str):
         clip = Sentence(clip)
     stacks = _stacks_of(model, clip, stacks)
@@ -185,6 +192,8 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
                 units,
                 distance=options["distance"],
                 heads=options["heads"],
+                engine=engine,
+                product_dtype=product_dtype,
                 batch_size=batch_size or max(256, _BATCH_BYTES // (10 * block.stack.width * dtype.itemsize)),
             )
             collected[name, block.stack.name].append(scores.cpu().numpy())
@@ -198,7 +207,7 @@ def _mix_one(model, clip, *, measures, stacks, layers, spans, targets, dtype, en
         Capture(watched, on_block, layers=layers),
     ):
         model.family.run(model.base, inputs, stacks)
-    provenance = _provenance(model, clip, dtype, engine, options)
+    provenance = _provenance(model, clip, dtype, engine, product_dtype, options)
     tokens = sides.prepared.tokens
     if tokens is not None and tokens.deciding is not None:
         provenance["deciding_position"] = tokens.deciding - 1  # the input position that predicts the deciding token
@@ -257,7 +266,7 @@ def _working_dtype(model: Model, dtype) -> torch.dtype:
     return dtype
 
 
-def _validate(options: dict, product_dtype) -> None:
+def _validate(options: dict) -> None:
     if not options["measures"]:
         raise InputError(f"no measure asked for; there are {', '.join(MEASURES)}")
     for name in options["measures"]:
@@ -271,14 +280,14 @@ def _validate(options: dict, product_dtype) -> None:
     for name, allowed in (("heads", HEADS), ("units", UNITS), ("engine", ENGINES), ("rounding", ROUNDINGS)):
         if options[name] not in allowed:
             raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
-    if product_dtype is not None:
-        raise InputError("product_dtype belongs to the delta engine, which is not there yet; leave it out")
+    if options["product_dtype"] is not None and options["engine"] != "delta":
+        raise InputError("product_dtype belongs to engine='delta'; leave it out with engine='replay'")
     batch_size = options["batch_size"]
     if batch_size is not None and not (isinstance(batch_size, int) and batch_size >= 1):
         raise InputError(f"batch_size should be a whole number of at least 1, found {batch_size!r}")
 
 
-def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) -> dict[str, Any]:
+def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, product_dtype, options) -> dict[str, Any]:
     known = None if isinstance(clip, Mapping) else clip
     heard = clip if isinstance(clip, Clip) else None
     return {
@@ -296,6 +305,7 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, options) ->
         "alignment": heard.alignment if heard else None,
         "dtype": str(dtype).removeprefix("torch."),
         "engine": engine,
+        "product_dtype": str(product_dtype or dtype).removeprefix("torch."),
         **{name: options[name] for name in ("units", "pooling", "heads", "rounding")},
         "include": list(options["include"]),
         "versions": versions(),

@@ -124,6 +124,19 @@ class Block:
         """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it."""
         return self._trace.residuals[self.stack.plan.block][rows]
 
+    def attention_output(self, rows: Tensor) -> Tensor:
+        """What the attention block gives the rows, behind its output projection, [R, D]."""
+        return self.part(self._plan.output)(self.context[rows].flatten(1))
+
+    def call(self, index: int) -> AttentionCall:
+        """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""
+        return self._trace.calls[index]
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        """The norm behind this layer: the stack's own, if this is its last layer and it has one."""
+        return self.stack.final_norm if self.layer == len(self.stack) - 1 else None
+
     def part(self, path: str) -> nn.Module:
         """A module of this layer by its path."""
         return submodule(self._layer, path, what=f"{self.stack.name} layer {self.layer}")
@@ -205,8 +218,7 @@ class Block:
         return self.stack.plan.blocks[self.stack.plan.block]
 
     def _finish(self, states: Tensor) -> Tensor:
-        last = self.layer == len(self.stack) - 1
-        return self.stack.final_norm(states) if last and self.stack.final_norm is not None else states
+        return states if self.final_norm is None else self.final_norm(states)
 
 
 @contextmanager

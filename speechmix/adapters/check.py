@@ -12,6 +12,7 @@ import platform
 import torch
 
 from ..errors import ModelError
+from ..measures.delta import Carrier, described
 from .blocks import submodule
 from .capture import Capture, attention_readable
 from .captured import Block
@@ -83,7 +84,13 @@ def _check_block(block: Block, where: str) -> None:
         )
     # All values at once, and any change beyond rounding will do: a single one may be small or never attended to.
     nothing = torch.zeros_like(block.context[rows])
-    moved = (block.replay(rows, nothing) - block.replay(rows, block.context[rows])).abs().max()
+    change = block.replay(rows, nothing) - block.replay(rows, block.context[rows])
+    moved = change.abs().max()
+    if described(block) and not _close(Carrier(block, rows)(-block.context[rows].flatten(1)[None])[0], change):
+        raise ModelError(
+            f"{where}: carrying a change through the layer as its table describes it (norms, feed-forward) does not give what "
+            "running its modules gives. Correct the table, or leave feed_forwards out so that layers are replayed"
+        )
     if moved <= 4 * torch.finfo(before.dtype).eps * before.abs().max():
         raise ModelError(
             f"{where}: zeroing the value vectors changes nothing; is {block.stack.plan.name!r} the right block?"

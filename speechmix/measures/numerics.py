@@ -22,19 +22,45 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     return 0.5 * difference.square().sum(dim=-1)
 
 
+def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
+    """Return 1 - cos(x, x + dx), exact however small the change: only what of dx is orthogonal to x turns it.
+
+    With dx = p x/||x|| + o and n = ||x + dx||, 1 - cos = ||o||^2 / ( n (n + ||x|| + p) ).
+    """
+    norm = x.norm(dim=-1, keepdim=True)
+    along = (dx * x).sum(dim=-1, keepdim=True) / norm
+    orthogonal = (dx - along * (x / norm)).square().sum(dim=-1)
+    length = (norm + along)[..., 0]
+    changed = (length.square() + orthogonal).sqrt()
+    return orthogonal.where(length > 0, changed * (changed - length)) / (changed * (changed + length)).where(
+        length > 0, changed.square()
+    )
+
+
 def euclidean_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return ||x - y|| over the last axis."""
     return (x - y).norm(dim=-1)
 
 
-DISTANCES = {"cosine": cosine_distance, "euclidean": euclidean_distance}
+def manhattan_distance(x: Tensor, y: Tensor) -> Tensor:
+    """Return sum |x - y| over the last axis."""
+    return (x - y).abs().sum(dim=-1)
 
 
-def distance_named(name: str):
-    """Look a distance up by name."""
+# Of two states; and of a state and its change, for the delta form.
+DISTANCES = {"cosine": cosine_distance, "euclidean": euclidean_distance, "manhattan": manhattan_distance}
+DISTANCES_OF_CHANGE = {
+    "cosine": cosine_distance_of_change,
+    "euclidean": lambda x, dx: dx.norm(dim=-1),
+    "manhattan": lambda x, dx: dx.abs().sum(dim=-1),
+}
+
+
+def distance_named(name: str, *, of_change: bool = False):
+    """Look a distance up by name: of two states, or of a state and its change."""
     if name not in DISTANCES:
         raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {name!r}")
-    return DISTANCES[name]
+    return (DISTANCES_OF_CHANGE if of_change else DISTANCES)[name]
 
 
 def normalize_rows(scores: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -35,6 +36,11 @@ class Units:
         needed = sorted({position for start, stop in self.targets for position in range(start, stop)})
         self.rows = torch.tensor(needed, dtype=torch.long, device=device)
         self._row_of = {position: row for row, position in enumerate(needed)}
+
+    @cached_property
+    def ordered(self) -> bool:
+        """True if the sources come one after the other."""
+        return all(a[0] <= b[0] for a, b in pairwise(self.sources))
 
     @cached_property
     def _target_rows(self) -> list[list[int]]:

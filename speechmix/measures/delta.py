@@ -1,0 +1,207 @@
+"""How a change of one block's attention context travels through the rest of its layer: the delta form of Value Zeroing.
+
+In: a captured block, target rows, changes of their attention context. Out: the change of the layer's output. Everything
+behind attention is position-wise, so each row's own states are computed once and only the change is carried:
+
+    da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy = da + W_2 dg
+
+(pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a changed self-attention).
+Differences are written without cancellation, so rounding is relative to the change and not to the state, and the matrix
+products may run in lower precision (`product_dtype`). Shapes: R rows, S changes (sources, or heads x sources), D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ..adapters.blocks import AttentionPlan, FeedForwardPlan, weight_of
+
+if TYPE_CHECKING:
+    from ..adapters.captured import AttentionCall, Block
+
+_LARGEST = 80.0
+
+
+class Carrier:
+    """The rest of one layer behind its studied attention block, for some target rows.
+
+    Parameters
+    ----------
+    block : Block
+        Of a stack whose plan describes its layers (`StackPlan.feed_forwards`).
+    rows : Tensor [R]
+        Target positions.
+    product_dtype : torch.dtype, optional
+        Precision of the matrix products; that of the states if not given.
+
+    Attributes
+    ----------
+    states : Tensor [R, D]
+        The layer's output at the rows.
+    """
+
+    def __init__(self, block: Block, rows: Tensor, *, product_dtype: torch.dtype | None = None):
+        plan, studied = block.stack.plan, block.stack.plan.block
+        self._pre, self._part = plan.norm_order == "pre", block.part
+        self._product = Product(product_dtype or block.values.dtype)
+        self._out = self._product.of(block.part(plan.blocks[studied].output))
+        self._steps: list = []
+        state = self._post_norm(plan.blocks[studied].norm, block.residual(rows) + block.attention_output(rows))
+        for index, later in enumerate(plan.blocks[studied + 1 :], start=studied + 1):
+            state = self._sublayer(later, state, _Attend(block.call(index), rows, block.part, later))
+        for plan_of_one in plan.feed_forwards:
+            state = self._sublayer(plan_of_one, state, _FeedForward(block.part, plan_of_one, self._product))
+        if block.final_norm is not None:
+            norm = _Norm(block.final_norm, state)
+            self._steps.append(norm.change)
+            state = block.final_norm(state)
+        self.states = state
+
+    def __call__(self, context_change: Tensor) -> Tensor:
+        """Change of the layer's output [S, R, D] for changes of the context [S, R, H d]."""
+        change = self._out(context_change)
+        for step in self._steps:
+            change = step(change)
+        return change
+
+    def _post_norm(self, path: str, state: Tensor) -> Tensor:
+        """The norm that follows a residual sum, where the layer has one there."""
+        if self._pre:
+            return state
+        norm = self._part(path)
+        self._steps.append(_Norm(norm, state).change)
+        return norm(state)
+
+    def _sublayer(self, plan: AttentionPlan | FeedForwardPlan, state: Tensor, block: _Attend | _FeedForward) -> Tensor:
+        """Add one residual block: state + block(norm(state)), or norm(state + block(state))."""
+        norm = self._part(plan.norm)
+        enter = _Norm(norm, state).change if self._pre else _same
+        output = block.start(norm(state) if self._pre else state)
+        self._steps.append(lambda change: change + block.change(enter(change)))
+        return self._post_norm(plan.norm, state + output)
+
+
+def described(block: Block) -> bool:
+    """True if the block's layer is described well enough to carry changes through it.
+
+    Blocks whose own output is normed (Gemma 3) are replayed: where all of it is taken away, a change says nothing.
+    """
+    plan = block.stack.plan
+    parts = (*plan.blocks[plan.block :], *plan.feed_forwards)
+    behind = plan.blocks[plan.block + 1 :]
+    complete = all(part.norm for part in parts) and all(attention.query for attention in behind)
+    return bool(plan.feed_forwards) and complete and not any(part.branch_norm for part in parts)
+
+
+class Product:
+    """Matrix products with weights in one precision; what goes in and comes out has its own."""
+
+    def __init__(self, dtype: torch.dtype):
+        self.dtype = dtype
+
+    def of(self, projection: nn.Module):
+        """Return the projection without its bias (a change has none), as a function."""
+        return self.with_weight(weight_of(projection))
+
+    def with_weight(self, weight: Tensor):
+        """Return x -> x W^T for a weight [out, in]."""
+        weight = weight.to(self.dtype)
+        return lambda x: (x.to(self.dtype) @ weight.T).to(x.dtype)
+
+
+class _Norm:
+    """Change of a layer norm or RMS norm for a change of its input.
+
+    With c the centred input, s^2 its mean square and c', s' those of the changed input:
+    N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ),    1/s' - 1/s = -(s'^2 - s^2) / (s s' (s + s')).
+    """
+
+    def __init__(self, norm: nn.Module, x: Tensor):
+        self._centres = isinstance(norm, nn.LayerNorm)
+        self._eps = eps = getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", 0.0)
+        self._gain = _gain(norm, x, eps, self._centres)
+        self._c = self._centred(x)
+        self._square = self._c.square().mean(dim=-1, keepdim=True) + eps
+        self._s = self._square.sqrt()
+
+    def change(self, dx: Tensor) -> Tensor:
+        dc = self._centred(dx)
+        more = ((2 * self._c + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
+        s = (self._square + more).clamp_min(self._eps).sqrt()
+        shift = -more / (self._s * s * (self._s + s))
+        return (dc / s + self._c * shift) * self._gain
+
+    def _centred(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=-1, keepdim=True) if self._centres else x
+
+
+def _gain(norm: nn.Module, x: Tensor, eps: float, centres: bool) -> Tensor:
+    """What a norm multiplies by; read off an RMS norm by running it, for Gemma keeps it as weight - 1."""
+    if centres:
+        return x.new_ones(x.shape[-1]) if norm.weight is None else norm.weight
+    return norm(x.new_ones(x.shape[-1])) * (1 + eps) ** 0.5
+
+
+class _FeedForward:
+    """Change of a plain or gated feed-forward block."""
+
+    def __init__(self, part, plan: FeedForwardPlan, product: Product):
+        self._up_module, self._down_module = part(plan.up), part(plan.down)
+        self._gate_module = part(plan.gate) if plan.gate else None
+        self._activation = part(plan.activation)
+        self._up, self._down = product.of(self._up_module), product.of(self._down_module)
+        self._gate = product.of(self._gate_module) if plan.gate else None
+
+    def start(self, x: Tensor) -> Tensor:
+        """Run on the rows' own states and keep what the change needs."""
+        self._h = self._up_module(x)
+        self._g = self._h if self._gate_module is None else self._gate_module(x)
+        self._active = self._activation(self._g)
+        return self._down_module(self._active if self._gate_module is None else self._active * self._h)
+
+    def change(self, dx: Tensor) -> Tensor:
+        dg = self._up(dx) if self._gate is None else self._gate(dx)
+        active = self._activation(dg.add_(self._g)).sub_(self._active)
+        if self._gate is not None:  # (f + df)(h + dh) - f h
+            dh = self._up(dx)
+            active = active * (self._h + dh) + self._active * dh
+        return self._down(active)
+
+
+class _Attend:
+    """Change of an attention block behind the studied one: its queries change, its keys and values do not.
+
+    With ds the change of a row's scores and alpha its weights, the weights change by alpha * expm1(ds - c),
+    c = log1p( sum_k alpha_k expm1(ds_k) ). Its products keep the states' precision: softmax magnifies their rounding.
+    """
+
+    def __init__(self, call: AttentionCall, rows: Tensor, part, plan: AttentionPlan):
+        self._call, self._rows = call, rows
+        product = Product(call.value.dtype)
+        self._query, self._out = product.of(part(plan.query)), product.of(part(plan.output))
+        self._query_module, self._out_module = part(plan.query), part(plan.output)
+        self._alpha = call.weights(rows)  # [H, R, K]
+
+    def start(self, x: Tensor) -> Tensor:
+        # Some models scale queries themselves (Whisper), others leave it to the attention function.
+        projected, entered = self._query_module(x), self._call.query[:, self._rows].transpose(0, 1).flatten(1)
+        self._scale = self._call.scale * (projected * entered).sum() / projected.square().sum()
+        context = (self._alpha @ self._call.value).transpose(0, 1).flatten(1)
+        return self._out_module(context)
+
+    def change(self, dx: Tensor) -> Tensor:
+        heads = self._alpha.shape[0]
+        dq = self._query(dx).unflatten(-1, (heads, -1)).transpose(1, 2)  # [S, H, R, d]
+        ds = dq @ self._call.key.transpose(1, 2) * self._scale
+        ds -= (self._alpha * ds).sum(dim=-1, keepdim=True)  # softmax does not see it, and now c >= 0: nothing cancels
+        ds.clamp_(max=_LARGEST)  # finite in float32; a change of e^80 in a weight is as good as any other
+        c = torch.log1p((self._alpha * ds.expm1()).sum(dim=-1, keepdim=True))
+        dalpha = self._alpha * (ds - c).clamp_(max=_LARGEST).expm1_()
+        return self._out((dalpha @ self._call.value).transpose(1, 2).flatten(2))
+
+
+def _same(change: Tensor) -> Tensor:
+    return change
