@@ -1,0 +1,175 @@
+"""French spelling -> tokens that keep their places, and the sound facts a text tells: vowel or consonant, liaison.
+
+In: a sentence as it is written. Out: `Token`s, half-open character ranges in that very text, with a key for look-ups
+(lower case, straight apostrophe, œ as oe, composed accents). Elided words (l', qu') and clitics behind a hyphen (-t-il)
+are tokens of their own; numbers written with hyphens (vingt-deux) are one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+_LETTER = r"[^\W_]"
+# Longest first: a word with inner hyphens and apostrophes, an elided word, a number, or any other sign.
+_TOKEN = re.compile(
+    r"c'est-à-dire\b"
+    rf"|(?:(?:jusqu|lorsqu|puisqu|quoiqu|qu|[cdjlmnst])'(?={_LETTER}))"
+    rf"|{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?"
+    r"|[^\w\s]+|_+",
+    re.IGNORECASE,
+)
+_WITH_APOSTROPHE = re.compile(r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-à-dire$)", re.IGNORECASE)
+_CLITIC = re.compile(
+    r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])", re.IGNORECASE
+)
+_NUMERAL = re.compile(
+    r"(?:un|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|vingts?|trente|"
+    r"quarante|cinquante|soixante|septante|octante|huitante|nonante|cents?|mille|et|million|milliard|\d+)"
+)
+# Words in h- that begin with a vowel when spoken (mute h), by their beginnings; all others have an aspirated h, which
+# forbids liaison. Lexique does not tell. From the usual school lists.
+_MUTE_H = re.compile(
+    "|".join(
+        """
+        hab hagio halei halet halit halluc halog haltè haltér hameço harmoni hebdo héber hébét hébr hécat hect hégém hélas
+        hélic hélio hémi hémo hépat herb hercul héréd hérés hérét hérit hermét hermin hermaph héroï hésit hétér heur(?!t)
+        hexa hiber hidal hier(?!ar) hilar hindou hippique hippo hirond hispan hist hiver hom(?!ard) hôm honn honor hôpit
+        hor(?!d|s) hosp host hôt huil huiss huît hum(?!er) hyd hyè hyg hym hyp hyst
+        """.split()
+    )
+)
+# A longer "word" is no French; it stays whole, so that no input takes time that grows with its square.
+LONGEST_SPLIT = 60
+_VOWELS = frozenset("aàâäeéèêëiîïoôöuùûüyœæ")
+_CONSONANT_ANYWAY = re.compile(r"onz|ouis?$|ouistiti|uhlan|ulul|y[aeoé]|ouah")
+
+
+class Token(NamedTuple):
+    """One written word or sign.
+
+    Parameters
+    ----------
+    key : str
+        For look-ups: lower case, composed, straight apostrophes, œ as oe; a clitic keeps its hyphen ("-il").
+    start, stop : int
+        Half-open range of characters in the text as given.
+    capital : bool
+        Begins with a capital letter.
+    """
+
+    key: str
+    start: int
+    stop: int
+    capital: bool
+
+
+def tokenize(text: str) -> list[Token]:
+    """Cut a sentence into tokens.
+
+    Examples
+    --------
+    >>> [token.key for token in tokenize("L’œuf, dit-il, a-t-elle vingt-deux ans ?")]
+    ["l'", 'oeuf', ',', 'dit', '-il', ',', 'a', '-t-elle', 'vingt-deux', 'ans', '?']
+    """
+    plain = text.replace("’", "'").replace("ʼ", "'")
+    if not unicodedata.is_normalized("NFC", plain):
+        return _tokenize_decomposed(plain)
+    tokens = []
+    for match in _TOKEN.finditer(plain):
+        start, stop = match.span()
+        word = match.group()
+        if ("-" in word or "'" in word) and 1 < len(word) <= LONGEST_SPLIT:
+            _append_parts(tokens, word, start)
+        else:
+            tokens.append(Token(key_of(word), start, stop, word[0].isupper()))
+    return tokens
+
+
+def key_of(word: str) -> str:
+    """Return the look-up form of a word."""
+    key = word.lower()
+    return key.replace("œ", "oe").replace("æ", "ae") if not key.isascii() else key
+
+
+def _append_parts(tokens: list[Token], word: str, start: int) -> None:
+    """Split -t-il and the like off, and words that only an apostrophe joins."""
+    cut = len(word)
+    clitics = []
+    while clitic := _last_clitic(word[:cut]):
+        clitics.insert(0, (clitic, cut))
+        cut = clitic
+    head = word[:cut]
+    apostrophe = head.find("'", 0, len(head) - 1)
+    if apostrophe > 0 and not _WITH_APOSTROPHE.match(head):
+        tokens.append(Token(key_of(head[: apostrophe + 1]), start, start + apostrophe + 1, word[0].isupper()))
+        _append_parts(tokens, head[apostrophe + 1 :], start + apostrophe + 1)
+    else:
+        tokens.append(Token(key_of(head), start, start + len(head), word[0].isupper()))
+    for begin, end in clitics:
+        tokens.append(Token(key_of(word[begin:end]), start + begin, start + end, False))
+
+
+def _last_clitic(word: str) -> int:
+    """Return where the last clitic of a hyphenated word begins, 0 if there is none."""
+    for match in _CLITIC.finditer(word):
+        if match.end() == len(word) and match.start() > 0 and not _LEXICALISED.fullmatch(key_of(word)):
+            return match.start()
+    return 0
+
+
+_LEXICALISED = re.compile(
+    r"rendez-vous|ceux?-(?:ci|là)|celles?-(?:ci|là)|celui-(?:ci|là)|au-delà|par-delà|là-dedans|vis-à-vis|garde-à-vous|"
+    r"qu'en-dira-t-on|chez-(?:moi|soi)|sauve-qui-peut|m'as-tu-vu|laissez-(?:moi|les)-passer|jusque-là|suivez-moi"
+)
+
+
+def _tokenize_decomposed(plain: str) -> list[Token]:
+    """Tokenize the composed text and map each range back to the decomposed one."""
+    composed, origin = [], []
+    position = 0
+    while position < len(plain):
+        stop = position + 1
+        while stop < len(plain) and unicodedata.combining(plain[stop]):
+            stop += 1
+        # One character stands for a letter with its marks; marks that do not compose are no matter for look-ups.
+        composed.append(unicodedata.normalize("NFC", plain[position:stop])[0])
+        origin.append(position)
+        position = stop
+    origin.append(len(plain))
+    joined = "".join(composed)
+    tokens = []
+    for match in _TOKEN.finditer(joined):
+        word = match.group()
+        if len(word) <= LONGEST_SPLIT:
+            _append_parts(tokens, word, match.start())
+        else:
+            tokens.append(Token(key_of(word), *match.span(), word[0].isupper()))
+    return [Token(t.key, origin[t.start], origin[t.stop], t.capital) for t in tokens]
+
+
+def is_numeral(key: str) -> bool:
+    """Whether a token is a number, in digits or in words, hyphens included.
+
+    Examples
+    --------
+    >>> is_numeral("vingt-deux"), is_numeral("1914"), is_numeral("un-deux-trois"), is_numeral("grand-mère")
+    (True, True, True, False)
+    """
+    return all(_NUMERAL.fullmatch(part) for part in key.split("-"))
+
+
+def begins_with_vowel(key: str) -> bool:
+    """Whether a word is spoken with a vowel (or mute h) first, so that a liaison or an elision comes before it.
+
+    Examples
+    --------
+    >>> [begins_with_vowel(key) for key in ("enfant", "homme", "héros", "héroïne", "onze", "yeux", "oiseau", "hibou")]
+    [True, True, False, True, False, True, True, False]
+    """
+    if key == "yeux":
+        return True
+    if key[:1] == "h":
+        return bool(_MUTE_H.match(key))
+    return key[:1] in _VOWELS and not _CONSONANT_ANYWAY.match(key)

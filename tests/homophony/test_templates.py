@@ -1,0 +1,85 @@
+"""Templates: the shipped ones are read, the documented copies are the shipped ones, mistakes are named."""
+
+from pathlib import Path
+
+import pytest
+
+from speechmix.errors import InputError
+from speechmix.homophony import load_template, load_templates
+from speechmix.homophony import templates as module
+
+SHIPPED = Path(module.__file__).parent / "template_files"
+DOCUMENTED = Path(__file__).parents[2] / "data_templates" / "french"
+
+GOOD = """
+name = "mine"
+language = "fr"
+relation = "determiner"
+[cues.p]
+always = ["les"]
+[target]
+pos = ["NOUN"]
+"""
+
+
+def test_sets():
+    assert [t.name for t in load_templates("french")] == ["det_noun", "det_noun_verb", "pronoun_verb"]
+    assert [t.name for t in load_templates("french_paper")] == [
+        "det_noun_paper",
+        "det_noun_verb_paper",
+        "pronoun_verb_paper",
+    ]
+    with pytest.raises(InputError, match="german"):
+        load_templates("german")
+
+
+def test_documented_templates_are_the_shipped_ones():
+    shipped = {file.name: file.read_text(encoding="utf-8") for file in SHIPPED.glob("*/*.toml")}
+    documented = {file.name: file.read_text(encoding="utf-8") for file in DOCUMENTED.glob("*.toml")}
+    assert shipped == documented
+
+
+def test_names_agree_with_files():
+    for file in SHIPPED.glob("*/*.toml"):
+        assert load_template(file).name == file.stem == load_template(file.stem).name
+
+
+def test_defaults(tmp_path):
+    (tmp_path / "mine.toml").write_text(GOOD)
+    template = load_template(tmp_path / "mine.toml")
+    assert template.cues["les"] == module.CueForm("p", "always")
+    assert (template.words_between, template.partner, template.without_partner) == (8, (), "drop")
+    assert template.sentence_initial
+    assert not template.first_only
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('relation = "determiner"', 'relation = "object"', "relation must be one of"),
+        ('relation = "determiner"', "", "relation must be one of"),
+        ('name = "mine"', "", "name must be a text"),
+        ("[cues.p]", "[cues.plural]", "must be one of"),
+        ('always = ["les"]', 'sometimes = ["les"]', "must be one of"),
+        ('always = ["les"]', 'always = "les"', "must be a list of texts"),
+        ('always = ["les"]', 'always = ["les"]\nnever = ["les"]', "listed twice"),
+        ('[cues.p]\nalways = ["les"]', "", "no cue forms"),
+        ('pos = ["NOUN"]', "", "pos must be a list of texts"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\npartner = ["gender"]', "partner must be one of"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\nwithout_partner = "ask"', "without_partner must be one of"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\nwords_at_most = -1', "words_at_most"),
+        ('name = "mine"', 'name = "mine"\nnome = 1', "unknown entry nome"),
+        ('name = "mine"', "name = ", "not valid TOML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, old, new, message):
+    (tmp_path / "mine.toml").write_text(GOOD.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        load_template(tmp_path / "mine.toml")
+
+
+def test_missing_file_and_unknown_name(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        load_template(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="is not one of"):
+        load_template("det_nouns")
