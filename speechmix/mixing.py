@@ -1,4 +1,4 @@
-"""MixingMap: raw scores of one measure in one stack, with labels and provenance.
+"""MixingMap: raw scores of one measure in one stack, with labels and provenance (long, for each step is a method of it).
 
 Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that receives, the *source*
 the one that gives. Scores are raw; normalising, dropping units, averaging heads and rolling out are explicit later
@@ -7,26 +7,23 @@ steps, each of which returns a new map and notes itself in `provenance["steps"]`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .aggregation import WITHOUT_RESIDUAL, compose, groups_of, pool, same_units
 from .errors import InputError
+from .measures.flow import flow
 from .measures.numerics import normalize_rows
+from .measures.rollout import layer_maps, rollout
 from .spans import Span
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-_HEADER_VERSION = "1"
-
-# Measures that leave out the residual stream; rolling them out adds the identity (Abnar & Zuidema 2020).
-_WITHOUT_RESIDUAL = ("attention", "attention_norm")
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,12 @@ class MixingMap:
             sources=tuple(self.sources[j] for j in columns),
         )
 
-    def rollout(self, *, residual: bool | None = None) -> MixingMap:
+    def with_identity(self) -> MixingMap:
+        """Add the residual stream to a measure that leaves it out: rows normalised, plus the identity, normalised again."""
+        flat = self._square("with_identity")
+        return flat._step("with identity", scores=layer_maps(flat.scores, residual=True))
+
+    def rollout(self, *, residual: bool | None = None, normalize: bool = True) -> MixingMap:
         """Roll out over layers: R_l = A_l R_{l-1}, with rows of A_l summing to one (Abnar & Zuidema 2020).
 
         Parameters
@@ -105,25 +107,120 @@ class MixingMap:
         residual : bool, optional
             Add the identity to each layer's normalised map before, and normalise again. By default for measures that
             leave out the residual stream (attention, attention norm), not for Value Zeroing, which holds it.
+        normalize : bool
+            False multiplies the raw maps: GlobEnc's own convention, where the tutorials normalise.
 
         Raises
         ------
         InputError
             If targets and sources are not the same units (cross-attention, or a map of a few targets).
         """
-        if [(s.start, s.stop) for s in self.targets] != [(s.start, s.stop) for s in self.sources]:
+        flat = self._square("rollout")
+        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        said = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
+        rolled = rollout(flat.scores, residual=residual, normalize=normalize)
+        return flat._step(f"rollout ({said})", scores=rolled)
+
+    def flow(self, *, residual: bool | None = None) -> MixingMap:
+        """Attention flow over layers: maximum flow from each state down to each input, rows normalised after.
+
+        Parameters
+        ----------
+        residual : bool, optional
+            As in `rollout`.
+
+        Raises
+        ------
+        InputError
+            As `rollout`, and for more than 64 units, for which it would take too long.
+        """
+        flat = self._square("flow")
+        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        flows = flow(layer_maps(flat.scores, residual=residual))
+        return flat._step(f"flow (residual={residual})", scores=normalize_rows(flows).astype(flat.scores.dtype))
+
+    def mean_layers(self) -> MixingMap:
+        """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by their size."""
+        said = f"mean over layers {', '.join(map(str, self.layers))}"
+        return self._step(said, scores=self.scores.mean(axis=0, keepdims=True), layers=self.layers[-1:])
+
+    def last_layer(self) -> MixingMap:
+        """The last layer alone."""
+        return self._step(f"layer {self.layers[-1]} alone", scores=self.scores[-1:], layers=self.layers[-1:])
+
+    def pooled(
+        self, spans: Sequence[Span | tuple[int, int]] | None = None, *, sources: str, side: str = "both"
+    ) -> MixingMap:
+        """Pool the units of a finished map into larger ones: frames or sub-words into words.
+
+        Scores of a new target are averaged over its positions. Pooling before or after a rollout differs.
+
+        Parameters
+        ----------
+        spans : sequence of Span or (start, stop), optional
+            The new units, in positions, each made of whole units of this map; units in none of them are left out. By
+            default units of one word are put together and all others stay as they are.
+        sources : {"mean", "sum"}
+            Over the positions of a source: "mean" compares words as attention per frame, "sum" keeps the mass of rows.
+        side : {"both", "targets", "sources"}
+
+        Raises
+        ------
+        InputError
+            If spans are not made of whole units.
+
+        Examples
+        --------
+        >>> tokens = (Span(0, 1, "un", "token", 0), Span(1, 2, "##real", "token", 0), Span(2, 3, "dogs", "token", 1))
+        >>> m = MixingMap(np.full((1, 3, 3), 1 / 3), tokens, tokens, "attention", "encoder", (0,))
+        >>> m.pooled(sources="sum").scores[0].round(2)
+        array([[0.67, 0.33],
+               [0.67, 0.33]])
+        """
+        if side not in ("both", "targets", "sources"):
+            raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
+        scores, changes = self.scores, {}
+        if side != "sources":
+            groups = groups_of(self.targets, spans, self.provenance)
+            scores = pool(scores.swapaxes(-1, -2), self.targets, groups, "mean").swapaxes(-1, -2)
+            changes["targets"] = tuple(span for span, _ in groups)
+        if side != "targets":
+            groups = groups_of(self.sources, spans, self.provenance)
+            scores = pool(scores, self.sources, groups, sources)
+            changes["sources"] = tuple(span for span, _ in groups)
+        said = {"both": f"targets mean, sources {sources}", "targets": "targets mean", "sources": f"sources {sources}"}
+        what = "words" if spans is None else f"{len(spans)} spans"
+        return self._step(f"pooled to {what} ({said[side]})", scores=scores, **changes)
+
+    def mixing_ratio(self) -> np.ndarray:
+        """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi et al. 2021).
+
+        For a map of a measure ``mixing_ratio_<vectors>`` that is || sum_{j != i} t_ij || over itself plus || t_ii ||. For
+        any other map, the share of each row that is not in the target's own column; for attention, give the residual
+        stream its part by `with_identity` before.
+
+        Raises
+        ------
+        InputError
+            If a target is not among the sources.
+        """
+        if self.measure.startswith("mixing_ratio"):
+            return self.scores.max(axis=-1)
+        places = {(span.start, span.stop): column for column, span in enumerate(self.sources)}
+        if self.stack in ("cross", "composed") or any((span.start, span.stop) not in places for span in self.targets):
+            raise InputError(f"mixing_ratio: every target should be among the sources, which is not so in {self!r}")
+        columns = [places[span.start, span.stop] for span in self.targets]
+        shares = normalize_rows(self.scores)
+        return shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
+
+    def _square(self, step: str) -> MixingMap:
+        """The map averaged over heads, if targets and sources are the same units."""
+        if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
             raise InputError(
-                f"rollout multiplies a map over layers, so targets and sources must be the same units; this {self.stack} "
+                f"{step} goes from layer to layer, so targets and sources must be the same units; this {self.stack} "
                 f"map has {len(self.targets)} targets and {len(self.sources)} sources"
             )
-        residual = self.measure in _WITHOUT_RESIDUAL if residual is None else residual
-        maps = normalize_rows(self.mean_heads().scores)
-        if residual:
-            maps = normalize_rows(maps + np.eye(len(self.sources)))
-        rolled = [maps[0]]
-        for layer in maps[1:]:
-            rolled.append(layer @ rolled[-1])
-        return self._step(f"rollout (residual={residual})", scores=np.stack(rolled))
+        return self.mean_heads()
 
     def layer(self, index: int) -> np.ndarray:
         """Scores of one layer (counted from 0, in the model), [(H,) W_t, W_s]."""
@@ -170,49 +267,22 @@ class MixingMap:
 
     def save(self, path: str | Path) -> Path:
         """Write scores and labels to a safetensors file, labels and provenance in its header."""
-        from safetensors.numpy import save_file
+        from .map_files import write_map
 
-        header = {
-            "format": "speechmix.MixingMap",
-            "version": _HEADER_VERSION,
-            "measure": self.measure,
-            "stack": self.stack,
-            "layers": json.dumps(self.layers),
-            "targets": json.dumps([asdict(span) for span in self.targets]),
-            "sources": json.dumps([asdict(span) for span in self.sources]),
-            "provenance": json.dumps(self.provenance),
-        }
-        path = Path(path)
-        save_file({"scores": np.ascontiguousarray(self.scores)}, path, metadata=header)
-        return path
+        return write_map(self, path)
 
     @classmethod
-    def load(cls, path: str | Path) -> MixingMap:
-        """Read a map written by `save`.
+    def load(cls, path: str | Path, *, lazy: bool = False) -> MixingMap:
+        """Read a map written by `save`; with `lazy`, leave its scores in the file until they are used.
 
         Raises
         ------
         InputError
             If the file is not one.
         """
-        from safetensors import SafetensorError, safe_open
+        from .map_files import read_map
 
-        try:
-            with safe_open(str(path), framework="numpy") as file:
-                header, scores = file.metadata() or {}, file.get_tensor("scores")
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path}: expected a map written by MixingMap.save, found {error}") from error
-        if header.get("format") != "speechmix.MixingMap":
-            raise InputError(f"{path}: a safetensors file, but not a MixingMap; found header {sorted(header)}")
-        return cls(
-            scores=scores,
-            targets=tuple(Span(**span) for span in json.loads(header["targets"])),
-            sources=tuple(Span(**span) for span in json.loads(header["sources"])),
-            measure=header["measure"],
-            stack=header["stack"],
-            layers=tuple(json.loads(header["layers"])),
-            provenance=json.loads(header["provenance"]),
-        )
+        return read_map(path, lazy=lazy)
 
     def _step(self, name: str, **changes) -> MixingMap:
         steps = [*self.provenance.get("steps", []), name]
@@ -250,6 +320,11 @@ class Maps(Mapping):
 
     def __contains__(self, key: object) -> bool:
         return key in self._maps
+
+    def composed(self, measure: str, *, share: float | None = None, prefix: bool = True) -> MixingMap:
+        """Encoder, cross and decoder maps of one measure in one; see `speechmix.aggregation.compose`."""
+        maps = {stack: self[measure, stack] for stack in ("encoder", "cross", "decoder")}
+        return compose(**maps, share=share, prefix=prefix)
 
     def __repr__(self) -> str:
         return "Maps(" + ", ".join(f"{measure}/{stack}" for measure, stack in self._maps) + ")"

@@ -57,10 +57,57 @@ FAMILIES = {
     "whisper-128": ("WhisperConfig", "WhisperModel", {**WHISPER, "num_mel_bins": 128}),
 }
 
+_IDS = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_ENCODER = {
+    **_IDS,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,
+}
+_DISTILBERT = {**_IDS, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40}
+_GPT2 = {**_IDS, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40, "initializer_range": 0.3}
+_GROUPED = {**_ENCODER, "num_key_value_heads": 2, "head_dim": 8}
+_SEQ2SEQ = {
+    **_IDS,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 40,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
+    "init_std": 0.3,
+}
+
+# Text models: post-norm encoders, pre-norm decoders (plain, grouped values, a window, norms of branches), and both
+TEXT_FAMILIES = {
+    "bert": ("BertConfig", "BertForMaskedLM", _ENCODER),
+    "roberta": ("RobertaConfig", "RobertaModel", _ENCODER),
+    "electra": ("ElectraConfig", "ElectraModel", {**_ENCODER, "embedding_size": 16}),
+    "distilbert": ("DistilBertConfig", "DistilBertModel", {**_DISTILBERT, "initializer_range": 0.3}),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", _GPT2),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", _GROUPED),
+    "mistral": ("MistralConfig", "MistralModel", {**_GROUPED, "sliding_window": 4}),
+    "qwen2": ("Qwen2Config", "Qwen2Model", _GROUPED),
+    "qwen3": ("Qwen3Config", "Qwen3Model", _GROUPED),
+    "gemma": ("GemmaConfig", "GemmaModel", _GROUPED),
+    "gemma3_text": ("Gemma3TextConfig", "Gemma3TextModel", {**_GROUPED, "sliding_window": 4}),
+    "bart": ("BartConfig", "BartForConditionalGeneration", _SEQ2SEQ),
+    "mbart": ("MBartConfig", "MBartModel", _SEQ2SEQ),
+    "marian": ("MarianConfig", "MarianMTModel", _SEQ2SEQ),
+}
+ALL_FAMILIES = {**FAMILIES, **TEXT_FAMILIES}
+
 
 def build(name: str, seed: int = 0, **changes) -> torch.nn.Module:
     """Tiny Hugging Face model of a family with random weights."""
-    config_class, model_class, options = FAMILIES[name]
+    config_class, model_class, options = ALL_FAMILIES[name]
     config = getattr(transformers, config_class)(**{**options, **changes})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -68,8 +115,13 @@ def build(name: str, seed: int = 0, **changes) -> torch.nn.Module:
 
 
 def inputs_of(model: speechmix.adapters.Model, seed: int = 1) -> dict[str, torch.Tensor]:
-    """Prepared inputs of about 60 frames, float64."""
+    """Prepared inputs of about 60 frames, float64; of 11 tokens for text models."""
     generator = torch.Generator().manual_seed(seed)
+    if not model.hears:
+        inputs = {"input_ids": torch.randint(4, 50, (1, 11), generator=generator)}
+        if "cross" in model.stacks:
+            inputs["decoder_input_ids"] = torch.randint(4, 50, (1, 7), generator=generator)
+        return inputs
     if model.family.name == "whisper":
         frames = 2 * model.config.max_source_positions
         return {
@@ -90,6 +142,23 @@ def family_name(request) -> str:
 def model(family_name) -> speechmix.adapters.Model:
     """A tiny float64 model of each family in turn."""
     return speechmix.load(build(family_name).double())
+
+
+@pytest.fixture(params=TEXT_FAMILIES)
+def text_family_name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def text_model(text_family_name) -> speechmix.adapters.Model:
+    """A tiny float64 text model of each family in turn."""
+    return speechmix.load(build(text_family_name).double())
+
+
+@pytest.fixture(params=ALL_FAMILIES)
+def any_model(request) -> speechmix.adapters.Model:
+    """A tiny float64 model of each family in turn, speech and text."""
+    return speechmix.load(build(request.param).double())
 
 
 @pytest.fixture(scope="session")

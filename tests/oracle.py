@@ -12,23 +12,66 @@ from contextlib import contextmanager
 import torch
 from torch.nn import functional as F
 
-ATTENTION = {"encoder": ("attention", "self_attn"), "decoder": ("self_attn",), "cross": ("encoder_attn",)}
+ATTENTION = {"encoder": ("attention", "self_attn"), "decoder": ("self_attn", "attn"), "cross": ("encoder_attn",)}
+LAYERS = ("encoder.layer", "transformer.layer", "encoder.layers", "h", "layers")
+FINAL_NORM = {"gpt2": "ln_f", "llama": "norm", "mistral": "norm", "qwen2": "norm", "qwen3": "norm"}
+FINAL_NORM |= {"gemma": "norm", "gemma3_text": "norm"}
+
+
+def find(root, *paths):
+    """The first of some dotted paths that leads somewhere."""
+    for path in paths:
+        found = root
+        for step in path.split("."):
+            found = getattr(found, step, None)
+            if found is None:
+                break
+        else:
+            return found
+    return None
 
 
 def layers_of(module, stack):
     base = module.base_model
-    return (base.encoder if stack == "encoder" else base.decoder).layers
+    if stack == "encoder" or not hasattr(base, "decoder"):
+        return find(base, *LAYERS)
+    return base.decoder.layers
 
 
 def final_norm(module, stack):
-    base = module.base_model
+    base, kind = module.base_model, module.config.model_type
     if hasattr(base, "decoder"):
-        return (base.encoder if stack == "encoder" else base.decoder).layer_norm
+        return getattr(base.encoder if stack == "encoder" else base.decoder, "layer_norm", lambda x: x)
+    if kind in FINAL_NORM:
+        return getattr(base, FINAL_NORM[kind])
     return base.encoder.layer_norm if getattr(module.config, "do_stable_layer_norm", False) else lambda x: x
 
 
 def attention_module(layer, stack):
     return next(getattr(layer, name) for name in ATTENTION[stack] if hasattr(layer, name))
+
+
+def values_module(attention):
+    """The projection that makes values; GPT-2's makes queries and keys too."""
+    return find(attention, "v_proj", "self.value", "v_lin", "c_attn")
+
+
+def output_weight(attention):
+    """Output projection [D, H d]."""
+    if hasattr(attention, "c_proj"):
+        return attention.c_proj.weight.T
+    return find(attention, "out_proj", "o_proj", "output.dense", "out_lin").weight
+
+
+def output_bias(attention):
+    return find(attention, "out_proj.bias", "o_proj.bias", "output.dense.bias", "out_lin.bias", "c_proj.bias")
+
+
+def no_cache(module):
+    """Keyword that keeps a decoder from remembering keys and values between calls of its layers."""
+    return (
+        {"use_cache": False} if hasattr(module.base_model, "decoder") or module.config.model_type in FINAL_NORM else {}
+    )
 
 
 def run(module, inputs, stack):
@@ -41,7 +84,7 @@ def run(module, inputs, stack):
                 with_kwargs=True,
             )
         )
-    options = {"use_cache": False} if "decoder_input_ids" in inputs else {}
+    options = no_cache(module)
     with torch.no_grad():
         module(**inputs, **options)
     for handle in handles:
@@ -52,8 +95,14 @@ def run(module, inputs, stack):
 @contextmanager
 def zeroed_values(attention, rows, head=None):
     """Set rows of the value vectors (of one head) to zero."""
-    width = attention.v_proj.out_features // attention.num_heads
-    columns = slice(None) if head is None else slice(head * width, (head + 1) * width)
+    columns = slice(None)
+    projection = values_module(attention)
+    if hasattr(attention, "c_attn"):
+        columns = slice(2 * projection.nf // 3, None)
+    if head is not None:
+        width = output_weight(attention).shape[1] // find(attention, "num_heads", "n_heads", "self.num_attention_heads")
+        first = (columns.start or 0) + head * width
+        columns = slice(first, first + width)
     rows = torch.as_tensor(rows)
 
     def zero(module, args, output):
@@ -75,7 +124,7 @@ def zeroed_values(attention, rows, head=None):
         context = (alpha @ v).permute(1, 0, 2).reshape(len(query), 1, -1)
         return F.linear(context, out_weight, out_bias), alpha.mean(0, keepdim=True)
 
-    handle = attention.v_proj.register_forward_hook(zero)
+    handle = projection.register_forward_hook(zero)
     original = F.multi_head_attention_forward
     F.multi_head_attention_forward = textbook
     try:
@@ -110,37 +159,53 @@ def value_zeroing(module, inputs, stack, targets, sources, distance="cosine", po
 def attention_weights(module, inputs, stack):
     """Weights [L, H, T, K] as transformers' eager attention returns them."""
     module.config._attn_implementation = "eager"
-    options = {"use_cache": False} if "decoder_input_ids" in inputs else {}
+    options = no_cache(module)
     with torch.no_grad():
         out = module(**inputs, **options, output_attentions=True, return_dict=True)
-    name = {"decoder": "decoder_attentions", "cross": "cross_attentions"}.get(stack, "attentions")
-    if stack == "encoder" and "encoder_attentions" in out:
-        name = "encoder_attentions"
-    return torch.stack([a[0] for a in getattr(out, name)])
+    name = "cross_attentions" if stack == "cross" else f"{stack}_attentions"
+    return torch.stack([a[0] for a in getattr(out, name if name in out else "attentions")])
 
 
-def attention_norm(module, inputs, stack, each_head=False):
-    """Norms [L, (H,) T, K] from the explicit [H, T, K, D] vectors."""
-    alphas, maps, values = attention_weights(module, inputs, stack), [], []
+def value_vectors(module, inputs, stack):
+    """Values [L, K, H d] as the projections return them, repeated where heads share them."""
+    values = []
     layers = layers_of(module, stack)
     handles = [
-        attention_module(layer, stack).v_proj.register_forward_hook(lambda m, a, out: values.append(out[0]))
+        values_module(attention_module(layer, stack)).register_forward_hook(lambda m, a, out: values.append(out[0]))
         for layer in layers
     ]
     run(module, inputs, stack)
     for handle in handles:
         handle.remove()
-    for layer, alpha, value in zip(layers, alphas, values, strict=True):
-        out = attention_module(layer, stack).out_proj.weight  # [D, H d]
+    wanted = output_weight(attention_module(layers[0], stack)).shape[1]
+    if values[0].shape[-1] == 3 * wanted:
+        return [value[:, 2 * wanted :] for value in values]
+    shared = wanted // values[0].shape[-1]
+    width = getattr(module.config, "head_dim", None)
+    return [v if shared == 1 else v.unflatten(-1, (-1, width)).repeat_interleave(shared, 1).flatten(1) for v in values]
+
+
+def attended_vectors(module, inputs, stack):
+    """Explicit attention-weighted, projected values of each layer, [H, T, K, D]."""
+    layers, alphas = layers_of(module, stack), attention_weights(module, inputs, stack)
+    for layer, alpha, value in zip(layers, alphas, value_vectors(module, inputs, stack), strict=True):
+        out = output_weight(attention_module(layer, stack))
         heads, width = alpha.shape[0], value.shape[-1] // alpha.shape[0]
-        vectors = torch.stack(
+        yield torch.stack(
             [
                 alpha[h][:, :, None]
                 * (value[:, h * width : (h + 1) * width] @ out[:, h * width : (h + 1) * width].T)[None]
                 for h in range(heads)
             ]
         )
-        maps.append(vectors.norm(dim=-1) if each_head else vectors.sum(0).norm(dim=-1))
+
+
+def attention_norm(module, inputs, stack, each_head=False):
+    """Norms [L, (H,) T, K] from the explicit [H, T, K, D] vectors."""
+    maps = [
+        vectors.norm(dim=-1) if each_head else vectors.sum(0).norm(dim=-1)
+        for vectors in attended_vectors(module, inputs, stack)
+    ]
     return torch.stack(maps).numpy()
 
 

@@ -13,49 +13,64 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .norms import Parts, projected_values
+
 if TYPE_CHECKING:
     from ..adapters.captured import Block
     from .units import Units
 
 
-def attention_norm(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
+def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
     """Norm of the attention-weighted, projected value vectors, pooled over frame pairs.
 
     Parameters
     ----------
     heads : {"mean", "each"}
         "mean" gives the norm of the sum over heads (the field's attention norm), "each" the norm per head.
+    batch_size : int
+        Projected vectors (source position, head) held at once.
 
     Returns
     -------
     Tensor [W_t, W_s], or [H, W_t, W_s] for heads="each"
     """
-    used = sorted({position for start, stop in units.sources for position in range(start, stop)})
-    columns = torch.tensor(used, dtype=torch.long, device=units.device)
-    alpha = block.attention(units.rows)[:, :, columns]  # [H, R, K']
-    gram = head_gram(block.values[:, columns], block.output_weight)  # [K', H, H]
-    if heads == "each":
-        lengths = gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt()  # [K', H]
-        norms = alpha * lengths.T[:, None]
-    else:
-        weights = alpha.permute(2, 1, 0)  # [K', R, H]
-        norms = ((weights @ gram) * weights).sum(dim=-1).clamp_min(0).sqrt().T  # [R, K']
-    full = norms.new_zeros(*norms.shape[:-1], block.n_sources)
-    full[..., columns] = norms
-    return units.pool_targets(units.pool_sources(full))
+    return _pooled_norms(block, units, None, heads == "each", batch_size)
 
 
-def head_gram(values: Tensor, output_weight: Tensor) -> Tensor:
-    """Gram matrices of the projected values of all heads.
-
-    Parameters
-    ----------
-    values : Tensor [H, K, d]
-    output_weight : Tensor [H, d, D]
+def norms_of_parts(block: Block, units: Units, parts: Parts, *, batch_size: int = 2048) -> Tensor:
+    """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.
 
     Returns
     -------
-    Tensor [K, H, H]
+    Tensor [W_t, W_s]
     """
-    projected = torch.einsum("hkd,hdm->khm", values, output_weight)
-    return projected @ projected.transpose(1, 2)
+    return _pooled_norms(block, units, parts, False, batch_size)
+
+
+def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bool, batch_size: int) -> Tensor:
+    """Norms for pairs of positions, a batch of source positions at a time, then pooled over both sides."""
+    alpha = block.attention(units.rows)  # [H, R, K]
+    used = sorted({position for start, stop in units.sources for position in range(start, stop)})
+    norms = torch.zeros_like(alpha if each_head else alpha[0])
+    for columns in torch.tensor(used, device=units.device).split(max(1, batch_size // len(alpha))):
+        vectors = projected_values(block, columns)  # [K', H, D]
+        vectors = vectors if parts is None else parts.linear(vectors)
+        if each_head:
+            norms[..., columns] = alpha[:, :, columns] * vectors.norm(dim=-1).T[:, None]
+            continue
+        weights = alpha[:, :, columns].permute(2, 1, 0)  # [K', R, H]
+        gram = vectors @ vectors.transpose(1, 2)  # [K', H, H]
+        norms[:, columns] = ((weights @ gram) * weights).sum(dim=-1).clamp_min(0).sqrt().T
+    if parts is not None:
+        norms = norms * parts.scale[:, None]
+        every = torch.arange(len(units.rows), device=units.device)
+        norms[every, units.rows] = _diagonal(block, units.rows, alpha, parts).norm(dim=-1)
+    return units.pool_targets(units.pool_sources(norms))
+
+
+def _diagonal(block: Block, rows: Tensor, alpha: Tensor, parts: Parts) -> Tensor:
+    """What each row gives itself, with the residual stream's part: t_ii [R, D]."""
+    weights = alpha.gather(2, rows.expand(len(alpha), -1)[..., None])  # [H, R, 1]
+    context = (weights * block.values[:, rows]).transpose(0, 1)  # [R, H, d]
+    vectors = context.flatten(1) @ block.output_weight.flatten(0, 1)
+    return parts.scale[:, None] * parts.linear(vectors) + parts.own

@@ -1,0 +1,86 @@
+"""ALTI (Ferrando et al. 2022): how much nearer to the attention block's output a source's part brings a target.
+
+    y_i = sum_j t_ij + (terms of biases)        c_ij = max( 0, ||y_i||_1 - ||y_i - t_ij||_1 )
+
+y_i is the true output of the attention block with its residual (and, post-norm, its layer norm), t_ij the source's part in
+it: transformed value vectors, with the residual stream in t_ii. A word's vector is the sum of its frames' vectors, so a
+word is one part like any other. Over layers: ``map.normalized()`` per layer, then ``map.rollout()`` (plain product).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .norms import Parts, decompose, projected_values, refuse_heads
+
+if TYPE_CHECKING:
+    from ..adapters.captured import Block
+    from .units import Units
+
+
+def alti(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, order: int = 1, **_) -> Tensor:
+    """Contribution of each source's part to each target, pooled over the frames of the target.
+
+    For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own tokens, is one more part
+    that is no source: there scores are shares c_ij / (sum_j c_ij + c_i,residual), and what a row lacks to one is the
+    residual's. Elsewhere scores are raw lengths.
+
+    Parameters
+    ----------
+    batch_size : int
+        (target position, source) pairs held at once; bounds the memory.
+    order : {1, 2}
+        L1 (the paper's) or L2 length.
+
+    Returns
+    -------
+    Tensor [W_t, W_s]
+
+    Raises
+    ------
+    InputError
+        For heads="each": the residual belongs to no head.
+    """
+    refuse_heads("alti", heads)
+    parts = parts_of_block(block, units.rows)
+    scores = parts.own.new_zeros(len(units.rows), len(units.sources))
+    for source, rows, vectors in part_vectors(block, units, parts, batch_size):
+        scores[rows, source] = _nearer(parts.output[rows], vectors, order)
+    if block.stack.name == "cross":
+        residual = _nearer(parts.output, parts.own, order)
+        whole = scores.sum(dim=-1) + residual
+        scores = scores / whole.where(whole > 0, torch.ones_like(whole))[:, None]
+    return units.pool_targets(scores)
+
+
+def parts_of_block(block: Block, rows: Tensor) -> Parts:
+    """Parts of the attention block's output: behind its layer norm in a post-norm stack."""
+    return decompose(block, rows, norms=1 if block.stack.plan.norm_order == "post" else 0)
+
+
+def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
+    alpha = block.attention(units.rows)  # [H, R, K]
+    every = torch.arange(len(units.rows), device=units.device)
+    for source, (start, stop) in enumerate(units.sources):
+        weights = alpha[:, :, start:stop].permute(1, 2, 0).flatten(1)  # [R, K' H]
+        projected = projected_values(block, slice(start, stop)).flatten(0, 1)  # [K' H, D]
+        for rows in every.split(batch_size):
+            vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
+            if block.stack.name != "cross":
+                inside = (units.rows[rows] >= start) & (units.rows[rows] < stop)
+                vectors = vectors + parts.own[rows] * inside[:, None]
+            yield source, rows, vectors
+
+
+def _nearer(whole: Tensor, part: Tensor, order: int) -> Tensor:
+    """max(0, ||y|| - ||y - t||) over the last axis, without cancellation: exactly zero for a part of zeros."""
+    rest = whole - part
+    if order == 1:
+        return (whole.abs() - rest.abs()).sum(dim=-1).clamp_min(0)
+    lengths = whole.norm(dim=-1) + rest.norm(dim=-1)
+    return ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(torch.finfo(whole.dtype).tiny)

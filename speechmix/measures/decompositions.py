@@ -1,0 +1,139 @@
+"""Attention norms that count the rest of the layer too: residual stream, layer norms; and the mixing ratio.
+
+    r_ij = sum_h alpha^h_ij f^h(x_j) + [i = j] x_i                                          Kobayashi et al. 2021
+    l_ij = gamma_1 * (r_ij - mean r_ij) / sqrt(var u_i + eps)       u_i what enters the norm behind attention
+    g_ij = gamma_2 * (l_ij - mean l_ij) / sqrt(var w_i + eps)       w_i what enters the second norm (Modarressi et al. 2022)
+
+Each score is the length of one of these vectors. At word level lengths are averaged over frame pairs, as attention norms
+are; so the residual, which only pairs (i, i) hold, counts 1 / (frames of the word) in a word's own score.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .attention_norm import norms_of_parts
+from .norms import Parts, attended, decompose, refuse_cross, refuse_heads, refuse_pre_norm
+
+if TYPE_CHECKING:
+    from ..adapters.captured import Block
+    from .units import Units
+
+# The vectors a mixing ratio can be taken of, and how many layer norms they pass (None: attention alone).
+VECTORS = {
+    "attention_norm": None,
+    "attention_norm_residual": 0,
+    "attention_norm_residual_layernorm": 1,
+    "globenc": 2,
+}
+
+
+def attention_norm_residual(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
+    """Return || r_ij ||_2, attention norms with the residual stream (Kobayashi et al. 2021).
+
+    Returns
+    -------
+    Tensor [W_t, W_s]
+
+    Raises
+    ------
+    InputError
+        For heads="each", and for cross-attention, where the residual stream is none of the sources.
+    """
+    return _norms("attention_norm_residual", block, units, heads, batch_size)
+
+
+def attention_norm_residual_layernorm(
+    block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_
+) -> Tensor:
+    """Return || l_ij ||_2, attention norms with residual stream and layer norm (Kobayashi et al. 2021).
+
+    The mean is removed from each vector, the deviation is that of the whole sum, the norm's bias is left out.
+
+    Raises
+    ------
+    InputError
+        As `attention_norm_residual`, and for pre-norm stacks.
+    """
+    return _norms("attention_norm_residual_layernorm", block, units, heads, batch_size)
+
+
+def globenc(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
+    """Return || g_ij ||_2, the layer's map of GlobEnc: both layer norms, the feed-forward skipped (Modarressi et al. 2022).
+
+    Over layers its authors multiply the raw maps, ``map.rollout(normalize=False)``; the tutorials normalise the rows of
+    each layer first, ``map.rollout()``. The two differ.
+
+    Raises
+    ------
+    InputError
+        As `attention_norm_residual_layernorm`, and outside encoders: a decoder's layer has cross-attention between the norms.
+    """
+    return _norms("globenc", block, units, heads, batch_size)
+
+
+def mixing_ratio(
+    block: Block, units: Units, *, vectors: str = "attention_norm_residual", heads: str = "mean", **_
+) -> Tensor:
+    """How much of each target comes from the other units: m / (m + p) (Kobayashi et al. 2021).
+
+        m = || sum_{j outside I} t_ij ||_2        p = || sum_{j in I} t_ij ||_2        (I the target's own unit)
+
+    m is the length of the sum, not the sum of lengths, and counts every position outside the unit. Pooled over the frames
+    of the target.
+
+    Parameters
+    ----------
+    vectors : {"attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc"}
+        Which vectors t_ij, by the measure that gives their lengths.
+
+    Returns
+    -------
+    Tensor [W_t, W_s]
+        Each target's number in its own column, zeros elsewhere; `MixingMap.mixing_ratio` reads it off.
+
+    Raises
+    ------
+    InputError
+        As the measure that `vectors` names; and for targets that are not among the sources.
+    """
+    if vectors not in VECTORS:
+        raise InputError(f"vectors must be one of {tuple(VECTORS)}, found {vectors!r}")
+    parts = _parts(vectors, f"mixing_ratio of {vectors}", block, units.rows, heads)
+    alpha = block.attention(units.rows)
+    whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
+    ratios = torch.zeros(len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device)
+    for column, (start, stop) in enumerate(units.sources):
+        inside = (units.rows >= start) & (units.rows < stop)
+        context = attended(block, alpha[:, inside, start:stop], block.values[:, start:stop])
+        own = parts.scale[inside, None] * parts.linear(context) + parts.own[inside]
+        mixed, preserved = (whole[inside] - own).norm(dim=-1), own.norm(dim=-1)
+        ratios[inside, column] = mixed / (mixed + preserved).clamp_min(torch.finfo(whole.dtype).tiny)
+    places = [[source == target for source in units.sources] for target in units.targets]
+    if not all(any(row) for row in places):
+        raise InputError("mixing_ratio tells a target's own unit from the others: every target must be a source too")
+    own_column = torch.tensor(places, device=whole.device)
+    return units.pool_targets(ratios).masked_fill(~own_column, 0)
+
+
+def _norms(name: str, block: Block, units: Units, heads: str, batch_size: int) -> Tensor:
+    return norms_of_parts(block, units, _parts(name, name, block, units.rows, heads), batch_size=batch_size)
+
+
+def _parts(vectors: str, measure: str, block: Block, rows: Tensor, heads: str) -> Parts:
+    """The vectors that a measure's scores are the lengths of, or why there are none."""
+    norms = VECTORS[vectors]
+    refuse_heads(measure, heads)
+    refuse_cross(measure, block)
+    if norms:
+        refuse_pre_norm(measure, block)
+    if norms == 2 and len(block.stack.plan.blocks) > 1:
+        raise InputError(
+            f"{measure} is defined for encoder layers, attention and feed-forward; a layer of this {block.stack.name} has "
+            "cross-attention between them. Use attention_norm_residual_layernorm"
+        )
+    return decompose(block, rows, norms=norms or 0, residual=norms is not None)
