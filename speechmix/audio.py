@@ -62,7 +62,7 @@ def read_audio(path: str | PathLike, *, sample_rate: int = 16_000) -> np.ndarray
     return _decoded(str(path), status.st_mtime_ns, status.st_size, positive_rate(sample_rate)).copy()
 
 
-@functools.lru_cache(maxsize=1)  # validate() and the model read the same clip one after the other
+@functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
 def _decoded(path: str, modified: int, size: int, sample_rate: int) -> np.ndarray:
     import soundfile
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 import copy
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .audio import audio_file, audio_seconds, mono, read_audio
-from .errors import InputError
+from .errors import InputError, SpeechmixError
 from .frames import Seconds
 from .spans import Word
 from .words import WordRequest, check_words, find_word
@@ -270,7 +274,7 @@ class Clip:
     def audio(self, sample_rate: int = 16_000) -> np.ndarray:
         """Samples, float32 mono [samples], channels averaged, resampled to `sample_rate` per second.
 
-        Read from the file at each call, except that the clip read last is kept.
+        Read from the file at each call, except that the few clips read last are kept.
 
         Raises
         ------
@@ -322,3 +326,24 @@ def safe_name(name: str) -> str:
     """
     safe = re.sub(r"[^\w.\-]+", "_", unicodedata.normalize("NFC", str(name))).strip("._")
     return safe[:150] or "clip"
+
+
+def read_ahead(clips: Iterable[Any], *, sample_rate: int, count: int = 1) -> Iterator[Any]:
+    """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip passes through.
+
+    An audio file that cannot be read is no error here: whoever asks for its samples is told.
+    """
+
+    def read(clip: Any) -> None:
+        with suppress(SpeechmixError):
+            if isinstance(clip, Clip):
+                clip.audio(sample_rate)
+
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        waiting: deque[Any] = deque()
+        for clip in clips:
+            reader.submit(read, clip)
+            waiting.append(clip)
+            if len(waiting) > count:
+                yield waiting.popleft()
+        yield from waiting

@@ -8,11 +8,11 @@ stack, raw scores [layer, (head,) target, source].
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from os import PathLike
 from typing import Any
 
-import numpy as np
 import torch
 
 from .adapters.blocks import STACKS
@@ -20,10 +20,13 @@ from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
 from .adapters.check import versions
 from .adapters.model import Model, dtype_named
-from .clips import Clip
+from .clips import Clip, read_ahead
 from .errors import InputError
 from .measures import MEASURES, measure_named
+from .measures.gradients import BASELINES, GradientPass
 from .measures.numerics import distance_named
+from .measures.objectives import check_objective, objective_of
+from .measures.units import Units
 from .measures.value_zeroing import ENGINES
 from .mixing import Maps, MixingMap
 from .sentences import Sentence
@@ -33,8 +36,11 @@ from .spans import CONTEXT_KINDS, ROUNDINGS, Span
 HEADS = ("mean", "each")
 UNITS = ("word", "frame", "token")
 
-# Bytes of hidden states that one batch of replayed pairs may take (a row holds about ten widths at once).
-_BATCH_BYTES = 2**27
+# Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its caches, which is fastest,
+# on a GPU a share of what is free.
+_CPU_BATCH_BYTES = 2**25
+_GPU_BATCH_BYTES = (2**27, 2**31)
+_GPU_CLIPS = 8
 
 
 def mix(
@@ -55,7 +61,11 @@ def mix(
     dtype: str | torch.dtype | None = None,
     engine: str = "delta",
     product_dtype: str | torch.dtype | None = None,
-    batch_size: int | None = None,
+    objective: str | Sequence[int] | Sequence[str] | Callable[[Any], torch.Tensor] = "auto",
+    steps: int = 50,
+    baseline: str = "mean",
+    batch_size: int | str = "auto",
+    clips_at_once: int | str = "auto",
     progress: bool = False,
 ) -> Maps | list[Maps]:
     """Score how much each source contributes to each target, layer by layer.
@@ -103,8 +113,23 @@ def mix(
     product_dtype : str or torch.dtype, optional
         Precision of the delta engine's matrix products alone, e.g. "bfloat16" (scores then within 5e-3, relatively); that
         of the states by default.
-    batch_size : int, optional
-        (target position, source) pairs replayed at once; by default what fits 128 MiB.
+    objective : str, tuple or callable
+        The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
+        target's token), "contrast" (its logit less the foil's), "ctc" (log-probability of the transcript less that without
+        the target); "auto" is a contrast where there is a foil, and else "ctc" for a CTC model and "logit" for others.
+        With several tokens: the one that decides between target and foil, or the target's first. A masked target is given
+        as ("spelling",) or ("spelling", "foil"), by default the likeliest token. For prepared inputs: (position, token id),
+        (position, token id, foil's id), or a function of the model's output (a batch of one) that returns a scalar.
+    steps : int
+        Of integrated gradients.
+    baseline : {"mean", "zero"}
+        Of integrated gradients and DeepLift: every position at the mean of the states, or zeros, from where a layer norm
+        makes nearly all of the change within the first thousandth of the path, so that no sum over steps is complete.
+    batch_size : int or "auto"
+        (Target position, source) pairs handled at once; "auto" takes what fits 32 MiB, on a GPU a quarter of what is free.
+    clips_at_once : int or "auto"
+        Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes nothing for the model
+        (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has; text models), otherwise one.
     progress : bool
         Show a bar over clips.
 
@@ -143,21 +168,40 @@ def mix(
         "dtype": _working_dtype(model, dtype),
         "engine": engine,
         "product_dtype": None if product_dtype is None else dtype_named(product_dtype),
+        "objective": objective,
+        "steps": steps,
+        "baseline": baseline,
         "batch_size": batch_size,
     }
     _validate(options)
+    if clips_at_once != "auto" and not (isinstance(clips_at_once, int) and clips_at_once >= 1):
+        raise InputError(f"clips_at_once should be a whole number of at least 1, or 'auto'; found {clips_at_once!r}")
     if isinstance(clip, Mapping):
         rows = _rows(clip)
-        return _mix_one(model, clip, **options) if len(rows) == 1 else [_mix_one(model, row, **options) for row in rows]
+        found = [_mix_batch(model, [row], **options)[0] for row in rows]
+        return found[0] if len(rows) == 1 else found
     if isinstance(clip, (str, PathLike)) and model.hears:
         raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
     if isinstance(clip, (Clip, Sentence, str)):
-        return _mix_one(model, clip, **options)
+        return _mix_batch(model, [clip], **options)[0]
     if progress:
         from tqdm.auto import tqdm
 
         clip = tqdm(list(clip), unit="clip", desc=f"mix {model.name}")
-    return [_mix_one(model, one, **options) for one in clip]
+    at_once = clips_together(model) if clips_at_once == "auto" else clips_at_once
+    ahead = read_ahead(clip, sample_rate=model.sample_rate, count=at_once)
+    return [maps for batch in _batches(ahead, at_once) for maps in _mix_batch(model, batch, **options)]
+
+
+def clips_together(model: Model) -> int:
+    """How many clips share a forward pass: several on a GPU, where padding changes nothing for this model; else one."""
+    return _GPU_CLIPS if model.device.type == "cuda" and model.family.batches(model.config) else 1
+
+
+def _batches(clips: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    clips = iter(clips)
+    while batch := list(islice(clips, size)):
+        yield batch
 
 
 def _rows(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -170,23 +214,31 @@ def _rows(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)]
 
 
-def _mix_one(
-    model, clip, *, measures, stacks, layers, spans, targets, dtype, engine, product_dtype, batch_size, **options
-) -> Maps:
-    if isinstance(clip, str):
-        clip = Sentence(clip)
-    stacks = _stacks_of(model, clip, stacks)
+def _mix_batch(
+    model, clips, *, measures, stacks, layers, spans, targets, dtype, engine, product_dtype, batch_size, **options
+) -> list[Maps]:
+    """Maps of clips that share a forward pass."""
+    clips = [Sentence(clip) if isinstance(clip, str) else clip for clip in clips]
+    stacks_of = [_stacks_of(model, clip, stacks) for clip in clips]
+    if len(set(stacks_of)) > 1:
+        raise InputError("clips with and without text cannot share a forward pass: say stacks=, or clips_at_once=1")
+    stacks = stacks_of[0]
     layers = _layers_of(model, stacks, layers)
-    sides = Sides(model, clip, stacks, spans, targets, options)
+    by_block, by_pass = (
+        [name for name in measures if measure_named(name).scope == scope] for scope in ("block", "pass")
+    )
+    fed = tuple(model.stacks) if any(measure_named(name).objective for name in by_pass) else stacks
+    sides = [Sides(model, clip, fed, spans, targets, options) for clip in clips]
     inputs = {
         name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in sides.prepared.inputs.items()
+        for name, tensor in _together(model, [one.prepared.inputs for one in sides]).items()
     }
-    collected: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+    collected: list[dict[tuple[str, str], list[torch.Tensor]]] = [defaultdict(list) for _ in clips]
+    units_of: list[dict[str, Units]] = [{} for _ in clips]
 
     def on_block(block: Block) -> None:
-        units = sides.units(block)
-        for name in measures:
+        units = units_of[block.clip][block.stack.name] = sides[block.clip].units(block)
+        for name in by_block:
             scores = measure_named(name).function(
                 block,
                 units,
@@ -194,9 +246,9 @@ def _mix_one(
                 heads=options["heads"],
                 engine=engine,
                 product_dtype=product_dtype,
-                batch_size=batch_size or max(256, _BATCH_BYTES // (10 * block.stack.width * dtype.itemsize)),
+                batch_size=pairs_at_once(block) if batch_size == "auto" else batch_size,
             )
-            collected[name, block.stack.name].append(scores.cpu().numpy())
+            collected[block.clip][name, block.stack.name].append(scores)
 
     watched = [model.stacks[name] for name in stacks]
     with (
@@ -207,19 +259,81 @@ def _mix_one(
         Capture(watched, on_block, layers=layers),
     ):
         model.family.run(model.base, inputs, stacks)
-    provenance = _provenance(model, clip, dtype, engine, product_dtype, options)
+    kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
+    known = [_provenance(model, clip, dtype, engine, product_dtype, options) for clip in clips]
+    maps = [_labelled(*each, kept, by_block, options) for each in zip(sides, collected, known, strict=True)]
+    if not by_pass:
+        return maps
+    for index, (clip, side, units) in enumerate(zip(clips, sides, units_of, strict=True)):
+        more = _differentiated(model, clip, side, units, known[index], kept, by_pass, dtype, options)
+        every = {**maps[index], **more}
+        maps[index] = Maps({(name, stack): every[name, stack] for name in measures for stack in stacks})
+    return maps
+
+
+def _differentiated(model: Model, clip, sides: Sides, units, provenance, layers, measures, dtype, options) -> dict:
+    """Maps of the measures that differentiate the whole model, for one clip."""
+    inputs = {
+        name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in sides.prepared.inputs.items()
+    }
+    maps = {}
+    with model.in_dtype(dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), attention_readable(model.module):
+        objective = None
+        if any(measure_named(name).objective for name in measures):
+            known = None if isinstance(clip, Mapping) else clip
+            objective = objective_of(options["objective"], model, known, sides.prepared)
+        whole = GradientPass(model, inputs, layers, objective)
+        chosen = {name: options[name] for name in ("steps", "baseline")}
+        for name, (stack, kept) in product(measures, layers.items()):
+            scores, notes = measure_named(name).function(whole, stack, units[stack], **chosen)
+            targets, sources = sides.labels(stack)
+            if measure_named(name).objective:
+                targets, notes = (objective.span,), {"objective": objective.details, **notes}
+            scores = scores.cpu().numpy()
+            maps[name, stack] = MixingMap(scores, targets, sources, name, stack, kept, {**provenance, **notes})
+    return maps
+
+
+def _labelled(sides: Sides, collected, provenance, layers, measures, options) -> Maps:
     tokens = sides.prepared.tokens
     if tokens is not None and tokens.deciding is not None:
         provenance["deciding_position"] = tokens.deciding - 1  # the input position that predicts the deciding token
     maps = {}
-    for (name, stack), scores in collected.items():
-        kept = tuple(range(len(model.stacks[stack])) if layers is None else sorted(layers))
+    for name in measures:
         extra = {"distance": options["distance"]} if measure_named(name).distances else {}
-        targets_of, sources_of = sides.labels(stack)
-        maps[name, stack] = MixingMap(
-            np.stack(scores), targets_of, sources_of, name, stack, kept, {**provenance, **extra}
-        )
-    return Maps({(name, stack): maps[name, stack] for name in measures for stack in stacks})
+        for stack, kept in layers.items():
+            scores = torch.stack(collected[name, stack]).cpu().numpy()
+            maps[name, stack] = MixingMap(scores, *sides.labels(stack), name, stack, kept, {**provenance, **extra})
+    return Maps(maps)
+
+
+def _together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """One batch of several clips' inputs, padded on the right; a mask keeps padding out where the encoder is padded."""
+    if len(inputs) == 1:
+        return inputs[0]
+    if not model.family.batches(model.config):
+        raise InputError(f"{model.name} gives other results when clips are padded: clips_at_once must be 1")
+    names = list(inputs[0])
+    padded = {}
+    for name in names:
+        rows = [one[name][0] for one in inputs]
+        fill = getattr(model.config, "pad_token_id", None) or 0 if name.endswith("input_ids") else 0
+        padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+    main = names[0]
+    lengths = torch.tensor([one[main].shape[1] for one in inputs])
+    if "attention_mask" not in padded and padded[main].ndim == 2 and len(set(lengths.tolist())) > 1:
+        padded["attention_mask"] = (torch.arange(padded[main].shape[1]) < lengths[:, None]).long()
+    return padded
+
+
+def pairs_at_once(block: Block) -> int:
+    """(Target position, source) pairs to handle at once, from the memory there is."""
+    allowed = _CPU_BATCH_BYTES
+    if block.values.is_cuda:
+        free, _ = torch.cuda.mem_get_info(block.values.device)
+        allowed = min(max(free // 4, _GPU_BATCH_BYTES[0]), _GPU_BATCH_BYTES[1])
+    return max(64, allowed // (block.floats_per_pair * block.values.dtype.itemsize))
 
 
 def _stacks_of(model: Model, clip, stacks) -> tuple[str, ...]:
@@ -270,21 +384,31 @@ def _validate(options: dict) -> None:
     if not options["measures"]:
         raise InputError(f"no measure asked for; there are {', '.join(MEASURES)}")
     for name in options["measures"]:
-        measure_named(name)
+        if measure_named(name).scope == "pass" and options["heads"] == "each":
+            raise InputError(f"{name} has no form per head: it differentiates the whole model; ask for heads='mean'")
+    check_objective(options["objective"])
+    if not (isinstance(options["steps"], int) and options["steps"] >= 1):
+        raise InputError(f"steps should be a whole number of at least 1, found {options['steps']!r}")
     distance_named(options["distance"])
     unknown = set(options["include"]) - set(CONTEXT_KINDS)
     if unknown:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
     if isinstance(options["targets"], Mapping) and set(options["targets"]) - set(STACKS):
         raise InputError(f"targets is by stack, {', '.join(STACKS)}; found {sorted(options['targets'])}")
-    for name, allowed in (("heads", HEADS), ("units", UNITS), ("engine", ENGINES), ("rounding", ROUNDINGS)):
+    for name, allowed in (
+        ("heads", HEADS),
+        ("units", UNITS),
+        ("engine", ENGINES),
+        ("rounding", ROUNDINGS),
+        ("baseline", BASELINES),
+    ):
         if options[name] not in allowed:
             raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
     if options["product_dtype"] is not None and options["engine"] != "delta":
         raise InputError("product_dtype belongs to engine='delta'; leave it out with engine='replay'")
     batch_size = options["batch_size"]
-    if batch_size is not None and not (isinstance(batch_size, int) and batch_size >= 1):
-        raise InputError(f"batch_size should be a whole number of at least 1, found {batch_size!r}")
+    if batch_size != "auto" and not (isinstance(batch_size, int) and batch_size >= 1):
+        raise InputError(f"batch_size should be a whole number of at least 1, or 'auto'; found {batch_size!r}")
 
 
 def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, product_dtype, options) -> dict[str, Any]:

@@ -161,6 +161,8 @@ class Family:
         ``auto_class(config)`` names the transformers class that loads a checkpoint with this config.
     heads : callable
         ``heads(config, stack_name)`` gives the number of attention heads.
+    batches : callable
+        ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
     """
 
     name: str
@@ -172,6 +174,7 @@ class Family:
     tiny_inputs: Callable[[Any], dict[str, Tensor]]
     auto_class: Callable[[Any], str]
     heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
+    batches: Callable[[Any], bool] = lambda config: False
 
 
 def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:

@@ -11,6 +11,7 @@ the call of torch's own attention functions (transformers models run under "sdpa
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -94,10 +95,8 @@ class Capture:
 
         def before_layer(module, args, kwargs):
             if not self._paused:
-                args, kwargs = _bare(args, kwargs)
-                if args[0].shape[0] != 1:
-                    raise ModelError(f"one clip at a time: expected a batch of 1, found {args[0].shape[0]}")
-                traces.append(Trace(args[0], args[1:], kwargs))
+                hidden, kwargs = _by_name(module, *_bare(args, kwargs))
+                traces.append(Trace(hidden, kwargs))
 
         def after_layer(module, args, kwargs, output):
             if self._paused:
@@ -110,9 +109,11 @@ class Capture:
                         "scaled_dot_product_attention nor multi_head_attention_forward, so its attention cannot be read. "
                         "Load the model with attn_implementation='sdpa'"
                     )
-                block = Block(self, stack, index, trace, first_output(output)[0])
-                with self.paused():
-                    self.on_block(block)
+                states = first_output(output)
+                for clip in range(len(states)):
+                    block = Block(self, stack, index, trace.of(clip), states[clip], clip)
+                    with self.paused():
+                        self.on_block(block)
 
         self._hook(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
         self._hook(layer.register_forward_hook(after_layer, with_kwargs=True))
@@ -148,7 +149,7 @@ class Capture:
 
         def before(module, args, kwargs):
             if not self._paused:
-                traces[-1].residuals[number] = _bare(args, kwargs)[0][0][0]
+                traces[-1].residuals[number] = _bare(args, kwargs)[0][0]
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
 
@@ -173,18 +174,31 @@ class _Interceptor(TorchFunctionMode):
             if func is F.scaled_dot_product_attention:
                 trace.calls[number] = _read_sdpa(result, *args, **kwargs)
             elif func is F.multi_head_attention_forward:
-                trace.calls[number] = read_multi_head(*args, **kwargs)
+                trace.calls[number] = [read_multi_head(*args, **kwargs)]
         return result
 
 
 def _read_sdpa(
     context, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-) -> AttentionCall:
+) -> list[AttentionCall]:
+    """The call of each clip of the batch."""
     groups = query.shape[1] // key.shape[1]  # grouped-query attention: fewer key and value heads
-    key, value = (x[0].repeat_interleave(groups, dim=0) if groups > 1 else x[0] for x in (key, value))
-    mask = None if attn_mask is None else attn_mask.expand(1, *attn_mask.shape[-3:])[0]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    mask = None if attn_mask is None else attn_mask.expand(len(query), *attn_mask.shape[-3:])
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    return AttentionCall(query[0], key, value, mask, scale, is_causal, context[0].transpose(0, 1))
+    return [
+        AttentionCall(
+            query[clip],
+            key[clip],
+            value[clip],
+            None if mask is None else mask[clip],
+            scale,
+            is_causal,
+            seen.transpose(0, 1),
+        )
+        for clip, seen in enumerate(context)
+    ]
 
 
 def read_multi_head(
@@ -212,6 +226,8 @@ def read_multi_head(
     **_,
 ) -> AttentionCall:
     """Project as torch does. The weights it returns are averaged over heads (WavLM hands those on), so they are not used."""
+    if query.shape[1] != 1:
+        raise ModelError(f"this model's attention is read for one clip at a time, found a batch of {query.shape[1]}")
     if bias_k is not None or bias_v is not None or add_zero_attn:
         raise ModelError("attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not supported")
     if not use_separate_proj_weight:
@@ -249,6 +265,12 @@ def attention_readable(module: nn.Module) -> Iterator[None]:
     finally:
         for config, before in configs.values():
             config._attn_implementation = before
+
+
+def _by_name(layer: nn.Module, args: tuple, kwargs: dict) -> tuple[Any, dict]:
+    """Hidden states, and all that a layer was given beside them by name."""
+    names = list(inspect.signature(layer.forward).parameters)
+    return args[0], {**dict(zip(names[1:], args[1:], strict=False)), **kwargs}
 
 
 def _bare(args: tuple, kwargs: dict) -> tuple[tuple, dict]:

@@ -53,15 +53,39 @@ class AttentionCall:
 
 @dataclass
 class Trace:
-    """What has been seen of one layer so far in the pass."""
+    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one of them."""
 
     hidden: Tensor
-    args: tuple
     kwargs: dict
-    calls: dict[int, AttentionCall] = field(default_factory=dict)
+    calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
     outputs: dict[int, tuple] = field(default_factory=dict)
     residuals: dict[int, Tensor] = field(default_factory=dict)
     projections: dict[nn.Module, Tensor] = field(default_factory=dict)
+
+    def of(self, clip: int) -> Trace:
+        """Return the trace of one clip of the batch (a batch of 1)."""
+        if len(self.hidden) == 1:
+            return self
+        seen = {index: [calls[clip]] for index, calls in self.calls.items()}
+        parts = (self.hidden, self.kwargs)
+        rest = (self.outputs, self.residuals, self.projections)
+        one = _one_of(clip, len(self.hidden))
+        return Trace(*(one(part) for part in parts), seen, *(one(part) for part in rest))
+
+
+def _one_of(clip: int, count: int):
+    """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
+        if isinstance(value, dict):
+            return {name: one(part) for name, part in value.items()}
+        if type(value) in (tuple, list):
+            return type(value)(one(part) for part in value)
+        return value
+
+    return one
 
 
 class Block:
@@ -73,12 +97,14 @@ class Block:
     ----------
     stack : Stack
     layer : int
+    clip : int
+        Which clip of the batch this is of.
     """
 
-    def __init__(self, capture: Capture, stack: Stack, layer: int, trace: Trace, output: Tensor):
-        self.stack, self.layer = stack, layer
+    def __init__(self, capture: Capture, stack: Stack, layer: int, trace: Trace, output: Tensor, clip: int = 0):
+        self.stack, self.layer, self.clip = stack, layer, clip
         self._capture, self._trace, self._output = capture, trace, output
-        self._call = trace.calls[stack.plan.block]
+        self._call = self.call(stack.plan.block)
 
     @property
     def causal(self) -> bool:
@@ -122,7 +148,7 @@ class Block:
 
     def residual(self, rows: Tensor) -> Tensor:
         """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it."""
-        return self._trace.residuals[self.stack.plan.block][rows]
+        return self._trace.residuals[self.stack.plan.block][0, rows]
 
     def attention_output(self, rows: Tensor) -> Tensor:
         """What the attention block gives the rows, behind its output projection, [R, D]."""
@@ -130,7 +156,19 @@ class Block:
 
     def call(self, index: int) -> AttentionCall:
         """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""
-        return self._trace.calls[index]
+        return self._trace.calls[index][0]
+
+    @property
+    def floats_per_pair(self) -> int:
+        """About how many numbers a (target position, source) pair takes while a change is carried through the layer."""
+        plan = self.stack.plan
+        behind = [self.call(i) for i in range(plan.block + 1, len(plan.blocks)) if i in self._trace.calls]
+        feed_forward = max(
+            (weight_of(self.part(f.up)).shape[0] for f in plan.feed_forwards), default=4 * self.stack.width
+        )
+        return (
+            6 * self.stack.width + 2 * feed_forward + sum(3 * call.key.shape[0] * call.key.shape[1] for call in behind)
+        )
 
     @property
     def final_norm(self) -> nn.Module | None:
@@ -151,7 +189,7 @@ class Block:
         """
         trace = self._trace
         kwargs = trace.kwargs if memory is None else {**trace.kwargs, "encoder_hidden_states": memory[None]}
-        states = self._layer.forward(trace.hidden if hidden is None else hidden[None], *trace.args, **kwargs)
+        states = self._layer.forward(trace.hidden if hidden is None else hidden[None], **kwargs)
         return self._finish(first_output(states)[0])
 
     @property
@@ -199,7 +237,7 @@ class Block:
                     if plan.output.startswith(f"{plan.module}."):
                         first = output(first)
                 stubs.enter_context(_stubbed(module, (first, *rest)))
-            states = self._layer.forward(trace.hidden[:, rows], *trace.args, **self._kwargs_of(rows))
+            states = self._layer.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
         return self._finish(first_output(states)[0])
 
     def _kwargs_of(self, rows: Tensor) -> dict:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..adapters.blocks import AttentionPlan, FeedForwardPlan, weight_of
+from .blocks import AttentionPlan, FeedForwardPlan, weight_of
 
 if TYPE_CHECKING:
-    from ..adapters.captured import AttentionCall, Block
+    from .captured import AttentionCall, Block
 
 _LARGEST = 80.0
 

@@ -12,10 +12,10 @@ import platform
 import torch
 
 from ..errors import ModelError
-from ..measures.delta import Carrier, described
 from .blocks import submodule
 from .capture import Capture, attention_readable
 from .captured import Block
+from .carrier import Carrier, described
 from .model import Model
 
 # The check runs in float32 or better; attention rows and replay agree to rounding.

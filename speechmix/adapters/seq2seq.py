@@ -61,6 +61,7 @@ def _family(name):
         run=_run,
         tiny_inputs=_tiny_inputs,
         auto_class=architecture,
+        batches=lambda config: True,
         heads=_heads,
     )
 

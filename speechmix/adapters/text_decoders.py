@@ -68,6 +68,7 @@ def _family(name, plan, *model_types):
         run=_run,
         tiny_inputs=tiny_ids,
         auto_class=architecture,
+        batches=lambda config: True,
     )
 
 

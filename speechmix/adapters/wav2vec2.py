@@ -67,13 +67,18 @@ def _auto_class(config):
     return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
 
 
-def _family(name, *model_types):
-    return Family(name, model_types, _stacks, _grid, _prepare, _run, _tiny_inputs, _auto_class)
+def _batches(config):
+    """Group norm mixes a clip with its padding; layer norm does not, and the mask keeps padding out of attention."""
+    return config.feat_extract_norm == "layer" and not getattr(config, "conv_pos_batch_norm", False)
+
+
+def _family(name, *model_types, **options):
+    return Family(name, model_types, _stacks, _grid, _prepare, _run, _tiny_inputs, _auto_class, **options)
 
 
 FAMILIES = (
-    _family("wav2vec2", "wav2vec2"),
-    _family("hubert", "hubert"),
+    _family("wav2vec2", "wav2vec2", batches=_batches),
+    _family("hubert", "hubert", batches=_batches),
     _family("wavlm", "wavlm"),
     _family("data2vec-audio", "data2vec-audio"),
 )

@@ -92,5 +92,6 @@ FAMILIES = (
         _tiny_inputs,
         lambda config: "WhisperForConditionalGeneration",
         _heads,
+        batches=lambda config: True,
     ),
 )

@@ -4,7 +4,7 @@
 
 Queries, keys and attention weights stay as they are, the rest of the same layer runs on the original input. So only the
 attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk v_k^h, and only the rest of the layer is needed, on
-the asked rows. Two engines, each the other's check: "delta" carries the change itself through the layer (delta.py),
+the asked rows. Two engines, each the other's check: "delta" carries the change itself through the layer (adapters/carrier.py),
 "replay" runs the layer's own modules on the changed rows and works for any layer whose attention can be stubbed.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .delta import Carrier, described
+from ..adapters.carrier import Carrier, described
 from .numerics import distance_named
 
 if TYPE_CHECKING:

@@ -1,0 +1,143 @@
+"""The delta engine against replay (the layer's own modules), in every family; its precision; its pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import speechmix
+from speechmix.adapters.carrier import _Norm
+from speechmix.errors import ModelError
+from speechmix.measures.numerics import DISTANCES, distance_named
+from tests.conftest import ALL_FAMILIES, build, inputs_of
+
+# transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no better than that.
+RMS = ("llama", "mistral", "qwen2", "qwen3", "gemma")
+REPLAYED = ("gemma3_text",)
+
+
+def both(model, **options):
+    inputs = inputs_of(model)
+    return (speechmix.mix(model, inputs, engine=engine, **options) for engine in ("delta", "replay"))
+
+
+def error(found, expected) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ALL_FAMILIES)
+@pytest.mark.parametrize("heads", ["mean", "each"])
+def test_is_replay(name, heads):
+    model = speechmix.load(build(name).double())
+    delta, replay = both(model, heads=heads)
+    for key, expected in replay.items():
+        assert error(delta[key].scores, expected.scores) < (1e-6 if name in RMS else 1e-11), key
+        assert delta[key].provenance["engine"] == "delta"
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_every_distance_and_pooling(distance, pooling):
+    model = speechmix.load(build("whisper-80").double())
+    delta, replay = both(model, distance=distance, pooling=pooling, spans=[(0, 4), (4, 30), (50, 60)])
+    for key, expected in replay.items():
+        assert error(delta[key].scores, expected.scores) < 1e-11
+
+
+@pytest.mark.parametrize("name", ["whisper-80", "gpt2", "wav2vec2-adapters"])
+@pytest.mark.parametrize("batch_size", [1, 7, 100, 10_000])
+def test_batch_size_changes_nothing(name, batch_size):
+    model = speechmix.load(build(name).double())
+    inputs = inputs_of(model)
+    expected = speechmix.mix(model, inputs)
+    for key, found in speechmix.mix(model, inputs, batch_size=batch_size).items():
+        assert error(found.scores, expected[key].scores) < 1e-12
+
+
+def test_causal_rows_see_nothing_later_however_they_are_cut():
+    model = speechmix.load(build("gpt2", n_positions=200).double())
+    inputs = {"input_ids": torch.randint(4, 50, (1, 150), generator=torch.Generator().manual_seed(0))}
+    delta, replay = (speechmix.mix(model, inputs, engine=engine) for engine in ("delta", "replay"))
+    scores = delta["value_zeroing", "decoder"].scores
+    assert error(scores, replay["value_zeroing", "decoder"].scores) < 1e-12
+    assert not np.triu(scores, 1).any()
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if name not in RMS])
+    def test_float32_is_within_2e_5_of_float64(self, name):
+        model = speechmix.load(build(name))
+        inputs = {k: x.float() if x.is_floating_point() else x for k, x in inputs_of(model).items()}
+        expected = speechmix.mix(model, inputs, dtype="float64")
+        for key, found in speechmix.mix(model, inputs).items():
+            assert error(found.scores, expected[key].scores) < 2e-5
+
+    def test_scores_of_1e_7_keep_their_precision_better_than_in_replay(self):
+        # Attention is spread, so that its own rounding stays small.
+        module = build("wav2vec2-stable", hidden_size=256, intermediate_size=1024, initializer_range=0.04)
+        for layer in module.encoder.layers:
+            layer.attention.v_proj.weight.data *= 0.05
+        model = speechmix.load(module)
+        inputs = {name: x.float() for name, x in inputs_of(model).items()}
+        options = {"spans": [(0, 1), (20, 21), (40, 44)]}
+        expected = speechmix.mix(model, inputs, dtype="float64", **options)["value_zeroing", "encoder"].scores
+        assert expected.min() < 1e-7
+        delta, replay = (
+            speechmix.mix(model, inputs, engine=engine, **options)["value_zeroing", "encoder"].scores
+            for engine in ("delta", "replay")
+        )
+        delta, replay = (np.abs(found - expected) / expected for found in (delta, replay))
+        assert delta.max() < 2e-5
+        assert np.median(delta) < np.median(replay)
+
+    def test_bfloat16_products_keep_small_scores_too(self):
+        module = build("wav2vec2-stable", hidden_size=256, intermediate_size=512, initializer_range=0.05)
+        for layer in module.encoder.layers:
+            layer.attention.v_proj.weight.data *= 1e-2
+        model = speechmix.load(module)
+        inputs = {name: x.float() for name, x in inputs_of(model).items()}
+        expected = speechmix.mix(model, inputs, dtype="float64")["value_zeroing", "encoder"].scores
+        found = speechmix.mix(model, inputs, product_dtype="bfloat16")["value_zeroing", "encoder"]
+        assert np.median(expected) < 1e-7
+        assert (np.abs(found.scores - expected) / expected).max() < 5e-3
+        assert (found.provenance["product_dtype"], found.provenance["dtype"]) == ("bfloat16", "float32")
+
+
+class TestPieces:
+    @pytest.mark.parametrize("size", [1e-8, 1e-3, 1.0, 30.0])
+    @pytest.mark.parametrize(
+        "norm", [nn.LayerNorm(40), nn.LayerNorm(40, elementwise_affine=False), nn.RMSNorm(40, eps=1e-6)]
+    )
+    def test_norm_of_a_changed_input(self, norm, size):
+        norm = norm.double()
+        x, dx = torch.randn(2, 40, dtype=torch.double), size * torch.randn(5, 2, 40, dtype=torch.double)
+        with torch.no_grad():
+            found = _Norm(norm, x).change(dx)
+            torch.testing.assert_close(found, norm(x + dx) - norm(x), rtol=1e-6, atol=1e-14)
+
+    @pytest.mark.parametrize("name", DISTANCES)
+    def test_distance_of_a_change_is_that_of_the_states(self, name):
+        x, dx = torch.randn(7, 30, dtype=torch.double), torch.randn(4, 7, 30, dtype=torch.double)
+        found, expected = distance_named(name, of_change=True)(x, dx), distance_named(name)(x, x + dx)
+        torch.testing.assert_close(found, expected)
+
+    def test_cosine_distance_of_a_change_that_turns_it_round_or_lengthens_it(self):
+        x = torch.tensor([3.0, 4.0], dtype=torch.double)
+        cosine = distance_named("cosine", of_change=True)
+        assert cosine(x, -2 * x) == pytest.approx(2.0)
+        assert cosine(x, 5 * x) == 0
+        assert cosine(x, torch.tensor([-8.0, 0.0], dtype=torch.double)) == pytest.approx(1 - (-15 + 16) / (5 * 41**0.5))
+
+    def test_a_table_that_misdescribes_the_layer_is_found_out_at_loading(self, monkeypatch):
+        from dataclasses import replace
+
+        from speechmix.adapters import wav2vec2
+
+        wrong = replace(wav2vec2._FEED_FORWARD, norm="layer_norm")
+        monkeypatch.setattr(wav2vec2, "_FEED_FORWARD", wrong)
+        module = build("wav2vec2-post")
+        module.wav2vec2.encoder.layers[0].layer_norm.weight.data *= 3
+        with pytest.raises(ModelError, match="carrying a change"):
+            speechmix.load(module)
