@@ -1,4 +1,4 @@
-"""Where each word is in the audio: word files, CTC forced alignment, synthesis and dynamic time warping."""
+"""Where each word is in the audio: word files, CTC forced alignment, Whisper's attention, synthesis and warping."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ..adapters import Model
     from ..clips import Clip
 
-METHODS = ("auto", "ctc", "synthesis")
+METHODS = ("auto", "ctc", "whisper", "synthesis")
 
-__all__ = ["METHODS", "Alignment", "align", "words_of"]
+__all__ = ["METHODS", "Alignment", "align", "place_words", "words_of"]
 
 
 def align(clip: Clip, *, model: Model | None = None, method: str = "auto", language: str | None = None) -> Clip:
@@ -25,13 +25,13 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     clip : Clip
         With text. One that has words already is returned as it is.
     model : Model, optional
-        A model with a CTC head, for method "ctc".
-    method : {"auto", "ctc", "synthesis"}
-        "ctc": forced alignment with `model`. "synthesis": espeak-ng speaks the text and dynamic time warping carries
-        its word times over; no weights needed (extra `synthesis`). "auto": "ctc" if `model` has a CTC head and is
-        trained, else "synthesis".
+        A model with a CTC head, for method "ctc"; a trained Whisper for "whisper".
+    method : {"auto", "ctc", "whisper", "synthesis"}
+        "ctc": forced alignment with `model`. "whisper": its cross-attention. "synthesis": espeak-ng speaks the text and
+        dynamic time warping carries its word times over; no weights needed (extra `synthesis`). "auto": "ctc" if `model`
+        has a CTC head and is trained, else "synthesis".
     language : str, optional
-        For synthesis; by default the clip's, else "fr".
+        For synthesis and Whisper; by default the clip's, else "fr".
 
     Returns
     -------
@@ -55,7 +55,7 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
         return clip
     if not clip.text:
         raise AlignmentError(f"clip {clip.name!r} has neither words nor text: give text=, or words= with times")
-    alignment = _place(clip, model, method, language)
+    alignment = place_words(clip, clip.text, model=model, method=method, language=language)
     aligned = clip.with_words(alignment.words, alignment=alignment.method)
     aligned.doubts = alignment.doubts
     for doubt in alignment.doubts:
@@ -63,17 +63,26 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     return aligned
 
 
-def _place(clip: Clip, model: Model | None, method: str, language: str | None) -> Alignment:
+def place_words(
+    clip: Clip, text: str, *, model: Model | None = None, method: str = "auto", language: str | None = None
+) -> Alignment:
+    """Align another wording of what a clip says ("quatre-vingts" for "80"); the options are those of `align`."""
     from .ctc import align_by_ctc, has_ctc_head
 
+    if method not in METHODS:
+        raise InputError(f"method must be one of {METHODS}, found {method!r}")
     if method == "auto":
         method = "ctc" if model is not None and has_ctc_head(model) and model.init == "trained" else "synthesis"
-    if method == "ctc":
-        if model is None:
-            raise InputError("alignment by CTC needs model=, a loaded model with a CTC head")
-        return align_by_ctc(model, clip.audio(model.sample_rate), clip.text)
-    from .synthesis import align_by_synthesis
+    language = language or clip.language or "fr"
+    if method == "synthesis":
+        from .synthesis import align_by_synthesis
 
-    return align_by_synthesis(
-        clip.audio(16_000), clip.text, language=language or clip.language or "fr", sample_rate=16_000
-    )
+        return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
+    if model is None:
+        wanted = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
+        raise InputError(f"alignment by {method} needs model=, a loaded model with {wanted}")
+    if method == "ctc":
+        return align_by_ctc(model, clip.audio(model.sample_rate), text)
+    from .whisper_attention import align_by_whisper
+
+    return align_by_whisper(model, clip.audio(model.sample_rate), text, language=language)

@@ -1,0 +1,163 @@
+"""Word times from Whisper's cross-attention: which stretch of audio the decoder looks at while it writes each token.
+
+In: a Whisper model, audio, transcript. Out: an `Alignment`. The transcript is forced through the decoder; the attention
+of every head, over the frames of the audio alone (the window's padding is cut off), is standardised over tokens and
+smoothed over time, the heads that run through the audio most steadily are averaged, and dynamic time warping gives each
+row its stretch. The row that holds token p predicts token p + 1: a token ends where the row that predicts it ends, and
+prefix tokens have no row of their own. After Radford et al. 2023 (openai/whisper, timing.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..adapters.model import Model
+from ..clips import Clip
+from ..errors import AlignmentError
+from ..spans import Word
+from .base import Alignment, words_of
+
+HEADS = 6  # that are averaged if the model does not name its alignment heads
+_SMOOTH = 7  # frames of the median filter
+_DOUBTFUL = 0.2  # share of the attention that falls on the word's own stretch
+
+
+def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: str = "fr") -> Alignment:
+    """Place the words of a transcript by cross-attention.
+
+    Parameters
+    ----------
+    model : Model
+        Whisper, trained, with its tokenizer.
+    audio : ndarray [samples]
+        Mono, at ``model.sample_rate``, not longer than the model's window.
+    text : str
+        Best as the model itself would write it.
+    language : str
+
+    Returns
+    -------
+    Alignment
+        A word's score is the share of the heads' attention that falls on its stretch, while its tokens are written.
+        Attention does not tell pauses from words: quiet frames at a word's edges are cut off.
+
+    Raises
+    ------
+    AlignmentError
+        If the model has no cross-attention or tokenizer or is untrained, or the text no words or too many.
+    """
+    if "cross" not in model.stacks or model.tokenizer is None or model.init == "random":
+        raise AlignmentError(f"{model.label} cannot align: expected a trained Whisper model with its tokenizer")
+    words = words_of(text)
+    if not words:
+        raise AlignmentError(f"nothing to align: the text {text!r} has no words")
+    seconds = len(audio) / model.sample_rate
+    # Words at even distances: they only tell which token belongs to which word.
+    edges = np.linspace(0, seconds, len(words) + 1)
+    even = [Word(word, *edges[i : i + 2]) for i, word in enumerate(words)]
+    clip = Clip.from_array(audio, model.sample_rate, text=text, words=even, language=language, name="whisper")
+    attention, owner, grid = _attention(model, clip)
+    heads = _chosen_heads(model, attention)
+    evidence = _evidence(attention[heads])
+    if evidence.shape[0] > evidence.shape[1]:
+        raise AlignmentError(
+            f"the text has {evidence.shape[0] - 1} tokens, but the audio only {evidence.shape[1]} frames"
+        )
+    edges = np.append(row_starts(evidence), evidence.shape[1])
+    mean, sound = attention[heads].mean(0), _sound(audio, evidence.shape[1])
+    placed = []
+    for index, word in enumerate(words):
+        rows = [row for row, one in enumerate(owner) if one == index]
+        if not rows:
+            raise AlignmentError(f"the word {word!r} has no token of its own in {model.name}")
+        start, stop = edges[rows[0]], edges[rows[-1] + 1]
+        score = float(mean[rows, start:stop].sum(1).mean())
+        onset, offset = grid.seconds_of(*_without_silence(start, stop, sound))
+        placed.append(Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4)))
+    overall = float(np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed]))
+    doubts = [f"attention is spread over the audio (score {overall:.2f})"] if overall < _DOUBTFUL else []
+    return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
+
+
+def _attention(model: Model, clip: Clip):
+    """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
+    from ..adapters.tokens import decoder_tokens
+    from ..scoring import mix
+
+    tokens = decoder_tokens(model, clip)
+    first = tokens.special.index(False) - 1  # the row that predicts the first token of the text
+    scores = mix(model, clip, measures="attention", stacks="cross", units="frame", heads="each")[
+        "attention", "cross"
+    ].scores
+    grid = model.grid(len(clip.audio(model.sample_rate)))
+    n_frames = max(1, grid.frames_between(0.0, clip.duration)[1])
+    scores = scores[:, :, first:, :n_frames].reshape(-1, scores.shape[2] - first, n_frames)
+    return scores / np.maximum(scores.sum(-1, keepdims=True), 1e-12), tokens.words[first + 1 :], grid
+
+
+def _chosen_heads(model: Model, attention: np.ndarray) -> list[int]:
+    """Heads the model names for alignment, else those whose attention runs through the audio most steadily."""
+    named = getattr(getattr(model.module, "generation_config", None), "alignment_heads", None)
+    if named:
+        n_heads = model.stacks["cross"].heads
+        return [layer * n_heads + head for layer, head in named]
+    centre = attention @ np.arange(attention.shape[2])  # [L H, rows]
+    rows = np.arange(attention.shape[1])
+    steady = [np.corrcoef(one, rows)[0, 1] if np.ptp(one) > 0 and len(one) > 1 else -1 for one in centre]
+    sharp = attention.max(-1).mean(-1)
+    return np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[:HEADS].tolist()
+
+
+def _evidence(attention: np.ndarray) -> np.ndarray:
+    """Mean over heads [rows, frames] of attention standardised over rows and smoothed over frames."""
+    from scipy.ndimage import median_filter
+
+    spread = attention.std(1, keepdims=True)
+    standard = (attention - attention.mean(1, keepdims=True)) / np.maximum(spread, 1e-8)
+    return median_filter(standard, size=(1, 1, _SMOOTH), mode="nearest").mean(0)
+
+
+def _sound(audio: np.ndarray, n_frames: int) -> np.ndarray:
+    """Whether each frame [frames] is louder than the clip's silence."""
+    power = np.array([np.mean(part.astype(np.float64) ** 2) for part in np.array_split(audio, n_frames)])
+    level = 10 * np.log10(power + 1e-10)
+    quiet, loud = np.percentile(level, [8, 95])
+    return level > quiet + 0.35 * (loud - quiet)
+
+
+def _without_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:
+    loud = np.flatnonzero(sound[start:stop])
+    return (start + int(loud[0]), start + int(loud[-1]) + 1) if len(loud) else (start, stop)
+
+
+def row_starts(evidence: np.ndarray) -> np.ndarray:
+    """Cut the frames into one stretch for each row, in order, so that the evidence in them is greatest.
+
+    Parameters
+    ----------
+    evidence : array [rows, frames]
+
+    Returns
+    -------
+    int array [rows]
+        First frame of each row's stretch; each has at least one frame.
+
+    Examples
+    --------
+    >>> row_starts(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])).tolist()
+    [0, 2]
+    """
+    n_rows, n_frames = evidence.shape
+    best = np.full(n_rows, -np.inf)
+    best[0] = evidence[0, 0]
+    moved = np.zeros((n_frames, n_rows), bool)
+    for frame in range(1, n_frames):
+        from_before = np.append(-np.inf, best[:-1])
+        moved[frame] = from_before > best
+        best = np.maximum(best, from_before) + evidence[:, frame]
+    starts, row = np.zeros(n_rows, int), n_rows - 1
+    for frame in range(n_frames - 1, 0, -1):
+        if moved[frame, row]:
+            starts[row] = frame
+            row -= 1
+    return starts

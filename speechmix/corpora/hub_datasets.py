@@ -1,0 +1,131 @@
+"""Data sets of Hugging Face `datasets`, row by row: a folder written by save_to_disk, or a hub id.
+
+In: a folder or id. Out: `Row`s that carry the encoded audio; nothing is decoded (`Audio(decode=False)`), soundfile does
+that later. The paper's annotated set (hosein-m/french_homophone_asr, Mohebbi et al. 2023) is recognised by its columns
+and used as it is: its words with times, its cue and its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..spans import Word
+from ..words import comparable
+from .rows import Rejected, Row, checked_text, located, row_name
+
+TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
+_PAPER = ("audio", "transcription", "cue_word", "target_word", "alignment")
+
+
+def is_dataset_folder(path: Path) -> bool:
+    """True for what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` writes."""
+    return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
+
+
+def read_dataset(source: str | PathLike, *, split: str | None = None) -> Iterator[Row | Rejected]:
+    """Read the recordings of a data set.
+
+    Parameters
+    ----------
+    source : folder or hub id
+        From the hub it is streamed, not downloaded as a whole.
+    split : str, optional
+        Needed if there are several.
+
+    Raises
+    ------
+    InputError
+        If it cannot be loaded, the split is not certain, or it has no column of audio or text.
+    """
+    from datasets import Audio
+
+    data = _load(source, split)
+    columns = data.column_names or list(next(iter(data.take(1))))
+    text = next((name for name in TEXTS if name in columns), None)
+    if "audio" not in columns or text is None:
+        raise InputError(f"{source}: expected the columns audio and one of {', '.join(TEXTS)}, found {columns}")
+    data = data.cast_column("audio", Audio(decode=False))
+    root = Path(source) if Path(source).is_dir() else Path()
+    for number, cells in enumerate(data):
+        yield _row(cells, text, root, number)
+
+
+def _load(source: str | PathLike, split: str | None) -> Any:
+    import datasets
+
+    try:
+        data = (
+            datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source, streaming=True)
+        )
+    except (OSError, ValueError, RuntimeError) as error:  # not there, damaged, a script that is no longer run
+        raise InputError(f"cannot load the data set {source} ({error}): give a folder or the id of one") from error
+    if not isinstance(data, dict):
+        return data
+    if split is None and len(data) == 1:
+        return next(iter(data.values()))
+    if split not in data:
+        raise InputError(
+            f"{source}: expected one of the splits {', '.join(data)}, found {split!r}: name one with split="
+        )
+    return data[split]
+
+
+def _row(cells: dict[str, Any], text: str, root: Path, number: int) -> Row | Rejected:
+    audio = cells["audio"] or {}
+    content, path = audio.get("bytes"), str(audio.get("path") or cells.get("path") or "")
+    name = row_name(path, number)
+    sentence = checked_text(name, cells[text])
+    if isinstance(sentence, Rejected):
+        return sentence
+    if content is None:
+        root = Path(path).parent if Path(path).is_absolute() else root
+        path = Path(path).name if Path(path).is_absolute() else path
+        rejected = located(root, path, name)
+        if rejected is not None:
+            return rejected
+    meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
+    row = Row(name, sentence, root, path if content is None else None, content, meta=meta)
+    return _annotated(row, cells) if all(name in cells for name in _PAPER) else row
+
+
+def _annotated(row: Row, cells: dict[str, Any]) -> Row | Rejected:
+    """Words, cue and target of the paper's annotated set."""
+    intervals = (cells["alignment"] or {}).get("intervals") or []
+    if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
+        intervals = [dict(zip(intervals, values, strict=True)) for values in zip(*intervals.values(), strict=True)]
+    labels = ("word", "label", "text")
+    words = tuple(
+        Word(next(str(i[name]) for name in labels if name in i), float(i["start"]), float(i["end"])) for i in intervals
+    )
+    label = str(cells.get("label_number", "")).lower()
+    number = "s" if "sing" in label else "p" if "plur" in label else None
+    pairs = []
+    for target, indices in (("target_word", "target_indices"), ("target_word_2", "target_indices_2")):
+        if cells.get(target):
+            found = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
+            if found is None:
+                reason = (
+                    f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this order, in its alignment"
+                )
+                return Rejected(row.name, "pair not found", reason)
+            pairs.append({"cue": found[0], "target": found[1], "template": cells.get("template"), "number": number})
+    return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
+
+
+def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:
+    """Return the indices into the alignment's words that the data set itself holds, if it does."""
+    cue, target = ((cells.get(name) or {}).get("enc") or [] for name in ("cue_indices", indices))
+    return (cue[0], target[0]) if len(cue) == len(target) == 1 else None
+
+
+def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] | None:
+    """Return the cue nearest before the last target, and the first target behind it: the published rule."""
+    cues, targets = (
+        [i for i, word in enumerate(words) if comparable(word.text) == comparable(wanted)] for wanted in (cue, target)
+    )
+    before = [i for i in cues if targets and i < targets[-1]]
+    return (before[-1], next(i for i in targets if i > before[-1])) if before else None

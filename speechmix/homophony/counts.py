@@ -1,0 +1,159 @@
+"""What was left out at each stage of a study, and why; what the models wrote; what the examples are.
+
+In: a study folder and the choices of the selection. Out: tables (counts, models, examples, dropped) and a figure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .journal import lines
+from .study import PAIRS, WORDS
+
+_KEPT = "kept"
+
+
+class Counts:
+    """Counts of one selection, beginning with what the stages before it dropped.
+
+    Parameters
+    ----------
+    study : Path
+        Study folder.
+    models : list of str
+        In the order in which they are asked.
+    """
+
+    def __init__(self, study: Path, models: list[str]):
+        self.stages: dict[tuple[str, str, str], int] = Counter()
+        self.dropped: list[tuple[str, str, str, str]] = []
+        self.examples: Counter = Counter()
+        self.models: dict[str, Counter] = {model: Counter() for model in models}
+        self._heard: dict[str, str] = {}
+        lost: set[str] = set()
+        for line in lines(study / WORDS):
+            if "why" in line:
+                self._drop("align", "clips", line["key"], line["why"], line["reason"])
+                lost.add(line["key"])
+            else:
+                self.stages["align", "clips", _KEPT] += 1
+        for line in lines(study / PAIRS):
+            for one in line.get("dropped_pairs", ()):
+                self.stages["mine", "pairs", _kind(one["reason"])] += 1
+            if "why" in line:
+                # Sentences without a pair are the rule: they are counted, and listed in pairs.jsonl.
+                self._drop("mine", "clips", line["key"], line["why"], line["reason"], listed=line["why"] != "no pair")
+                continue
+            self.stages["mine", "clips", _KEPT] += 1
+            self.stages["mine", "pairs", _KEPT] += len(line["pairs"])
+            if line["key"] in lost:
+                self.stages["select", "pairs", "words not placed"] += len(line["pairs"])
+
+    def _drop(self, stage: str, unit: str, name: str, why: str, reason: str, *, listed: bool = True) -> None:
+        self.stages[stage, unit, why] += 1
+        if listed:
+            self.dropped.append((stage, name, why, reason))
+
+    def drop_pair(self, name: str, why: str, reason: str) -> None:
+        self._drop("select", "pairs", name, why, reason)
+
+    def judge(self, model: str, clip: str, found: dict[str, Any], wrong: list[str]) -> None:
+        """Note whether a model spelled a pair right, and, once a clip, its errors."""
+        counter = self.models[model]
+        if self._heard.get(model) != clip:
+            self._heard[model] = clip
+            counter.update(clips=1, errors=found["errors"], words=found["words"])
+        counter.update(pairs=1, cue_right="cue" not in wrong, target_right="target" not in wrong, both_right=not wrong)
+
+    def example(self, one: dict[str, Any]) -> None:
+        self.stages["select", "pairs", _KEPT] += 1
+        key = (one["template"], one["number"] or "", (one["cue_word"] or "").lower())
+        self.examples[(*key, str(one["audible"]), str(one["liaison"]))] += 1
+
+    def stage_table(self) -> pd.DataFrame:
+        """stage, unit (clips or pairs), outcome ("kept", or why not), count; most frequent reasons first."""
+        order = ("mine", "align", "select")
+        rows = sorted(
+            self.stages.items(),
+            key=lambda one: (order.index(one[0][0]), one[0][1], one[0][2] != _KEPT, -one[1], one[0][2]),
+        )
+        return pd.DataFrame([(*key, count) for key, count in rows], columns=["stage", "unit", "outcome", "count"])
+
+    def model_table(self) -> pd.DataFrame:
+        """model, clips, word error rate, pairs, and the share of them (%) whose cue, target, both are right."""
+        shares = ("cue_right", "target_right", "both_right")
+        rows = []
+        for model, c in self.models.items():
+            wer = round(100 * c["errors"] / max(1, c["words"]), 2)
+            right = {name: round(100 * c[name] / max(1, c["pairs"]), 1) for name in shares}
+            rows.append({"model": model, "clips": c["clips"], "wer_percent": wer, "pairs": c["pairs"], **right})
+        return pd.DataFrame(rows, columns=["model", "clips", "wer_percent", "pairs", *shares])
+
+    def example_table(self) -> pd.DataFrame:
+        """template, number, cue, audible, liaison, count."""
+        rows = sorted((*key, count) for key, count in self.examples.items())
+        return pd.DataFrame(rows, columns=["template", "number", "cue", "audible", "liaison", "count"])
+
+
+def write_counts(folder: Path, counts: Counts) -> None:
+    """Write the tables and the figure into the folder of a data set."""
+    counts.stage_table().to_csv(folder / "counts.csv", index=False)
+    counts.model_table().to_csv(folder / "models.csv", index=False)
+    counts.example_table().to_csv(folder / "examples.csv", index=False)
+    columns = ["stage", "name", "why", "reason"]
+    pd.DataFrame(counts.dropped, columns=columns).to_csv(folder / "dropped.csv", index=False)
+    count_figure(counts.stage_table()).savefig(folder / "counts.png", dpi=150)
+
+
+def count_figure(table: pd.DataFrame):
+    """Draw what each stage kept and why it dropped the rest.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `Counts.stage_table`.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    groups = list(table.groupby(["stage", "unit"], sort=False))
+    heights = [len(part) for _, part in groups] or [1]
+    figure = Figure(
+        figsize=(8.5, 0.9 + 0.27 * sum(heights) + 0.75 * len(heights)), layout="constrained", facecolor="white"
+    )
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=[h + 0.6 for h in heights])[:, 0]
+    for axes, ((stage, unit), part) in zip(panels, groups, strict=False):
+        labels = [label if len(label) <= 60 else label[:57] + "..." for label in part.outcome]
+        colours = ["#2a6f97" if outcome == _KEPT else "#c9ced6" for outcome in part.outcome]
+        bars = axes.barh(range(len(part)), part["count"], color=colours)
+        axes.bar_label(bars, labels=[f"{count:,}" for count in part["count"]], padding=3, size=8)
+        axes.set_yticks(range(len(part)), labels, size=8)
+        axes.set_ylim(len(part) - 0.4, -0.6)
+        axes.margins(x=0.12)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.tick_params(axis="x", labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(f"{stage}: {unit}", size=9, loc="left")
+    return figure
+
+
+def summary(folder: Path) -> str:
+    """Tables of a data set's folder as lines to print."""
+    parts = defaultdict(str)
+    for name in ("counts", "models", "examples"):
+        table = pd.read_csv(folder / f"{name}.csv", keep_default_na=False)
+        parts[name] = table.to_string(index=False) if len(table) else f"no {name}"
+    return "\n\n".join(parts.values())
+
+
+def _kind(reason: str) -> str:
+    """Reason without the word it is about."""
+    return reason if "'" not in reason else reason.split("'")[0] + "..." + reason.rsplit("'", 1)[-1]

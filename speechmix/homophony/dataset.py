@@ -1,0 +1,205 @@
+"""The annotated data set: one example a row, as Parquet and as a folder for `datasets.load_from_disk`.
+
+In: examples as dictionaries, and what they were made from. Out: a folder, written whole or not at all; back to `Clip`s.
+The recordings are not copied: `audio` is a path relative to `audio_root`, which is kept with all options and versions in
+the Parquet metadata and in `about.json`. `data_templates/annotated/README.md` explains every column.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..clips import Clip
+from ..errors import InputError, SpeechmixError
+from ..spans import Word
+
+PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
+_BATCH = 500
+
+_WORD = pa.struct(
+    [
+        ("text", pa.string()),
+        ("start", pa.float64()),
+        ("end", pa.float64()),
+        ("score", pa.float64()),
+        ("from", pa.int32()),
+        ("to", pa.int32()),
+    ]
+)
+_MODEL = pa.struct(
+    [
+        ("model", pa.string()),
+        ("transcript", pa.string()),
+        ("wer", pa.float64()),
+        ("cue_columns", pa.list_(pa.int32())),
+        ("target_rows", pa.list_(pa.int32())),
+    ]
+)
+_TEXTS = ("template", "number", "person", "tense", "lemma", "differs", "cue_word", "target_word", "via_word", "foil")
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("name", "clip", "audio", "text", "language")),
+        ("seconds", pa.float64()),
+        *((name, pa.int32()) for name in ("cue", "target", "via")),
+        *((name, pa.string()) for name in _TEXTS),
+        *((name, pa.bool_()) for name in ("audible", "liaison")),
+        ("distance", pa.int32()),
+        ("words", pa.list_(_WORD)),
+        ("alignment", pa.string()),
+        ("alignment_score", pa.float64()),
+        ("doubts", pa.list_(pa.string())),
+        ("models", pa.list_(_MODEL)),
+        ("meta", pa.string()),
+    ]
+)
+
+
+def write_examples(
+    folder: str | PathLike,
+    examples: Iterable[dict[str, Any]],
+    about: dict[str, Any],
+    *,
+    also: Callable[[Path], None] = lambda folder: None,
+) -> Path:
+    """Write a data set; an older one in the folder is replaced when the new one is complete.
+
+    Parameters
+    ----------
+    folder : path
+    examples : iterable of dict
+        With the columns of `SCHEMA`.
+    about : dict
+        `audio_root`, options, versions: whatever a reader must know. JSON.
+    also : callable
+        Writes further files into the folder before it gets its name.
+
+    Returns
+    -------
+    Path
+        `folder`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = write_examples(Path(tempfile.mkdtemp()) / "examples", [], {"audio_root": "."})
+    >>> read_examples(folder)
+    []
+    """
+    import datasets
+
+    folder = Path(folder)
+    partial = folder.with_name(folder.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    text = json.dumps(about, indent=1, ensure_ascii=False)
+    schema = SCHEMA.with_metadata({"speechmix": text})
+    remaining = iter(examples)
+    with pq.ParquetWriter(partial / PARQUET, schema) as writer:
+        while rows := list(islice(remaining, _BATCH)):
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    table = datasets.table.InMemoryTable(pq.read_table(partial / PARQUET).replace_schema_metadata())
+    data = datasets.Dataset(table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix")
+    with _without_bars():
+        data.save_to_disk(partial / FOLDER)
+    (partial / ABOUT).write_text(text, encoding="utf-8")
+    also(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+    return folder
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    import datasets
+
+    shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+def read_examples(
+    folder: str | PathLike, *, audio_root: str | PathLike | None = None, skipped: list[tuple[str, str]] | None = None
+) -> list[Clip]:
+    """Clips of a data set, with words, cue, target and foil, ready to be scored.
+
+    Parameters
+    ----------
+    folder : path
+        Written by `write_examples`.
+    audio_root : path, optional
+        Where the recordings are now; default: where they were when the data set was made.
+    skipped : list, optional
+        Gets (name, reason) of examples that cannot be used; without it such an example is an error.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, or a recording is missing.
+    """
+    root = Path(audio_root or about(folder)["audio_root"])
+    clips = []
+    for example in _examples(Path(folder) / PARQUET):
+        try:
+            clips.append(_clip(example, root))
+        except SpeechmixError as error:
+            if skipped is None:
+                raise
+            skipped.append((example["name"], str(error)))
+    return clips
+
+
+def about(folder: str | PathLike) -> dict[str, Any]:
+    """Return what a data set was made from: audio_root, options of every stage, versions.
+
+    Raises
+    ------
+    InputError
+        If there is no data set.
+    """
+    path = Path(folder) / ABOUT
+    if not path.is_file():
+        raise InputError(f"{folder} holds no annotated data set ({ABOUT} is not there): run `speechmix select` first")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _examples(path: Path) -> Iterator[dict[str, Any]]:
+    for batch in pq.ParquetFile(path).iter_batches(_BATCH):
+        yield from batch.to_pylist()
+
+
+def _clip(example: dict[str, Any], root: Path) -> Clip:
+    known = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
+    # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
+    meta = {
+        **json.loads(example["meta"] or "{}"),
+        **{name: str(example[name]) for name in known},
+        "pair": example["clip"],
+    }
+    clip = Clip.from_file(
+        root / example["audio"],
+        text=example["text"],
+        words=[Word(word["text"], word["start"], word["end"], word["score"]) for word in example["words"]],
+        cue=example["cue"],
+        target=example["target"],
+        foil=example["foil"],
+        language=example["language"],
+        name=example["name"],
+        meta=meta,
+    )
+    clip.alignment, clip.doubts = example["alignment"], tuple(example["doubts"])
+    return clip

@@ -1,0 +1,235 @@
+"""From a corpus to homophone pairs, word times and transcripts: the stages of the study, clip by clip.
+
+In: a corpus (see `speechmix.corpora.rows.read_corpus`), an aligner, recognisers. Out: a study folder
+
+    pairs.jsonl                    mine:        sentences with their cue-target pairs
+    audio/<clip>                                the recordings of a data set that holds them itself
+    words.jsonl                    align:       written words with times
+    textgrids/<clip>.TextGrid                   the same, for Praat
+    transcripts/<model>.jsonl      transcribe:  what each recogniser writes
+    examples/                      select:      the annotated data set (see `speechmix.homophony.selection`)
+
+Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `speechmix.homophony.journal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..clips import safe_name
+from ..corpora.rows import Rejected, Row, read_corpus
+from ..errors import InputError
+from .journal import LeftOut, digest, kept, options_of, run_stage
+from .lexicon import Lexicon
+from .mining import Pair, mine
+from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, joined, plain_line
+from .templates import Template, load_template, load_templates
+
+if TYPE_CHECKING:
+    from ..adapters import Model
+
+_PAIR = tuple(one.name for one in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
+
+
+def mine_corpus(
+    source: str | PathLike,
+    out: str | PathLike,
+    *,
+    templates: Sequence[str | Path] = ("french",),
+    parser: str = "lexicon",
+    lexicon: str | PathLike | None = None,
+    language: str = "fr",
+    split: str | None = None,
+    sample: float = 1.0,
+    seed: int = 0,
+    allow_outside: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Find the pairs in the sentences of a corpus.
+
+    Parameters
+    ----------
+    source : path or hub id
+        A corpus; see `speechmix.corpora.rows.read_corpus`, also for `split`, `sample`, `seed` and `allow_outside`.
+    out : path
+        Study folder.
+    templates : sequence of str or Path
+        Names of sets ("french", "french_paper"), of templates, or paths of .toml files.
+    parser : str
+        "lexicon" or "spacy:MODEL".
+    lexicon : path, optional
+        A table of one's own; default: Lexique.
+    language : str
+        Of the recordings.
+    overwrite : bool
+        Start afresh if the folder holds pairs mined with other options.
+
+    Returns
+    -------
+    Path
+        ``pairs.jsonl``. Rows with a cue and target of their own (manifest, the paper's data set) are used as they are.
+
+    Raises
+    ------
+    InputError
+        If the corpus or an option cannot be used, or the folder holds pairs mined with other options.
+    """
+    out = Path(out)
+    chosen = _templates(templates)
+    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(one) for one in chosen]}
+    options |= {"parser": parser, "lexicon": lexicon and str(lexicon), "language": language, "split": split}
+    options |= {"sample": sample, "seed": seed}
+    words = Lexicon.load(lexicon) if lexicon else None
+
+    def work(row: Row | Rejected) -> dict[str, Any]:
+        if isinstance(row, Rejected):
+            raise LeftOut(row.why, row.reason)
+        found: dict[str, Any] = {"text": row.text, "language": language}
+        if row.pairs:
+            found["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+        else:
+            mined = mine(row.text, templates=chosen, parser=parser, lexicon=words)
+            found["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
+            found["dropped_pairs"] = [one._asdict() for one in mined.dropped]
+            if not mined.pairs:
+                reasons = "; ".join(dict.fromkeys(f"{one.target_form}: {one.reason}" for one in mined.dropped))
+                reasons = reasons or "no cue with a target in the sentence"
+                raise LeftOut("no pair", reasons, dropped_pairs=found["dropped_pairs"])
+        found["path"] = audio_path(out, row)
+        if row.words is not None:
+            found["words"] = [[word.text, word.start, word.end] for word in row.words]
+        return {**found, "meta": row.meta}
+
+    rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
+    items = ((row.name, row) for row in rows)
+    return run_stage(out / PAIRS, items, work, options=options, overwrite=overwrite, progress=progress)
+
+
+def align_corpus(
+    study: str | PathLike,
+    *,
+    source: str | PathLike | None = None,
+    method: str = "auto",
+    model: Model | None = None,
+    textgrids: str | PathLike | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Place the words of the mined sentences, or of a whole corpus, and write TextGrids.
+
+    Parameters
+    ----------
+    study : path
+        Study folder.
+    source : path or hub id, optional
+        A corpus to align as it is; default: the folder's mined sentences.
+    method : str
+        One of `speechmix.alignment.METHODS`.
+    model : Model, optional
+        The CTC or Whisper model that aligns.
+    textgrids : path, optional
+        Folder of TextGrids named after the clips (an output folder of the Montreal Forced Aligner, speakers in
+        subfolders or not), to be used instead.
+
+    Returns
+    -------
+    Path
+        ``words.jsonl``.
+
+    Raises
+    ------
+    InputError
+        If nothing was mined yet, or the folder holds words aligned with other options.
+    """
+    from .alignments import align_line
+
+    study = Path(study)
+    options = {"method": "textgrid" if textgrids else method, "textgrids": textgrids and _where(textgrids)}
+    options["aligner"] = model and f"{model.label} {model.fingerprint}"
+    if source is None:
+        options["pairs"] = digest(study / PAIRS, "text", "path")
+        items: Iterable = ((line["key"], line) for line in kept(study / PAIRS))
+    else:
+        options["source"] = _where(source)
+        items = ((row.name, plain_line(study, row)) for row in read_corpus(source))
+
+    def work(line: dict[str, Any]) -> dict[str, Any]:
+        if "why" in line:
+            raise LeftOut(line["why"], line["reason"])
+        return align_line(line, study / "textgrids", method=method, model=model, textgrids=textgrids)
+
+    path = study / WORDS
+    return run_stage(path, items, work, options=options, why="not aligned", overwrite=overwrite, progress=progress)
+
+
+def transcribe_corpus(
+    study: str | PathLike,
+    models: Iterable[Model | Callable[[], Model]],
+    *,
+    max_tokens: int = 200,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> list[Path]:
+    """Let recognisers transcribe the clips that have pairs and words; greedy, Whisper with language and task fixed.
+
+    Parameters
+    ----------
+    study : path
+        Study folder.
+    models : iterable of Model, or of functions that load one
+        Taken one after the other.
+    max_tokens : int
+        Where to stop a decoder that does not.
+
+    Returns
+    -------
+    list of Path
+        ``transcripts/<model>.jsonl`` of each model.
+
+    Raises
+    ------
+    InputError
+        If the words were not placed yet, a model cannot spell, or the folder holds other transcripts of it.
+    MissingExtraError
+        If jiwer is not installed.
+    """
+    from .transcripts import transcribe_line
+
+    study, paths = Path(study), []
+    mined = digest(study / PAIRS, "text", "path")
+    if options_of(study / WORDS).get("pairs") != mined:
+        raise InputError(f"{study / WORDS} belongs to other pairs than {study / PAIRS}: align again")
+    audible = digest(study / WORDS)
+    for model in models:
+        model = model() if callable(model) else model
+        path = study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
+        options = {"model": model.label, "weights": model.fingerprint, "max_tokens": max_tokens}
+        options |= {"pairs": mined, "words": audible}
+        items = ((line["key"], line) for line in joined(study))
+
+        def work(line: dict[str, Any], model=model) -> dict[str, Any]:
+            return transcribe_line(model, line, max_tokens=max_tokens)
+
+        why = "not transcribed"
+        paths.append(run_stage(path, items, work, options=options, why=why, overwrite=overwrite, progress=progress))
+    return paths
+
+
+def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
+    chosen: list[Template] = []
+    for name in names:
+        try:
+            chosen += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
+        except InputError:
+            chosen.append(load_template(name))
+    return tuple(chosen)
+
+
+def _where(source: str | PathLike) -> str:
+    """Return a path in full, and a hub id as it is."""
+    return str(Path(source).resolve()) if Path(source).exists() else str(source)

@@ -1,0 +1,81 @@
+"""The study folder: which file holds what, and what one line of it is.
+
+In: rows of a corpus. Out: lines (dictionaries that go to JSON) that the stages hand on, and back to a `Clip`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..clips import Clip
+from ..corpora.rows import Rejected, Row
+from ..errors import InputError
+from ..spans import Word
+from ..words import find_word
+from .journal import LeftOut, kept
+
+PAIRS, WORDS, TRANSCRIPTS = "pairs.jsonl", "words.jsonl", "transcripts"
+
+
+def joined(study: Path) -> Iterator[dict[str, Any]]:
+    """Mined sentences that have word times, both lines in one; `words` are those of the alignment."""
+    placed = kept(study / WORDS)
+    word_line = next(placed, None)
+    for line in kept(study / PAIRS):
+        if word_line is not None and word_line["key"] == line["key"]:
+            yield {**line, **word_line}
+            word_line = next(placed, None)
+    if word_line is not None:
+        raise InputError(f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks: align again")
+
+
+def clip_of(line: dict[str, Any]) -> Clip:
+    """Return the clip of a line, without words."""
+    return Clip.from_file(line["path"], text=line["text"], language=line["language"], name=line["key"])
+
+
+def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
+    """Line of a row whose pairs nobody asked for."""
+    if isinstance(row, Rejected):
+        return {"why": row.why, "reason": row.reason}
+    line = {"key": row.name, "text": row.text, "language": row.meta.get("language") or "fr"}
+    line["path"] = audio_path(study, row)
+    return line if row.words is None else {**line, "words": [[word.text, word.start, word.end] for word in row.words]}
+
+
+def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
+    """Cue and target that the corpus names, as character ranges of its sentence."""
+    from ..adapters.tokens import locate_words
+    from .spoken_french import text_of, written_words
+
+    if row.words is not None:
+        words = list(row.words)
+        places = locate_words([word.text for word in words], row.text)
+    else:
+        places = [(word.start, word.stop) for word in written_words(row.text)]
+        words = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written_words(row.text))]
+    ranges = {role: places[find_word(words, pair[role], role=role, where=row.name)] for role in ("cue", "target")}
+    missing = [role for role, place in ranges.items() if place is None]
+    if missing:
+        raise LeftOut("pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence")
+    forms = {f"{role}_form": row.text[slice(*place)] for role, place in ranges.items()}
+    known = {"template": pair.get("template") or "given", "number": pair.get("number"), "foil": pair.get("foil")}
+    return {**known, **ranges, **forms}
+
+
+def audio_path(study: Path, row: Row) -> str:
+    """Return where a row's audio is; what a data set holds itself is written into the study, whole or not at all."""
+    if row.path is not None:
+        return os.path.abspath(os.path.join(row.root, row.path))
+    folder = study / "audio"
+    kinds = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
+    path = folder / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".part")
+        partial.write_bytes(row.audio or b"")
+        os.replace(partial, path)
+    return str(path.absolute())

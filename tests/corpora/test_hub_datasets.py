@@ -1,0 +1,83 @@
+"""Folders written by `datasets`: nothing is decoded, and the paper's annotated set is used as it is."""
+
+from __future__ import annotations
+
+import io
+
+import datasets
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix.corpora.rows import Rejected, read_corpus
+from speechmix.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def encoded() -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.sin(np.arange(16_000) / 20) / 4, 16_000, format="WAV")
+    return file.getvalue()
+
+
+def saved(folder, rows: list[dict], **splits) -> None:
+    data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
+    (datasets.DatasetDict(dict.fromkeys(splits, data)) if splits else data).save_to_disk(folder)
+
+
+def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
+    rows = [{"audio": {"bytes": encoded, "path": "x/a.wav"}, "sentence": text, "age": 30} for text in ("Le livre.", "")]
+    saved(tmp_path / "data", rows)
+    good, bad = read_corpus(tmp_path / "data")
+    assert (good.name, good.text, good.audio, good.path, good.meta) == ("a", "Le livre.", encoded, None, {"age": "30"})
+    assert bad == Rejected("a", "empty sentence", "expected a sentence, found none")
+
+
+def test_splits(tmp_path, encoded):
+    saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "text": "Le livre."}], train=1, test=1)
+    assert len(list(read_corpus(tmp_path / "data", split="test"))) == 1
+    with pytest.raises(InputError, match="one of the splits train, test"):
+        list(read_corpus(tmp_path / "data"))
+
+
+def test_a_set_without_text_is_an_error(tmp_path, encoded):
+    saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "label": 1}])
+    with pytest.raises(InputError, match="columns audio and one of sentence"):
+        list(read_corpus(tmp_path / "data"))
+
+
+def annotated(encoded: bytes, **changes) -> dict:
+    words = ["elle", "a", "vu", "les", "livres", "et", "les", "livres"]
+    intervals = [{"start": i / 10, "end": (i + 1) / 10, "word": word} for i, word in enumerate(words)]
+    row = {
+        "audio": {"bytes": encoded, "path": "a.wav"},
+        "transcription": "Elle a vu les livres et les livres.",
+        "template": "det_noun",
+        "cue_word": "les",
+        "target_word": "livres",
+        "target_word_2": None,
+        "alignment": {"id": 3, "total_start": 0.0, "total_end": 1.0, "intervals": intervals},
+        "label_number": "Number_plur",
+    }
+    return {**row, **changes}
+
+
+def test_the_papers_annotated_set_keeps_its_words_and_pairs(tmp_path, encoded):
+    exact = {"cue_indices": {"enc": [3]}, "target_indices": {"enc": [4]}}
+    saved(tmp_path / "nearest", [annotated(encoded)])
+    saved(tmp_path / "exact", [annotated(encoded, **exact)])
+    saved(tmp_path / "gone", [annotated(encoded, cue_word="la")])
+    (row,) = read_corpus(tmp_path / "nearest")
+    assert [word.text for word in row.words][3:5] == ["les", "livres"]
+    assert row.pairs == ({"cue": 6, "target": 7, "template": "det_noun", "number": "p"},)  # the published rule
+    (row,) = read_corpus(tmp_path / "exact")
+    assert (row.pairs[0]["cue"], row.pairs[0]["target"]) == (3, 4)
+    (row,) = read_corpus(tmp_path / "gone")
+    assert row.why == "pair not found"
+
+
+def test_determiner_noun_and_verb_are_two_pairs(tmp_path, encoded):
+    row = annotated(encoded, cue_word="elle", target_word="a", target_word_2="vu", template="det_noun_verb")
+    saved(tmp_path / "data", [row])
+    (found,) = read_corpus(tmp_path / "data")
+    assert [(pair["cue"], pair["target"]) for pair in found.pairs] == [(0, 1), (0, 2)]

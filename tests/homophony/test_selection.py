@@ -1,0 +1,192 @@
+"""Which pairs become examples, what is counted, and what is drawn; on stages written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import soundfile
+
+from speechmix.errors import InputError
+from speechmix.homophony.counts import Counts, count_figure
+from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
+from speechmix.homophony.journal import digest, run_stage
+from speechmix.homophony.selection import select_examples
+from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
+
+pytest.importorskip("jiwer", reason="selection by transcript needs the extra speechmix[french]")
+
+TEXTS = {"le": "oui le livre dort", "les": "oui les livres dorment"}
+
+
+def pair(text, number):
+    cue = text.index("le")
+    target = text.index("livre")
+    stop = target + len(text[target:].split()[0])
+    known = {"template": "det_noun", "number": number, "person": "", "tense": "", "lemma": "livre", "differs": "number"}
+    known |= {
+        "cue": [cue, text.index(" ", cue)],
+        "target": [target, stop],
+        "foil": "livre" if number == "p" else "livres",
+    }
+    return {**known, "audible": True, "liaison": False, "distance": 1}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Twelve clips, two thirds singular; a model that is always right and one that misses three."""
+    soundfile.write(tmp_path / "a.wav", np.sin(np.arange(16_000) / 9) / 3, 16_000)
+    names = [f"clip_{i:02}" for i in range(12)]
+    number = {name: "p" if i % 3 == 0 else "s" for i, name in enumerate(names)}
+    text = {name: TEXTS["les" if number[name] == "p" else "le"] for name in names}
+
+    def mined(name):
+        known = {"text": text[name], "language": "fr", "path": str(tmp_path / "a.wav"), "meta": {"age": "teens"}}
+        return {**known, "pairs": [pair(text[name], number[name])]}
+
+    def placed(name):
+        words, start = [], 0
+        for i, word in enumerate(text[name].split()):
+            words.append([start, start + len(word), i / 5, (i + 1) / 5, 0.9])
+            start += len(word) + 1
+        doubts = ["it may not be what is said"] if name == "clip_11" else []
+        return {"seconds": 1.0, "alignment": "ctc", "score": 0.9, "doubts": doubts, "words": words}
+
+    def written(wrong):
+        def work(name):
+            transcript = text[name].replace("livres", "livre") + " livres" if name in wrong else text[name]
+            tokens = [None, [0, 3], [3, 7], [7, 20]]
+            return {"transcript": transcript, "errors": 0, "words": 4, "wer": 0.0, "tokens": tokens}
+
+        return work
+
+    run_stage(tmp_path / PAIRS, [(name, name) for name in names], mined, options={})
+    pairs = digest(tmp_path / PAIRS, "text", "path")
+    run_stage(tmp_path / WORDS, [(name, name) for name in names], placed, options={"pairs": pairs})
+    for model, wrong in (("sure", ()), ("unsure", ("clip_00", "clip_03"))):
+        items = [(name, name) for name in names]
+        options = {"model": model, "pairs": pairs}
+        run_stage(tmp_path / TRANSCRIPTS / f"{model}.jsonl", items, written(wrong), options=options)
+    return tmp_path
+
+
+def chosen(folder):
+    return [clip.meta["pair"] for clip in read_examples(folder)]
+
+
+def test_all_models_must_spell_both_words_right_at_their_places(study):
+    """The misspelled transcripts hold "livres", elsewhere: membership would have kept them."""
+    sure = set(chosen(select_examples(study, models=["sure"])))
+    assert sure - set(chosen(select_examples(study))) == {"clip_00", "clip_03"}
+    dropped = pd.read_csv(study / "examples" / "dropped.csv")
+    assert dropped.why.value_counts().to_dict() == {"target misspelled by unsure": 2, "doubtful alignment": 1}
+    models = pd.read_csv(study / "examples" / "models.csv").set_index("model")
+    assert models.both_right.to_dict() == {"sure": 100.0, "unsure": 81.8}
+
+
+def test_doubtful_clips_are_kept_on_request(study):
+    assert "clip_11" in chosen(select_examples(study, keep_doubtful=True))
+
+
+def test_balance_is_drawn_by_name_and_seed(study):
+    balanced = select_examples(study, models=["sure"], balance=["number"])
+    table = pd.read_csv(balanced / "examples.csv")
+    assert table["count"].tolist() == [4, 4]
+    first = chosen(balanced)
+    assert first == chosen(select_examples(study, models=["sure"], balance=["number"]))
+    assert first != chosen(select_examples(study, models=["sure"], balance=["number"], seed=1))
+    assert len(chosen(select_examples(study, models=["sure"], balance=["number"], most=2))) == 4
+    assert len(chosen(select_examples(study, models=["sure"], most=2))) == 2
+    with pytest.raises(InputError, match="balance takes number"):
+        select_examples(study, balance=["age"])
+
+
+def test_counts_add_up(study):
+    table = pd.read_csv(select_examples(study) / "counts.csv")
+    mined = table[(table.stage == "mine") & (table.unit == "pairs") & (table.outcome == "kept")]["count"].sum()
+    assert table[table.stage == "select"]["count"].sum() == mined == 12
+    assert (study / "examples" / "counts.png").stat().st_size > 10_000
+
+
+def test_the_data_set_says_where_cue_and_target_are(study):
+    import datasets
+    import pyarrow.parquet as pq
+
+    folder = select_examples(study)
+    data = datasets.load_from_disk(folder / "dataset")
+    table = pq.read_table(folder / "examples.parquet")
+    assert data.column_names == table.column_names == SCHEMA.names
+    assert table.schema.remove_metadata() == SCHEMA
+    one = data[0]
+    assert (one["text"], one["cue_word"], one["target_word"], one["foil"]) == (TEXTS["le"], "le", "livre", "livres")
+    assert [word["text"] for word in one["words"]][one["cue"] : one["target"] + 1] == ["le", "livre"]
+    assert [m["model"] for m in one["models"]] == ["sure", "unsure"]
+    assert (one["models"][0]["cue_columns"], one["models"][0]["target_rows"]) == ([2], [2])
+    made = json.loads(table.schema.metadata[b"speechmix"])
+    assert made == about(folder) == json.loads(data.info.description)
+    assert made["select"]["models"] == ["sure", "unsure"]
+    assert set(made["stages"]) == {"pairs", "words", "sure", "unsure"}
+    assert made["versions"]["speechmix"]
+
+
+def test_clips_of_the_data_set(study, tmp_path):
+    folder = select_examples(study)
+    clip = read_examples(folder)[0]
+    assert (clip.words[clip.cue].text, clip.words[clip.target].text, clip.foil) == ("le", "livre", "livres")
+    assert (clip.alignment, clip.meta["number"], clip.meta["age"], clip.language) == ("ctc", "s", "teens", "fr")
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    (study / "a.wav").rename(moved / "a.wav")
+    with pytest.raises(InputError, match="no such audio file"):
+        read_examples(folder)
+    skipped = []
+    assert read_examples(folder, skipped=skipped) == []
+    assert len(skipped) == 9
+    assert len(read_examples(folder, audio_root=moved)) == 9
+
+
+def test_a_data_set_is_replaced_whole_or_not_at_all(study):
+    folder = select_examples(study)
+    before = (folder / "examples.parquet").read_bytes()
+
+    def breaks():
+        yield from ()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_examples(folder, breaks(), {})
+    assert (folder / "examples.parquet").read_bytes() == before
+    assert (select_examples(study) / "examples.parquet").read_bytes() == before
+
+
+def test_transcripts_of_other_pairs_are_refused(study):
+    (study / PAIRS).write_text((study / PAIRS).read_text(encoding="utf-8").replace("dort", "ment"), encoding="utf-8")
+    with pytest.raises(InputError, match="belong to other pairs"):
+        select_examples(study)
+
+
+def test_missing_stages_are_named(tmp_path, study):
+    with pytest.raises(InputError, match="no transcripts of other: there are those of sure, unsure"):
+        select_examples(study, models=["other"])
+    with pytest.raises(InputError, match="transcribe first"):
+        select_examples(tmp_path / "empty")
+
+
+def test_the_figure_has_a_panel_for_each_stage(study):
+    select_examples(study)
+    figure = count_figure(Counts(study, []).stage_table())
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["mine: clips", "mine: pairs", "align: clips"]
+
+
+def test_the_documented_row_has_the_schema_and_every_column_is_explained():
+    folder = Path(__file__).resolve().parents[2] / "data_templates" / "annotated"
+    row = json.loads((folder / "example.json").read_text(encoding="utf-8"))
+    assert list(row) == SCHEMA.names
+    assert pa.Table.from_pylist([row], schema=SCHEMA).to_pylist() == [row]
+    assert all(row["text"][word["from"] : word["to"]] == word["text"] for word in row["words"])
+    explained = (folder / "README.md").read_text(encoding="utf-8")
+    assert [name for name in SCHEMA.names if f"`{name}`" not in explained] == []
