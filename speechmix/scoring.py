@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from .adapters.blocks import STACKS
@@ -20,8 +22,9 @@ from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
 from .adapters.check import versions
 from .adapters.model import Model, dtype_named
-from .clips import Clip, read_ahead
+from .clips import Clip, read_ahead, safe_name
 from .errors import InputError
+from .map_files import LayerWriter
 from .measures import MEASURES, measure_named
 from .measures.gradients import BASELINES, GradientPass
 from .measures.numerics import distance_named
@@ -41,6 +44,7 @@ UNITS = ("word", "frame", "token")
 _CPU_BATCH_BYTES = 2**25
 _GPU_BATCH_BYTES = (2**27, 2**31)
 _GPU_CLIPS = 8
+_ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 MiB in float32
 
 
 def mix(
@@ -66,6 +70,8 @@ def mix(
     baseline: str = "mean",
     batch_size: int | str = "auto",
     clips_at_once: int | str = "auto",
+    window: tuple[float, float] | None = None,
+    out: str | PathLike | None = None,
     progress: bool = False,
 ) -> Maps | list[Maps]:
     """Score how much each source contributes to each target, layer by layer.
@@ -130,6 +136,11 @@ def mix(
     clips_at_once : int or "auto"
         Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes nothing for the model
         (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has; text models), otherwise one.
+    window : (start, end), optional
+        With units="frame", only the frames within these seconds of the clip.
+    out : path, optional
+        Folder to write the maps to while they are computed, one file a map (in a folder for each clip), as
+        `MixingMap.save` does; the maps returned then read their scores from there. For maps larger than memory.
     progress : bool
         Show a bar over clips.
 
@@ -172,6 +183,8 @@ def mix(
         "steps": steps,
         "baseline": baseline,
         "batch_size": batch_size,
+        "window": window,
+        "out": out,
     }
     _validate(options)
     if clips_at_once != "auto" and not (isinstance(clips_at_once, int) and clips_at_once >= 1):
@@ -215,7 +228,7 @@ def _rows(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _mix_batch(
-    model, clips, *, measures, stacks, layers, spans, targets, dtype, engine, product_dtype, batch_size, **options
+    model, clips, *, measures, stacks, layers, spans, targets, dtype, engine, product_dtype, batch_size, out, **options
 ) -> list[Maps]:
     """Maps of clips that share a forward pass."""
     clips = [Sentence(clip) if isinstance(clip, str) else clip for clip in clips]
@@ -233,22 +246,26 @@ def _mix_batch(
         name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in _together(model, [one.prepared.inputs for one in sides]).items()
     }
-    collected: list[dict[tuple[str, str], list[torch.Tensor]]] = [defaultdict(list) for _ in clips]
+    kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
+    collected = [_Collected(kept, folder) for folder in _folders(out, clips)]
     units_of: list[dict[str, Units]] = [{} for _ in clips]
 
     def on_block(block: Block) -> None:
         units = units_of[block.clip][block.stack.name] = sides[block.clip].units(block)
         for name in by_block:
-            scores = measure_named(name).function(
-                block,
-                units,
-                distance=options["distance"],
-                heads=options["heads"],
-                engine=engine,
-                product_dtype=product_dtype,
-                batch_size=pairs_at_once(block) if batch_size == "auto" else batch_size,
-            )
-            collected[block.clip][name, block.stack.name].append(scores)
+            parts = [
+                measure_named(name).function(
+                    block,
+                    group,
+                    distance=options["distance"],
+                    heads=options["heads"],
+                    engine=engine,
+                    product_dtype=product_dtype,
+                    batch_size=pairs_at_once(block) if batch_size == "auto" else batch_size,
+                )
+                for group in units.groups(rows_at_once(block))
+            ]
+            collected[block.clip].append((name, block.stack.name), torch.cat(parts, dim=-2) if parts[1:] else parts[0])
 
     watched = [model.stacks[name] for name in stacks]
     with (
@@ -259,7 +276,6 @@ def _mix_batch(
         Capture(watched, on_block, layers=layers),
     ):
         model.family.run(model.base, inputs, stacks)
-    kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
     known = [_provenance(model, clip, dtype, engine, product_dtype, options) for clip in clips]
     maps = [_labelled(*each, kept, by_block, options) for each in zip(sides, collected, known, strict=True)]
     if not by_pass:
@@ -303,9 +319,52 @@ def _labelled(sides: Sides, collected, provenance, layers, measures, options) ->
     for name in measures:
         extra = {"distance": options["distance"]} if measure_named(name).distances else {}
         for stack, kept in layers.items():
-            scores = torch.stack(collected[name, stack]).cpu().numpy()
-            maps[name, stack] = MixingMap(scores, *sides.labels(stack), name, stack, kept, {**provenance, **extra})
+            found = {**provenance, **extra}
+            labels = (*sides.labels(stack), name, stack, kept, found)
+            maps[name, stack] = collected.map_of(
+                (name, stack), lambda scores, labels=labels: MixingMap(scores, *labels)
+            )
     return Maps(maps)
+
+
+class _Collected:
+    """Layers' scores as they come: kept on the device until the pass is over, or written to files at once."""
+
+    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
+        self._layers, self._folder = layers, folder
+        self._scores: dict[tuple[str, str], list[torch.Tensor]] = defaultdict(list)
+        self._writers: dict[tuple[str, str], LayerWriter] = {}
+
+    def append(self, key: tuple[str, str], scores: torch.Tensor) -> None:
+        if self._folder is None:
+            self._scores[key].append(scores)
+            return
+        if key not in self._writers:
+            path = self._folder / f"{key[0]}.{key[1]}.safetensors"
+            self._writers[key] = LayerWriter(path, len(self._layers[key[1]]))
+        self._writers[key].append(scores.cpu().numpy())
+
+    def map_of(self, key: tuple[str, str], labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        if self._folder is None:
+            return labelled(torch.stack(self._scores[key]).cpu().numpy())
+        writer = self._writers[key]
+        return MixingMap.load(writer.close(labelled(writer.scores())), lazy=True)
+
+
+def _folders(out: str | PathLike | None, clips: Sequence[Any]) -> list[Path | None]:
+    """Where each clip's maps are written: a folder of its own for clips with names, `out` itself for prepared inputs."""
+    if out is None:
+        return [None] * len(clips)
+    names = [getattr(clip, "name", None) for clip in clips]
+    folders = [Path(out) / safe_name(name) if name else Path(out) for name in names]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folders
+
+
+def rows_at_once(block: Block) -> int:
+    """Target positions whose attention weights are held at once."""
+    return max(64, _ATTENTION_FLOATS // (block.stack.heads * block.n_sources))
 
 
 def _together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -406,6 +465,9 @@ def _validate(options: dict) -> None:
             raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
     if options["product_dtype"] is not None and options["engine"] != "delta":
         raise InputError("product_dtype belongs to engine='delta'; leave it out with engine='replay'")
+    window = options["window"]
+    if window is not None and (options["units"] != "frame" or len(window) != 2 or not window[0] < window[1]):
+        raise InputError(f"window is (start, end) in seconds, with units='frame'; found {window!r}")
     batch_size = options["batch_size"]
     if batch_size != "auto" and not (isinstance(batch_size, int) and batch_size >= 1):
         raise InputError(f"batch_size should be a whole number of at least 1, or 'auto'; found {batch_size!r}")

@@ -7,6 +7,7 @@ decoder's side is its tokens.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,9 +132,13 @@ def _audio_spans(clip: Clip, grid: FrameGrid, options, model: Model) -> list[Spa
     words = word_spans(clip.words, grid, rounding=options["rounding"]) if clip.words else []
     if options["units"] == "frame":
         owner = {frame: span.word for span in words for frame in range(span.start, span.stop)}
-        return [
-            Span(f.start, f.stop, f.label, "frame", owner.get(f.start), f.onset, f.offset) for f in frame_spans(grid)
-        ]
+        first, last = options["window"] or (-math.inf, math.inf)
+        frames = [frame for frame in frame_spans(grid) if first <= frame.onset and frame.offset <= last]
+        if not frames:
+            raise InputError(
+                f"{clip.name}: no frame lies within window={options['window']} of its {clip.duration:.2f} s"
+            )
+        return [Span(f.start, f.stop, f.label, "frame", owner.get(f.start), f.onset, f.offset) for f in frames]
     if not words:
         raise InputError(
             f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its text with "

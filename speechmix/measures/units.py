@@ -30,12 +30,24 @@ class Units:
     def __init__(self, targets: Sequence[Span], sources: Sequence[Span], *, pooling: str, device):
         if pooling not in POOLINGS:
             raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
+        self._target_spans, self._source_spans = targets, sources
         self.targets = [(span.start, span.stop) for span in targets]
         self.sources = [(span.start, span.stop) for span in sources]
         self.pooling, self.device = pooling, device
         needed = sorted({position for start, stop in self.targets for position in range(start, stop)})
         self.rows = torch.tensor(needed, dtype=torch.long, device=device)
         self._row_of = {position: row for row, position in enumerate(needed)}
+
+    def groups(self, most: int) -> list[Units]:
+        """Split the targets into runs of at most so many positions (one target at least), to bound memory."""
+        if len(self.rows) <= most:
+            return [self]
+        groups: list[list[Span]] = [[]]
+        for span in self._target_spans:
+            if groups[-1] and sum(len(one) for one in groups[-1]) + len(span) > most:
+                groups.append([])
+            groups[-1].append(span)
+        return [Units(group, self._source_spans, pooling=self.pooling, device=self.device) for group in groups]
 
     @cached_property
     def ordered(self) -> bool:

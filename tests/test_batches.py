@@ -1,0 +1,76 @@
+"""Several clips in one forward pass: the same scores as one at a time, and only where that holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import speechmix
+from speechmix import bundled
+from speechmix.clips import read_ahead
+from speechmix.errors import InputError
+from tests.conftest import ALL_FAMILIES, build
+
+MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]
+
+
+@pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
+def test_clips_together_get_the_scores_they_get_alone(name):
+    model = speechmix.load(bundled.models()[name], dtype="float64", device="cpu")
+    clips = bundled.clips()[:5]
+    assert len({len(clip.audio()) for clip in clips}) > 1
+    alone = speechmix.mix(model, clips, measures=MEASURES)
+    for engine in ("delta", "replay"):
+        together = speechmix.mix(model, clips, measures=MEASURES, clips_at_once=3, engine=engine)
+        for expected, found in zip(alone, together, strict=True):
+            assert list(expected) == list(found)
+            for key in expected:
+                np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if not name.startswith(("whisper", "wavlm"))])
+def test_padding_in_a_batch_of_prepared_inputs_is_no_unit_and_changes_nothing(name):
+    model = speechmix.load(build(name).double(), device="cpu")
+    if model.hears:
+        pytest.skip("audio is prepared from clips")
+    ids = torch.randint(4, 50, (2, 9), generator=torch.Generator().manual_seed(3))
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    more = {"decoder_input_ids": ids[:, :5]} if "cross" in model.stacks else {}
+    _, padded = speechmix.mix(model, {**inputs, **more})
+    alone = speechmix.mix(model, {"input_ids": ids[1:, :6], **{key: x[1:] for key, x in more.items()}})
+    for key, expected in alone.items():
+        assert [span.start for span in padded[key].sources] == [span.start for span in expected.sources]
+        np.testing.assert_allclose(padded[key].scores, expected.scores, rtol=1e-4, atol=1e-12)
+
+
+def test_group_norm_models_refuse():
+    model = speechmix.load(build("wav2vec2-post"), processor=_extractor(), device="cpu")
+    clips = bundled.clips()[:2]
+    with pytest.raises(InputError, match="clips_at_once must be 1"):
+        speechmix.mix(model, clips, clips_at_once=2)
+    assert len(speechmix.mix(model, clips)) == 2
+
+
+@pytest.mark.parametrize("count", [0, 2.5, "many"])
+def test_impossible_counts(count):
+    model = speechmix.load(build("wav2vec2-stable"), processor=_extractor(), device="cpu")
+    with pytest.raises(InputError, match="clips_at_once"):
+        speechmix.mix(model, bundled.clips()[:2], clips_at_once=count)
+
+
+def test_reading_ahead_keeps_order_and_leaves_errors_to_who_asks(tmp_path):
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"no audio")
+    clips = [*bundled.clips()[:3], speechmix.Clip.from_file(broken), "a text"]
+    assert list(read_ahead(iter(clips), sample_rate=16_000, count=2)) == clips
+    with pytest.raises(InputError):
+        clips[3].audio()
+
+
+def _extractor():
+    import transformers
+
+    return transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
