@@ -32,9 +32,12 @@ SHAPES = ("whisper-encoder", "whisper-all", "xlsr")
 WAYS = (
     "forward",
     "mix, word rows",
+    "mix, word rows, bf16",
     "mix, word rows, 3 measures",
-    "mix, target rows",
     "mix, target rows, 3 measures",
+    "mix, target rows, 3 measures, bf16",
+    "mix, target rows",
+    "mix, target rows, bf16",
     "naive",
 )
 
@@ -96,7 +99,9 @@ class Case:
             return self.forward()
         if way == "naive":
             return self.naive()
-        measures = MEASURES if way.endswith("3 measures") else MEASURES[:1]
+        measures = MEASURES if "3 measures" in way else MEASURES[:1]
+        if way.endswith("bf16"):
+            options = {**options, "engine": "delta", "product_dtype": "bfloat16"}
         targets = self.target_rows if "target" in way else None
         return speechmix.mix(
             self.model,
@@ -225,7 +230,7 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
         f"\n{shape}: {options.layers} layers, {options.words} words, forward {forward:.3f} s, {layers:.3f} s of it in the "
         f"layers; mix and naive differ by {apart:.0e} of the largest score"
     )
-    header = f"{'':<30}{'s':>8}{'extra/forward':>15}{'extra/layers':>14}{'naive/mix':>11}{'peak MiB':>10}"
+    header = f"{'':<36}{'s':>8}{'extra/forward':>15}{'extra/layers':>14}{'naive/mix':>11}{'peak MiB':>10}"
     print(header)
     for way in WAYS:
         extra = seconds[way] - forward
@@ -233,8 +238,43 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
         faster = f"{naive / seconds[way]:>11.1f}" if way.startswith("mix") else f"{'':>11}"
         memory = None if options.no_memory else peak_above_model(shape, way, options)
         print(
-            f"{way:<30}{seconds[way]:>8.3f}{ratios}{faster}{'' if memory is None else f'{memory:>10.0f}'}", flush=True
+            f"{way:<36}{seconds[way]:>8.3f}{ratios}{faster}{'' if memory is None else f'{memory:>10.0f}'}", flush=True
         )
+
+
+def rates() -> None:
+    """Sustained rate of a batch of pairs beside the machine's own matrix products, GFLOP/s."""
+    from speechmix.adapters.capture import Capture
+    from speechmix.adapters.carrier import Carrier
+
+    case, seen = Case("xlsr", 1, 12), []
+
+    def measure(block):
+        rows = torch.arange(block.n_targets)
+        change = 0.01 * torch.randn(4, len(rows), WIDTH["hidden"])
+        flops = 2 * change[..., 0].numel() * WIDTH["hidden"] * (WIDTH["hidden"] + 2 * WIDTH["feed_forward"])
+        for dtype in (torch.float32, torch.bfloat16):
+            x = torch.randn(len(rows) * 4, WIDTH["hidden"], dtype=dtype)
+            w = torch.randn(WIDTH["hidden"], WIDTH["feed_forward"], dtype=dtype)
+            pairs = _best(Carrier(block, rows, product_dtype=dtype), change)
+            seen.append((dtype, flops / pairs, 2 * x.numel() * w.shape[1] / _best(torch.matmul, x, w)))
+
+    with torch.no_grad(), Capture(list(case.model.stacks.values()), measure):
+        case.model.family.run(case.model.base, case.inputs, case.stacks)
+    for dtype, pairs, products in seen:
+        print(
+            f"pairs carried through a layer, {dtype} products: {pairs / 1e9:.0f} GFLOP/s, "
+            f"{pairs / products:.0%} of a matrix product's {products / 1e9:.0f}"
+        )
+
+
+def _best(work, *given, repeats: int = 7) -> float:
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work(*given)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def main() -> None:
@@ -262,6 +302,8 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32; {typical} of {options.repeats}")
     for shape in options.shapes.split(","):
         report(shape, Case(shape, options.layers, options.words), options, mix_options)
+    print()
+    rates()
 
 
 if __name__ == "__main__":
