@@ -32,9 +32,10 @@ import pandas as pd
 from ..adapters.check import versions
 from ..adapters.model import Model
 from ..alignment import align
-from ..clips import Clip
+from ..clips import Clip, read_ahead
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import can_spell
+from ..scoring import clips_together
 from .store import draw, judged, maps_of, store_words, stored_words
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
 
@@ -173,9 +174,10 @@ def score_clips(
                     f"two models are called {model.label!r}: give them runs, or folders, of their own names"
                 )
             labels.add(model.label)
-            for number, clip in enumerate(_bar(ready, progress, f"score {model.label}")):
+            for number, (clip, maps) in enumerate(_scored(run, model, ready, options, progress)):
                 try:
-                    maps = maps_of(run.out, model, clip, options)
+                    if isinstance(maps, SpeechmixError):
+                        raise maps
                     shares = contribution_table(maps, clip, model)
                     spelled = judged(run.out, model, clip) if ablation and can_spell(model) else {}
                     if figures is None or number < figures:
@@ -192,6 +194,19 @@ def score_clips(
                 report(result_line(clip, model, shares))
     pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]).to_csv(run.out / "skipped.csv", index=False)
     return run
+
+
+def _scored(run: Run, model: Model, clips: Sequence[Clip], options, progress) -> Iterator[tuple[Clip, Any]]:
+    """Each clip with its maps (or its error), in groups that share a forward pass, the next clips read ahead."""
+    at_once = clips_together(model)
+    ahead = read_ahead(clips, sample_rate=model.sample_rate, count=at_once)
+    group: list[Clip] = []
+    for clip in _bar(ahead, progress, f"score {model.label}", total=len(clips)):
+        group.append(clip)
+        if len(group) == at_once:
+            yield from zip(group, maps_of(run.out, model, group, options), strict=True)
+            group = []
+    yield from zip(group, maps_of(run.out, model, group, options), strict=True)
 
 
 def _open_folder(out: Path, options: dict[str, Any], overwrite: bool) -> Path:
@@ -238,9 +253,9 @@ def _quietly_aligned(clip: Clip, aligner, method) -> Clip:
         return align(clip, model=aligner, method=method)
 
 
-def _bar(items: Sequence, show: bool, description: str) -> Iterable:
+def _bar(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:
     if not show:
         return items
     from tqdm.auto import tqdm
 
-    return tqdm(items, desc=description, unit="clip", leave=False)
+    return tqdm(items, desc=description, unit="clip", leave=False, total=total)

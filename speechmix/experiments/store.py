@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from ..adapters import Model
 from ..alignment.readers import write_textgrid
 from ..clips import Clip, safe_name
+from ..errors import SpeechmixError
 from ..evaluation.ablation import ablate
 from ..evaluation.spelling import character_error_rate, transcribe
 from ..mixing import Maps, MixingMap
@@ -47,18 +49,51 @@ def stored_words(folder: Path, clip: Clip) -> Clip | None:
     return aligned
 
 
-def maps_of(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Maps:
-    """Maps of one clip: those of an earlier start of this run, or computed and stored."""
+def maps_of(out: Path, model: Model, clips: Sequence[Clip], options: dict[str, Any]) -> list[Maps | SpeechmixError]:
+    """Maps of some clips: those of an earlier start of this run, or computed (in one forward pass) and stored.
+
+    A clip that cannot be scored has its error instead.
+    """
+    found: dict[int, Maps | SpeechmixError] = {}
+    for index, clip in enumerate(clips):
+        stored = _stored(out, model, clip, options)
+        if stored is not None:
+            found[index] = stored
+    missing = [index for index in range(len(clips)) if index not in found]
+    if not missing:
+        return [found[index] for index in range(len(clips))]
+    try:
+        computed: list[Any] = mix(model, [clips[i] for i in missing], clips_at_once=len(missing), **options)
+    except SpeechmixError:  # one of them, or they do not go together
+        computed = [_attempt(model, clips[i], options) for i in missing]
+    for index, maps in zip(missing, computed, strict=True):
+        found[index] = maps if isinstance(maps, SpeechmixError) else _store(out, model, clips[index], maps)
+    return [found[index] for index in range(len(clips))]
+
+
+def _attempt(model: Model, clip: Clip, options: dict[str, Any]) -> Maps | SpeechmixError:
+    try:
+        return mix(model, clip, **options)
+    except SpeechmixError as error:
+        return error
+
+
+def _stored(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Maps | None:
     folder = out / "maps" / safe_name(model.label) / clip.name
-    if folder.is_dir():
-        found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
-        if found and all(_same_question(one, model, clip) for one in found):
-            stacks = list(model.stacks)
-            found.sort(key=lambda one: (options["measures"].index(one.measure), stacks.index(one.stack)))
-            return Maps({(one.measure, one.stack): one for one in found})
-        shutil.rmtree(folder)
-        _figure_path(out, model, clip).unlink(missing_ok=True)
-    maps = mix(model, clip, **options)
+    if not folder.is_dir():
+        return None
+    found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
+    if found and all(_same_question(one, model, clip) for one in found):
+        stacks = list(model.stacks)
+        found.sort(key=lambda one: (options["measures"].index(one.measure), stacks.index(one.stack)))
+        return Maps({(one.measure, one.stack): one for one in found})
+    shutil.rmtree(folder)
+    _figure_path(out, model, clip).unlink(missing_ok=True)
+    return None
+
+
+def _store(out: Path, model: Model, clip: Clip, maps: Maps) -> Maps:
+    folder = out / "maps" / safe_name(model.label) / clip.name
     partial = folder.with_name(folder.name + ".part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

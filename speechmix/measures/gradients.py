@@ -1,4 +1,4 @@
-"""Gradient measures: how much each unit's state, entering a layer, counts for one number the model gives out.
+"""Gradient measures: what each unit's state entering a layer counts for one number (long: the pass and all three).
 
 In: a `GradientPass` (the model as a differentiable function of the states x that enter a layer; everything above the
 layer runs) and an objective f. Out: maps of a single row [L, 1, W_s]. At each position n, with x0 the baseline:
@@ -106,6 +106,8 @@ class GradientPass:
             return self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
 
     def _value(self, inputs: Mapping[str, Any]) -> Tensor:
+        if {"encoder", "decoder"} <= set(self.model.stacks) and "decoder_input_ids" not in inputs:
+            raise InputError(f"{self.model.name} predicts nothing without decoder_input_ids: give them with the inputs")
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
         value = self._objective.function(self.model.module(**inputs, **options, return_dict=True))
         if not value.isfinite().all():
@@ -164,9 +166,9 @@ def integrated_gradients(
     steps : int
         Nodes of the Gauss-Legendre rule.
     baseline : {"mean", "zero"}
-        Where the path starts: all positions at the mean of the states, or zeros. A layer norm turns a state of any length
-        into the same one, so from zeros nearly all the change happens before a (x) reaches sqrt(eps): steps that are not
-        there miss it, and a warning says by how much.
+        Where the path starts: all positions at the mean of the states, or zeros. A layer norm gives states of any length
+        the same length, so from zeros nearly all of the change lies where a x is no longer than sqrt(eps), below a thousandth
+        (BERT: a millionth) of the path. Steps miss it, and a warning says by how much.
 
     Returns
     -------

@@ -91,7 +91,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
     real, calls = store.mix, []
 
     def stopping(*args, **kwargs):
-        calls.append(args[1].name)
+        calls.extend(one.name for one in args[1])
         if len(calls) == 4:
             raise KeyboardInterrupt
         return real(*args, **kwargs)
@@ -103,6 +103,24 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
     resumed = runs.score_clips(models, clips, tmp_path / "stopped", **quiet).contributions
     assert calls == ["a", "bb", "ccc", "a", "a", "bb", "ccc"]
     pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(models, tmp_path, monkeypatch):
+    real = store.mix
+
+    def refusing(model, clips, **options):
+        if "bb" in [one.name for one in (clips if isinstance(clips, list) else [clips])]:
+            raise InputError("not this one")
+        return real(model, clips, **options)
+
+    clips = [clip("a"), clip("bb"), clip("ccc")]
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    monkeypatch.setattr(store, "mix", refusing)
+    alone = runs.score_clips(models[:1], clips, tmp_path / "alone", **quiet)
+    monkeypatch.setattr(runs, "clips_together", lambda model: 2)
+    together = runs.score_clips(models[:1], clips, tmp_path / "together", **quiet)
+    assert [row["reason"] for row in together.skipped] == [row["reason"] for row in alone.skipped] == ["not this one"]
+    pd.testing.assert_frame_equal(together.contributions, alone.contributions)
 
 
 def test_changed_words_are_scored_again(models, tmp_path):

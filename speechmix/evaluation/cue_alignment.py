@@ -1,0 +1,243 @@
+"""Cue alignment: does a measure point at the word that decides the target's form?
+
+    dot product[l]        = sum over cue columns c of S[l, target, c],   row of S summing to one
+    average precision[l]  = mean over cue columns c of  #{cue columns ranked at or above c} / #{columns ranked at or above c}
+
+Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL), who publish no code for either. Chosen here:
+
+- Columns are all that the target's row can see: special tokens ([CLS], [SEP]), punctuation and the target itself compete
+  with the cue, unless `drop` leaves a kind out before the row is normalised. In a causal stack later columns do not count.
+- Ties: columns of one score are ranked together, at the place of the last of them (as scikit-learn does). So a constant
+  row has the share of cue columns as its precision, whatever the order of the columns.
+- Every sub-token of a cue is a cue column. (The published code marks the first one alone: `subtokens="first"`.)
+- Heads: each head's row is normalised, heads are averaged, then columns are ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError
+from ..mixing import MixingMap
+from ..spans import Span
+from .statistics import interval_of_mean
+
+METRICS = ("dot_product", "average_precision")
+SUBTOKENS = ("all", "first")
+
+
+def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
+    """Share of the cue in a row.
+
+    Parameters
+    ----------
+    shares : ndarray [..., K]
+        Rows that sum to one.
+    cue : ndarray of bool [K]
+
+    Returns
+    -------
+    ndarray [...]
+
+    Examples
+    --------
+    >>> float(dot_product(np.array([0.5, 0.2, 0.3]), np.array([True, False, True])))
+    0.8
+    """
+    shares, cue = _checked(shares, cue)
+    return shares[..., cue].sum(axis=-1)
+
+
+def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
+    """Precision at each cue column, averaged; only the order of the scores matters.
+
+    Parameters
+    ----------
+    scores : ndarray [..., K]
+    cue : ndarray of bool [K]
+
+    Returns
+    -------
+    ndarray [...]
+        From the share of cue columns (or less) to 1; NaN for a row with a score that is not finite.
+
+    Examples
+    --------
+    >>> cue = np.array([True, False, True, False])
+    >>> float(average_precision(np.array([0.4, 0.3, 0.2, 0.1]), cue)).__round__(3)  # (1/1 + 2/3) / 2
+    0.833
+    >>> float(average_precision(np.array([0.25, 0.25, 0.25, 0.25]), cue))
+    0.5
+    """
+    scores, cue = _checked(scores, cue)
+    above = scores[..., None, :] >= scores[..., cue][..., :, None]  # [..., cue columns, K]
+    precision = above[..., cue].sum(axis=-1) / np.maximum(above.sum(axis=-1), 1)
+    return np.where(np.isfinite(scores).all(axis=-1), precision.mean(axis=-1), np.nan)
+
+
+def chance_level(cue: np.ndarray) -> dict[str, float]:
+    """What a row that knows nothing gets: shares all equal for the dot product, columns in random order for precision.
+
+    Examples
+    --------
+    >>> chance_level(np.array([True, False]))
+    {'dot_product': 0.5, 'average_precision': 0.75}
+    """
+    columns, cues = len(cue), int(np.count_nonzero(cue))
+    place = np.arange(1, columns + 1)
+    # At each place: the cue column that is there, and the others that are expected above it.
+    expected = (1 + (place - 1) * (cues - 1) / max(columns - 1, 1)) / place
+    return {"dot_product": cues / columns, "average_precision": float(expected.mean())}
+
+
+def cue_alignment(
+    mixing_map: MixingMap,
+    *,
+    cue: Sequence[int],
+    target: int,
+    drop: Sequence[str] = (),
+    subtokens: str = "all",
+) -> pd.DataFrame:
+    """Dot product and average precision of a target's row, layer by layer.
+
+    The row is the one that holds the target (the mask, in a masked language model). In a decoder it is the one that
+    predicts it, one position earlier, and in cross-attention the one labelled with it. Over several rows, the mean.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+        Raw or normalised.
+    cue : sequence of int
+        Indices of the cue's words.
+    target : int
+        Index of the target word.
+    drop : sequence of str
+        Kinds of units left out first, e.g. ("special",).
+    subtokens : {"all", "first"}
+        Of each cue word, which columns are the cue's.
+
+    Returns
+    -------
+    DataFrame
+        One row per layer: layer, dot_product, average_precision, and what chance gives (`chance_level`).
+
+    Raises
+    ------
+    InputError
+        If cue or target has no unit in the map, or the cue comes after a decoder's target.
+
+    Examples
+    --------
+    >>> units = [Span(0, 1, "[CLS]", "special"), Span(1, 2, "Most", "token", 0), Span(2, 3, "ladies", "token", 1)]
+    >>> units = (*units, Span(3, 4, "[MASK]", "token", 2))
+    >>> scores = np.tile([1.0, 0.5, 2.0, 0.5], (1, 4, 1))
+    >>> one_layer = MixingMap(scores, units, units, "value_zeroing", "encoder", (0,))
+    >>> cue_alignment(one_layer, cue=[1], target=2)[["dot_product", "average_precision"]].values.tolist()
+    [[0.5, 1.0]]
+    """
+    if subtokens not in SUBTOKENS:
+        raise InputError(f"subtokens must be one of {SUBTOKENS}, found {subtokens!r}")
+    kept = mixing_map.without(*drop)
+    columns = _cue_columns(kept, cue, subtokens)
+    found = []
+    for row in _target_rows(kept, target):
+        seen = np.array([kept.stack != "decoder" or span.start < kept.targets[row].stop for span in kept.sources])
+        mine = columns & seen
+        if not mine.any():
+            raise InputError(
+                f"the cue (words {list(cue)}) comes after word {target}: no causal decoder can use it; leave such items out"
+            )
+        scores = kept.normalized().mean_heads().scores[:, row, seen]  # [L, K]
+        mine = mine[seen]
+        found.append([dot_product(scores, mine), average_precision(scores, mine), *chance_level(mine).values()])
+    names = (*METRICS, *(f"chance_{metric}" for metric in METRICS))
+    means = (np.mean(values, axis=0) for values in zip(*found, strict=True))
+    return pd.DataFrame({"layer": list(kept.layers), **dict(zip(names, means, strict=True))})
+
+
+def mean_alignment(
+    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer"), seed: int = 0
+) -> pd.DataFrame:
+    """Means over items with their 95 % bootstrap intervals.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of `cue_alignment` of many items: columns item, dot_product, average_precision and those of `by`. Seeds of a
+        random twin are averaged for each item first.
+    by : sequence of str
+        What makes a row of the result; ("paradigm", ...) to split it further.
+    seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`, metric, mean, low, high, chance, items.
+    """
+    missing = [name for name in ("item", *METRICS, *by) if name not in table.columns]
+    if missing or table.empty:
+        raise InputError(
+            f"expected a table of items with the columns item, {', '.join((*METRICS, *by))}; found {len(table)} rows"
+            + (f", and {', '.join(missing)} missing" if missing else "")
+        )
+    by, values = list(by), [name for metric in METRICS for name in (metric, f"chance_{metric}") if name in table]
+    items = table.groupby([*by, "item"], sort=False)[values].mean().reset_index()
+    rows = []
+    for key, part in items.groupby(by, sort=False):
+        known = dict(zip(by, key, strict=True))
+        for metric in METRICS:
+            finite = part[np.isfinite(part[metric])]
+            low, high = interval_of_mean(finite[metric], seed=seed)
+            chance = finite[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
+            rows.append({**known, "metric": metric, "mean": finite[metric].mean(), "low": low, "high": high,
+                         "chance": chance, "items": len(finite)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _checked(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scores, cue = np.asarray(scores, dtype=float), np.asarray(cue, dtype=bool)
+    if cue.ndim != 1 or scores.shape[-1:] != cue.shape or not cue.any():
+        raise InputError(
+            f"expected scores [..., K] and a cue of K booleans, at least one of them true; found {scores.shape} and "
+            f"{cue.shape} with {np.count_nonzero(cue)} true"
+        )
+    return scores, cue
+
+
+def _cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str) -> np.ndarray:
+    """Booleans [K]: which sources are the cue."""
+    words = [span.word for span in mixing_map.sources]
+    chosen = np.zeros(len(words), dtype=bool)
+    for word in cue:
+        places = [place for place, found in enumerate(words) if found == word]
+        if not places:
+            raise InputError(
+                f"cue word {word} is not among the sources of {mixing_map!r}: {_listed(mixing_map.sources)}"
+            )
+        chosen[places if subtokens == "all" else places[:1]] = True
+    if not chosen.any():
+        raise InputError("no cue is given: say which words it is, as indices")
+    return chosen
+
+
+def _target_rows(mixing_map: MixingMap, target: int) -> list[int]:
+    """Rows that hold the target; in a decoder those that predict its tokens."""
+    if mixing_map.stack != "decoder":
+        found = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
+    else:
+        before = {span.start - 1 for span in mixing_map.sources if span.word == target}
+        found = [row for row, span in enumerate(mixing_map.targets) if before & set(range(span.start, span.stop))]
+    if not found:
+        raise InputError(
+            f"target word {target} has no row in {mixing_map!r}: {_listed(mixing_map.targets)}. A decoder predicts no word "
+            "that nothing comes before"
+        )
+    return found
+
+
+def _listed(spans: Sequence[Span]) -> str:
+    return " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None) or "no words"

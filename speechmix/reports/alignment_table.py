@@ -1,0 +1,221 @@
+"""Cue alignment as a table: layers downwards, measures to the right, each cell with its number.
+
+In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for each model, its
+random twin beside it, and the published table (a data file that states its source) beside both, on one colour scale.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..errors import InputError
+from . import panels
+from .panels import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+
+COLUMNS = ("model", "init", "measure", "layer", "metric", "mean", "items")
+
+_TABLES = ("blimp_bert",)
+_INITS = ("pre-trained", "fine-tuned")
+_CELL_WIDTH, _CELL_HEIGHT = 0.31, 0.19  # inches
+_FEWEST_ROWS = 7  # room for the axis label of a model of few layers
+_COLUMN_NAMES = {
+    "attention_norm_residual": "attention norm\n+ residual",
+    "attention_norm_residual_layernorm": "attention norm +\nresidual + layer norm",
+}
+
+
+def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
+    """Read a published table that comes with the package.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `COLUMNS` and reference = True; layers counted from 0; items is 0, because it is not known exactly.
+        ``.attrs`` has what the file says of its source, evidence, model, paradigms, ...
+
+    Examples
+    --------
+    >>> table = published_alignment()
+    >>> float(table[(table.measure == "value_zeroing") & (table.init == "pre-trained")]["mean"].max())
+    0.28
+    >>> table.attrs["evidence"]
+    'printed numbers, two decimals, read from the slide; not recomputed'
+    """
+    if name not in _TABLES:
+        raise InputError(f"no published table {name!r}; there are {', '.join(_TABLES)}")
+    path = files(__package__) / "published" / f"{name}.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows = [
+        (content["model"], init, measure, layer, content["metric"], value, 0)
+        for init in _INITS
+        for measure, values in content[init].items()
+        for layer, value in enumerate(values)  # whatever number the source gives its first layer, here it is 0
+    ]
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).assign(reference=True)
+    table.attrs = {key: value for key, value in content.items() if key not in _INITS}
+    return table
+
+
+def alignment_figure(
+    means: pd.DataFrame, *, metric: str = "dot_product", published: pd.DataFrame | None = None, note: str = ""
+) -> Figure:
+    """Draw the table of each model and init; published ones to the right.
+
+    Parameters
+    ----------
+    means : DataFrame
+        Columns of `COLUMNS`, of one stack.
+    metric : {"dot_product", "average_precision"}
+    published : DataFrame, optional
+        From `published_alignment`; its pre-trained rows are drawn, if they are of this metric.
+    note : str
+        A line below the figure, e.g. where the sentences come from.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a column or the metric is missing, or there is more than one stack.
+    """
+    missing = [column for column in COLUMNS if column not in means.columns]
+    if missing or not (means["metric"] == metric).any():
+        raise InputError(
+            f"expected means with the columns {', '.join(COLUMNS)} and the metric {metric!r}; "
+            f"missing: {', '.join(missing) or f'that metric among {sorted(means.metric.unique())}'}"
+        )
+    if "stack" in means and means["stack"].nunique() > 1:
+        raise InputError(
+            f"expected means of one stack, found {sorted(means['stack'].unique())}: draw one after the other"
+        )
+    own = means[(means["metric"] == metric) & (means["measure"].notna())].assign(reference=False)
+    tables = [own]
+    if published is not None:
+        tables.append(published[(published["metric"] == metric) & (published["init"] == "pre-trained")])
+    order = _measure_order(own)
+    tables_drawn = [_table(part, order) for table in tables for _, part in table.groupby(["model", "init"], sort=False)]
+    lines = [note, _uncertainty(own), _source(tables[1]) if len(tables) > 1 and len(tables[1]) else ""]
+    return _drawn(tables_drawn, panels.spoken(metric), [line for line in lines if line])
+
+
+def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
+    """Return the table as text: one row per layer, one column per measure, the mean over layers below.
+
+    Examples
+    --------
+    >>> means = pd.DataFrame({"measure": ["attention", "value_zeroing"], "layer": 0, "metric": "dot_product",
+    ...     "mean": [0.1, 0.25]})
+    >>> print(alignment_text(means))
+    layer  attention  value_zeroing
+        0       .100           .250
+     mean       .100           .250
+    """
+    part = means[means["metric"] == metric]
+    table = part.pivot_table(index="layer", columns="measure", values="mean", aggfunc="mean")
+    table = table[_measure_order(part)].rename(index=str)
+    table.loc["mean"] = table.mean()
+    table.columns.name, table.index.name = None, "layer"
+    return table.reset_index().to_string(index=False, float_format=lambda value: _number(value, 3))
+
+
+def _measure_order(table: pd.DataFrame) -> list[str]:
+    """Measures in the order of the published table, then any other in the order they come in."""
+    present = list(dict.fromkeys(table["measure"]))
+    known = list(dict.fromkeys(published_alignment()["measure"]))
+    return [name for name in known if name in present] + [name for name in present if name not in known]
+
+
+@dataclass(frozen=True)
+class _Table:
+    title: str
+    layers: list[int]
+    measures: list[str]
+    values: np.ma.MaskedArray  # [layers, measures]
+
+
+def _table(part: pd.DataFrame, order: Sequence[str]) -> _Table:
+    model, init, published = part["model"].iloc[0], part["init"].iloc[0], bool(part["reference"].iloc[0])
+    measures = _measure_order(part) if published else [name for name in order if name in set(part["measure"])]
+    pivot = part.pivot_table(index="layer", columns="measure", values="mean", aggfunc="mean").sort_index()
+    values = np.ma.masked_invalid(pivot.reindex(columns=measures).to_numpy(dtype=float))
+    counted = "published" if published else f"{int(part['items'].max()):,} sentences"
+    if not published and "chance" in part and part["chance"].notna().any():
+        counted += f", chance {_number(part['chance'].mean())}"
+    return _Table(f"{panels.model_name(model)}, {init}\n{counted}", [int(n) for n in pivot.index], measures, values)
+
+
+def _uncertainty(own: pd.DataFrame) -> str:
+    if not {"low", "high"} <= set(own.columns) or own["low"].isna().all():
+        return ""
+    widest = float(((own["high"] - own["low"]) / 2).max())
+    return f"95 % bootstrap intervals of the means are at most ±{_number(widest)}."
+
+
+def _source(published: pd.DataFrame) -> str:
+    known = published.attrs
+    if not known:
+        return ""
+    return f"Published: {known['source']} ({known['evidence']}); {known['maps']}."
+
+
+def _drawn(tables: list[_Table], label: str, notes: list[str]) -> Figure:
+    deepest = max(_FEWEST_ROWS, *(len(table.layers) for table in tables))
+    inches = _CELL_HEIGHT * deepest
+    widths = [_CELL_WIDTH * len(table.measures) for table in tables]
+    # A title may be wider than a table of few measures.
+    widths = [max(width, 0.068 * max(map(len, t.title.split("\n")))) for width, t in zip(widths, tables, strict=True)]
+    full = sum(widths) + 0.35 * len(tables) + 1.1
+    lines = [line for note in notes for line in textwrap.wrap(note, int(full / 0.056))]
+    header = 0.06 * max(len(line) for t in tables for name in t.measures for line in _column_name(name).split("\n"))
+    figure = panels.new_figure(full, inches + header + 0.65 + 0.14 * len(lines))
+    axes = figure.subplots(1, len(tables), squeeze=False, width_ratios=widths)[0]
+    values = [table.values for table in tables]
+    top = max((float(array.max()) for array in values if array.count()), default=0.0) or 1.0
+    for ax, table, width in zip(axes, tables, widths, strict=True):
+        cells = _draw(ax, table, (deepest, width / _CELL_WIDTH), (0.0, top))
+    axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
+    panels.add_color_bar(figure, cells, list(axes), values=values, label=label, inches=inches)
+    if lines:
+        figure.supxlabel("\n".join(lines), size=TICK_SIZE, x=0.01, ha="left", parse_math=False)
+    return figure
+
+
+def _draw(ax: Axes, table: _Table, room: tuple[float, float], limits: tuple[float, float]):
+    """Cells with the number in each, dark on light and light on dark; `room` is rows and columns, so that all are alike."""
+    cells = panels.draw_cells(ax, table.values, limits=limits)
+    ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))
+    for (i, j), value in np.ndenumerate(np.ma.filled(table.values, np.nan)):
+        if np.isfinite(value):
+            red, green, blue, _ = cells.to_rgba(value)
+            light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+            ax.text(j + 0.5, i + 0.52, _number(value), size=TICK_SIZE, ha="center", va="center",
+                    color="black" if light else "white")  # fmt: skip
+    ax.set_title(table.title, size=TITLE_SIZE, loc="left", parse_math=False)
+    ax.xaxis.tick_top()
+    ax.set_xticks(
+        np.arange(len(table.measures)) + 0.5, [_column_name(name) for name in table.measures], size=TICK_SIZE,
+        rotation=90, parse_math=False,
+    )  # fmt: skip
+    ax.set_yticks(np.arange(len(table.layers)) + 0.5, list(map(str, table.layers)), size=TICK_SIZE)
+    ax.spines[:].set_visible(False)
+    return cells
+
+
+def _column_name(measure: str) -> str:
+    return _COLUMN_NAMES.get(measure, panels.spoken(measure))
+
+
+def _number(value: float, digits: int = 2) -> str:
+    """Number as the published table writes it, without the zero before the point."""
+    return f"{value:.{digits}f}".removeprefix("0") if value >= 0 else f"{value:.{digits}f}"

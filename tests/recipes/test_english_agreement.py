@@ -1,0 +1,219 @@
+"""The agreement recipe, end to end, on tiny random models. SYNTHETIC: their vocabulary is made from the sentences."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+from matplotlib.figure import Figure
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+import speechmix
+from speechmix.corpora.blimp import expand_contractions, read_blimp
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = {
+    "regular_plural_subject_verb_agreement_1": [
+        ("Most ladies haven't left.", "Most ladies hasn't left."),
+        ("A lot of cashiers were here.", "A lot of cashiers is here."),
+        ("Dan has left.", "Dan have left."),
+        ("That bird sings.", "That bird sing."),
+        ("Dan zigzags here.", "Dan zigzag here."),  # not in the vocabulary
+    ],
+    "determiner_noun_agreement_2": [
+        ("Dan sees these birds.", "Dan sees this birds."),
+        ("Ann can't see that lady.", "Ann can't see those lady."),
+    ],
+}
+FEW = ["value_zeroing", "attention", "globenc"]
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    spec = importlib.util.spec_from_file_location("english_agreement", ROOT / "recipes" / "english_agreement.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def blimp(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("blimp")
+    for paradigm, pairs in PAIRS.items():
+        lines = [{"sentence_good": a, "sentence_bad": b, "pairID": str(i)} for i, (a, b) in enumerate(pairs)]
+        (folder / f"{paradigm}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def vocabulary(texts, *, without=()) -> list[str]:
+    words = {word for text in texts for word in re.findall(r"\w+|\.", expand_contractions(text).lower())}
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    return [*letters, *(f"##{letter}" for letter in letters), *sorted(words - set(without) - set(letters))]
+
+
+def save_bert(folder: Path, words: list[str]) -> Path:
+    """Tiny random BERT in hub format, with a WordPiece vocabulary."""
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    transformers.BertTokenizer(vocab={word: i for i, word in enumerate(known)}).save_pretrained(folder)
+    torch.manual_seed(5)
+    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(vocab_size=len(known), max_position_embeddings=40, initializer_range=0.3, **size)
+    transformers.BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory) -> Path:
+    texts = [text for pairs in PAIRS.values() for pair in pairs for text in pair]
+    return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert", vocabulary(texts, without=["zigzag", "zigzags"]))
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory) -> Path:
+    """Tiny random GPT-2 in hub format, with a vocabulary of whole words."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-gpt2"
+    words = [
+        "<unk>",
+        *vocabulary([text for pairs in PAIRS.values() for pair in pairs for text in pair], without=["zigzag"]),
+    ]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    torch.manual_seed(6)
+    config = transformers.GPT2Config(vocab_size=len(words), n_embd=24, n_layer=2, n_head=2, n_positions=40)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def undrawn(recipe, monkeypatch):
+    """An empty figure in place of the tables: they are drawn, slowly, in the first test."""
+    monkeypatch.setattr(recipe, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+
+
+def run(recipe, blimp, model, out, *more: str) -> int:
+    arguments = ["--blimp", str(blimp), "--model", str(model), "--out", str(out), "--device", "cpu"]
+    return recipe.main([*arguments, "--measures", *FEW, *more])
+
+
+def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, bert, tmp_path, capsys):
+    assert run(recipe, blimp, bert, tmp_path, "--seeds", "0", "1") == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"regular_plural_subject_verb_agreement_1 +5 +4 +4\n", printed)
+    assert "dot product, tiny-bert (trained), chance" in printed
+    assert "NOT the five paradigms of the published table" in printed
+    assert "18 done, 1 left out" in printed  # 6 sentences; trained and two twins
+    table = pd.read_csv(tmp_path / "cue_alignment.csv")
+    assert len(table) == 18 * len(FEW) * 2
+    assert set(table["stack"]) == {"encoder"}
+    assert table["dot_product"].between(0, 1).all()
+    assert table["average_precision"].between(0, 1).all()
+    means = pd.read_csv(tmp_path / "means.csv")
+    assert set(means["items"]) == {6}
+    assert (means["low"] <= means["high"]).all()
+    left_out = pd.read_csv(tmp_path / "left_out.csv")
+    assert left_out["item"].tolist() == ["regular_plural_subject_verb_agreement_1-4"]
+    assert left_out["why"].tolist() == ["target and foil are not one token"]
+    for name in ("dot_product.png", "dot_product.svg", "average_precision.png", "average_precision.svg"):
+        assert (tmp_path / name).stat().st_size > 10_000
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_its_numbers_are_those_of_the_masks_row(recipe, blimp, bert, tmp_path):
+    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    table = pd.read_csv(tmp_path / "cue_alignment.csv")
+    chosen = table[(table["item"] == "regular_plural_subject_verb_agreement_1-1") & (table["measure"] == "attention")]
+    model = speechmix.load(str(bert), device="cpu")
+    maps = speechmix.mix(model, "A lot of cashiers <mask> here.", measures=["attention"], units="token")
+    scores = maps["attention", "encoder"].scores  # [CLS] a lot of cashiers [MASK] here . [SEP]
+    assert scores.shape == (2, 9, 9)
+    row = scores[:, 5] / scores[:, 5].sum(axis=-1, keepdims=True)
+    assert chosen["dot_product"].to_numpy() == pytest.approx(row[:, 4], abs=1e-6)
+    assert chosen["average_precision"].to_numpy() == pytest.approx([1 / np.sum(r >= r[4]) for r in row], abs=1e-6)
+    assert chosen["chance_dot_product"].to_numpy() == pytest.approx(1 / 9, abs=1e-6)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, bert, tmp_path, capsys, monkeypatch):
+    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    before = pd.read_csv(tmp_path / "cue_alignment.csv")
+    lines = tmp_path / "alignment" / "tiny-bert.jsonl"
+    text = lines.read_text()
+    lines.write_text(text[: text.rindex('"rows"')])  # stopped while the last line was written
+    asked = []
+
+    def counting(model, sentence, **options):
+        asked.append(sentence.name)
+        return mix(model, sentence, **options)
+
+    mix = speechmix.mix
+    monkeypatch.setattr(recipe.speechmix, "mix", counting)
+    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    assert len(asked) == len(FEW) + 1  # what is possible is tried on the first sentence; then the one that is missing
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "cue_alignment.csv"), before)
+    assert lines.read_text() == text
+    assert run(recipe, blimp, bert, tmp_path, "--seeds", "--units", "word") == 1
+    assert "holds a run with other options (units 'token', now 'word')" in capsys.readouterr().err
+    assert run(recipe, blimp, bert, tmp_path, "--seeds", "--units", "word", "--overwrite") == 0
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_causal_model_is_asked_where_it_predicts_and_not_about_later_cues(recipe, blimp, gpt2, tmp_path, capsys):
+    assert run(recipe, blimp, gpt2, tmp_path, "--seeds") == 0
+    printed = capsys.readouterr().out
+    assert "globenc cannot be taken here (tiny-gpt2)" in printed
+    left_out = pd.read_csv(tmp_path / "left_out.csv")
+    assert (left_out["why"] == "cue after target").sum() == 2
+    table = pd.read_csv(tmp_path / "cue_alignment.csv")
+    assert set(table["paradigm"]) == {"regular_plural_subject_verb_agreement_1"}
+    assert set(table["measure"]) == {"value_zeroing", "attention"}
+    one = table[(table["item"] == "regular_plural_subject_verb_agreement_1-1") & (table["measure"] == "attention")]
+    model = speechmix.load(str(gpt2), device="cpu")
+    scores = speechmix.mix(model, "A lot of cashiers were here.", measures=["attention"])["attention", "decoder"].scores
+    assert one["dot_product"].to_numpy() == pytest.approx(scores[:, 3, 3], abs=1e-6)  # "cashiers" predicts "were"
+    assert one["chance_dot_product"].to_numpy() == pytest.approx(1 / 4, abs=1e-6)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_gradients_are_of_the_targets_logit_or_of_its_contrast_with_the_foil(recipe, blimp, bert, gpt2, tmp_path):
+    found = {}
+    for model in (bert, gpt2):
+        for objective in ("logit", "contrast"):
+            out = tmp_path / f"{model.name}-{objective}"
+            more = ["--measures", "gradient_input", "--objective", objective, "--seeds"]
+            assert run(recipe, blimp, model, out, *more) == 0
+            found[model.name, objective] = pd.read_csv(out / "cue_alignment.csv")["dot_product"]
+            assert found[model.name, objective].between(0, 1).all()
+        assert not np.allclose(found[model.name, "logit"], found[model.name, "contrast"])
+
+
+def test_mistakes_end_with_a_message(recipe, blimp, bert, tmp_path, capsys):
+    assert run(recipe, tmp_path, bert, tmp_path / "a") == 1
+    assert "expected one or more of anaphor_number_agreement.jsonl" in capsys.readouterr().err
+    assert run(recipe, blimp, bert, tmp_path / "b", "--measures", "vibes") == 1
+    assert "unknown measure 'vibes'" in capsys.readouterr().err
+    assert run(recipe, blimp, tmp_path / "no-model", tmp_path / "c") == 1
+    assert "cannot read a model config" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_on_the_real_sentences(recipe, shared, tmp_path, capsys):
+    folder = shared / "data" / "blimp"
+    items, _ = read_blimp(folder)
+    words = vocabulary([text for item in items for text in (item.text, item.foil)])
+    model = save_bert(tmp_path / "tiny-bert", words)
+    assert run(recipe, folder, model, tmp_path / "run", "--items", "2", "--seeds") == 0
+    printed = capsys.readouterr().out
+    assert "10 done" in printed
+    assert len(re.findall(r" 1000 +1000 +2\n", printed)) == 4
+    assert re.search(r"regular_plural_subject_verb_agreement_1 +1000 +990 +2\n", printed)
+    table = pd.read_csv(tmp_path / "run" / "cue_alignment.csv")
+    assert (table.groupby(["paradigm", "number"])["item"].nunique() == 1).all()
