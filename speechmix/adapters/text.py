@@ -149,8 +149,15 @@ def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor],
     tensors = {name: value for name, value in encoding.items() if name in accepted}
     if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
         del tensors["token_type_ids"]
-    labels = tokenizer.convert_ids_to_tokens(ids)
+    labels = _labels(tokenizer, ids, offsets, parts, texts)
     return tensors, TextTokens(ids, labels, words, kinds, [word.text for word in sentence.words])
+
+
+def _labels(tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]) -> list[str]:
+    """Tokens as they are written in the text, where they are found there."""
+    names = tokenizer.convert_ids_to_tokens(ids)
+    written = ["" if part is None else texts[part][a:b].strip() for (a, b), part in zip(places, parts, strict=True)]
+    return [text or name for text, name in zip(written, names, strict=True)]
 
 
 def _tokenizer_of(model: Model):
@@ -235,16 +242,18 @@ def _difference(mine: list[int], theirs: list[int], sentence: Sentence) -> dict[
 def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> tuple[DecoderTokens, list[int]]:
     """Teacher-forced decoder input for a translation; and the same ids with what the last position predicts."""
     tokenizer = _tokenizer_of(model)
-    labels: list[int] = tokenizer(text_target=translation)["input_ids"]
+    options = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
+    encoding = tokenizer(text_target=translation, **options)
+    labels: list[int] = encoding["input_ids"]
     ids = [*_shifted(model, labels), labels[-1]]
-    parts = _parts_of(tokenizer, ids)
-    places = _found_pieces(tokenizer, ids, parts, [translation])
+    parts = _parts_of(tokenizer, labels)
+    places = encoding.get("offset_mapping") or _found_pieces(tokenizer, labels, parts, [translation])
     words = [
         None if part is None else _word_at(sentence.words, place, "translation", [])
         for place, part in zip(places, parts, strict=True)
     ]
-    names = tokenizer.convert_ids_to_tokens(ids)
-    return DecoderTokens(ids[:-1], names, words, [part is None for part in parts]), ids
+    names = tokenizer.convert_ids_to_tokens(ids[:1]) + _labels(tokenizer, labels, places, parts, [translation])
+    return DecoderTokens(ids[:-1], names, [None, *words], [True, *(part is None for part in parts)]), ids
 
 
 def _shifted(model: Model, labels: list[int]) -> list[int]:
