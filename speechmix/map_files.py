@@ -9,14 +9,22 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .clips import safe_name
 from .errors import InputError
 from .mixing import MixingMap
 from .spans import Span
+
+if TYPE_CHECKING:
+    import torch
 
 _HEADER_VERSION = "1"
 _DTYPES = {"float32": "F32", "float64": "F64"}  # as safetensors calls them
@@ -125,3 +133,40 @@ def _mapped(path: Path) -> np.ndarray:
         tensor = json.loads(file.read(length))["scores"]
     dtype = {code: name for name, code in _DTYPES.items()}[tensor["dtype"]]
     return np.memmap(path, dtype, "r", offset=8 + length + tensor["data_offsets"][0], shape=tuple(tensor["shape"]))
+
+
+class ScoresByLayer:
+    """Layers' scores as they come: kept on the device until the pass is over, or written to files at once."""
+
+    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
+        self._layers, self._folder = layers, folder
+        self._scores: dict[tuple[str, str], list[torch.Tensor]] = defaultdict(list)
+        self._writers: dict[tuple[str, str], LayerWriter] = {}
+
+    def append(self, key: tuple[str, str], scores: torch.Tensor) -> None:
+        if self._folder is None:
+            self._scores[key].append(scores)
+            return
+        if key not in self._writers:
+            path = self._folder / f"{key[0]}.{key[1]}.safetensors"
+            self._writers[key] = LayerWriter(path, len(self._layers[key[1]]))
+        self._writers[key].append(scores.cpu().numpy())
+
+    def map_of(self, key: tuple[str, str], labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        if self._folder is None:
+            import torch
+
+            return labelled(torch.stack(self._scores[key]).cpu().numpy())
+        writer = self._writers[key]
+        return MixingMap.load(writer.close(labelled(writer.scores())), lazy=True)
+
+
+def folders_of(out: str | PathLike | None, clips: Sequence[Any]) -> list[Path | None]:
+    """Where each clip's maps are written: a folder of its own for clips with names, `out` itself for prepared inputs."""
+    if out is None:
+        return [None] * len(clips)
+    names = [getattr(clip, "name", None) for clip in clips]
+    folders = [Path(out) / safe_name(name) if name else Path(out) for name in names]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folders

@@ -7,14 +7,11 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from .adapters.blocks import STACKS
@@ -22,9 +19,10 @@ from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
 from .adapters.check import versions
 from .adapters.model import Model, dtype_named
-from .clips import Clip, read_ahead, safe_name
+from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
+from .clips import Clip, read_ahead
 from .errors import InputError
-from .map_files import LayerWriter
+from .map_files import ScoresByLayer, folders_of
 from .measures import MEASURES, measure_named
 from .measures.gradients import BASELINES, GradientPass
 from .measures.numerics import distance_named
@@ -38,13 +36,6 @@ from .spans import CONTEXT_KINDS, ROUNDINGS, Span
 
 HEADS = ("mean", "each")
 UNITS = ("word", "frame", "token")
-
-# Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its caches, which is fastest,
-# on a GPU a share of what is free.
-_CPU_BATCH_BYTES = 2**25
-_GPU_BATCH_BYTES = (2**27, 2**31)
-_GPU_CLIPS = 8
-_ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 MiB in float32
 
 
 def mix(
@@ -190,7 +181,7 @@ def mix(
     if clips_at_once != "auto" and not (isinstance(clips_at_once, int) and clips_at_once >= 1):
         raise InputError(f"clips_at_once should be a whole number of at least 1, or 'auto'; found {clips_at_once!r}")
     if isinstance(clip, Mapping):
-        rows = _rows(clip)
+        rows = rows_of(clip)
         found = [_mix_batch(model, [row], **options)[0] for row in rows]
         return found[0] if len(rows) == 1 else found
     if isinstance(clip, (str, PathLike)) and model.hears:
@@ -203,28 +194,7 @@ def mix(
         clip = tqdm(list(clip), unit="clip", desc=f"mix {model.name}")
     at_once = clips_together(model) if clips_at_once == "auto" else clips_at_once
     ahead = read_ahead(clip, sample_rate=model.sample_rate, count=at_once)
-    return [maps for batch in _batches(ahead, at_once) for maps in _mix_batch(model, batch, **options)]
-
-
-def clips_together(model: Model) -> int:
-    """How many clips share a forward pass: several on a GPU, where padding changes nothing for this model; else one."""
-    return _GPU_CLIPS if model.device.type == "cuda" and model.family.batches(model.config) else 1
-
-
-def _batches(clips: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    clips = iter(clips)
-    while batch := list(islice(clips, size)):
-        yield batch
-
-
-def _rows(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Prepared inputs of a batch, one clip each, with whatever padding they have."""
-    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
-    sizes = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
-    if len(set(sizes.values())) != 1 or 0 in sizes.values():
-        raise InputError(f"prepared inputs should be tensors of one batch size; found {sizes or 'nothing'}")
-    count = next(iter(sizes.values()))
-    return [{name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)]
+    return [maps for batch in in_groups(ahead, at_once) for maps in _mix_batch(model, batch, **options)]
 
 
 def _mix_batch(
@@ -244,10 +214,10 @@ def _mix_batch(
     sides = [Sides(model, clip, fed, spans, targets, options) for clip in clips]
     inputs = {
         name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in _together(model, [one.prepared.inputs for one in sides]).items()
+        for name, tensor in padded_together(model, [one.prepared.inputs for one in sides]).items()
     }
     kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
-    collected = [_Collected(kept, folder) for folder in _folders(out, clips)]
+    collected = [ScoresByLayer(kept, folder) for folder in folders_of(out, clips)]
     units_of: list[dict[str, Units]] = [{} for _ in clips]
 
     def on_block(block: Block) -> None:
@@ -325,74 +295,6 @@ def _labelled(sides: Sides, collected, provenance, layers, measures, options) ->
                 (name, stack), lambda scores, labels=labels: MixingMap(scores, *labels)
             )
     return Maps(maps)
-
-
-class _Collected:
-    """Layers' scores as they come: kept on the device until the pass is over, or written to files at once."""
-
-    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
-        self._layers, self._folder = layers, folder
-        self._scores: dict[tuple[str, str], list[torch.Tensor]] = defaultdict(list)
-        self._writers: dict[tuple[str, str], LayerWriter] = {}
-
-    def append(self, key: tuple[str, str], scores: torch.Tensor) -> None:
-        if self._folder is None:
-            self._scores[key].append(scores)
-            return
-        if key not in self._writers:
-            path = self._folder / f"{key[0]}.{key[1]}.safetensors"
-            self._writers[key] = LayerWriter(path, len(self._layers[key[1]]))
-        self._writers[key].append(scores.cpu().numpy())
-
-    def map_of(self, key: tuple[str, str], labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
-        if self._folder is None:
-            return labelled(torch.stack(self._scores[key]).cpu().numpy())
-        writer = self._writers[key]
-        return MixingMap.load(writer.close(labelled(writer.scores())), lazy=True)
-
-
-def _folders(out: str | PathLike | None, clips: Sequence[Any]) -> list[Path | None]:
-    """Where each clip's maps are written: a folder of its own for clips with names, `out` itself for prepared inputs."""
-    if out is None:
-        return [None] * len(clips)
-    names = [getattr(clip, "name", None) for clip in clips]
-    folders = [Path(out) / safe_name(name) if name else Path(out) for name in names]
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-    return folders
-
-
-def rows_at_once(block: Block) -> int:
-    """Target positions whose attention weights are held at once."""
-    return max(64, _ATTENTION_FLOATS // (block.stack.heads * block.n_sources))
-
-
-def _together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """One batch of several clips' inputs, padded on the right; a mask keeps padding out where the encoder is padded."""
-    if len(inputs) == 1:
-        return inputs[0]
-    if not model.family.batches(model.config):
-        raise InputError(f"{model.name} gives other results when clips are padded: clips_at_once must be 1")
-    names = list(inputs[0])
-    padded = {}
-    for name in names:
-        rows = [one[name][0] for one in inputs]
-        fill = getattr(model.config, "pad_token_id", None) or 0 if name.endswith("input_ids") else 0
-        padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
-    main = names[0]
-    lengths = torch.tensor([one[main].shape[1] for one in inputs])
-    if "attention_mask" not in padded and padded[main].ndim == 2 and len(set(lengths.tolist())) > 1:
-        padded["attention_mask"] = (torch.arange(padded[main].shape[1]) < lengths[:, None]).long()
-    return padded
-
-
-def pairs_at_once(block: Block) -> int:
-    """(Target position, source) pairs to handle at once, from the memory there is."""
-    allowed = _CPU_BATCH_BYTES
-    if block.values.is_cuda:
-        free, _ = torch.cuda.mem_get_info(block.values.device)
-        allowed = min(max(free // 4, _GPU_BATCH_BYTES[0]), _GPU_BATCH_BYTES[1])
-    return max(64, allowed // (block.floats_per_pair * block.values.dtype.itemsize))
 
 
 def _stacks_of(model: Model, clip, stacks) -> tuple[str, ...]:

@@ -32,10 +32,10 @@ import pandas as pd
 from ..adapters.check import versions
 from ..adapters.model import Model
 from ..alignment import align
+from ..batches import clips_together
 from ..clips import Clip, read_ahead
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import can_spell
-from ..scoring import clips_together
 from .store import draw, judged, maps_of, store_words, stored_words
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
 
