@@ -49,11 +49,17 @@ class Carrier:
         self._product = Product(product_dtype or block.values.dtype)
         self._out = self._product.of(block.part(plan.blocks[studied].output))
         self._steps: list = []
+        self._norm: _Norm | None = None  # the norm made last
+        self._first: tuple[_Norm, _FeedForward, int] | None = None  # feed-forward right behind the block, steps with it
         state = self._post_norm(plan.blocks[studied].norm, block.residual(rows) + block.attention_output(rows))
         for index, later in enumerate(plan.blocks[studied + 1 :], start=studied + 1):
             state = self._sublayer(later, state, _Attend(block.call(index), rows, block.part, later))
-        for plan_of_one in plan.feed_forwards:
-            state = self._sublayer(plan_of_one, state, _FeedForward(block.part, plan_of_one, self._product))
+        for number, plan_of_one in enumerate(plan.feed_forwards):
+            feed_forward = _FeedForward(block.part, plan_of_one, self._product)
+            entered = self._norm
+            state = self._sublayer(plan_of_one, state, feed_forward)
+            if number == 0 and studied == len(plan.blocks) - 1:
+                self._first = (self._entered, feed_forward, 1) if self._pre else (entered, feed_forward, 2)
         if block.final_norm is not None:
             norm = _Norm(block.final_norm, state)
             self._steps.append(norm.change)
@@ -67,18 +73,47 @@ class Carrier:
             change = step(change)
         return change
 
+    def of_few(self, weights: Tensor, vectors: Tensor) -> Tensor | None:
+        """Change of the output [S, R, D] where all rows' context changes are sums of the same few vectors.
+
+        Up to each row's scale a norm is linear, so W_O and the first feed-forward matrix are applied to K vectors instead of
+        R rows: for single frames, whose H value vectors are all there is, half the work.
+
+        Parameters
+        ----------
+        weights : Tensor [S, R, K]
+        vectors : Tensor [S, K, H d]
+            The context changes are ``weights @ vectors``.
+        """
+        if self._first is None or weights.shape[-1] >= weights.shape[-2]:
+            return self(weights @ vectors)
+        norm, feed_forward, done = self._first
+        moved = self._out(vectors)  # [S, K, D]
+        change = weights @ moved
+        inverse, shift = norm.scales(change)
+
+        def enters(project) -> Tensor:
+            return (weights @ project(norm.direction(moved))) * inverse + project(norm.own_direction) * shift
+
+        change = (change if self._pre else norm.change(change)) + feed_forward.change_by(enters)
+        for step in self._steps[done:]:
+            change = step(change)
+        return change
+
     def _post_norm(self, path: str, state: Tensor) -> Tensor:
         """The norm that follows a residual sum, where the layer has one there."""
         if self._pre:
             return state
         norm = self._part(path)
-        self._steps.append(_Norm(norm, state).change)
+        self._norm = _Norm(norm, state)
+        self._steps.append(self._norm.change)
         return norm(state)
 
     def _sublayer(self, plan: AttentionPlan | FeedForwardPlan, state: Tensor, block: _Attend | _FeedForward) -> Tensor:
         """Add one residual block: state + block(norm(state)), or norm(state + block(state))."""
         norm = self._part(plan.norm)
-        enter = _Norm(norm, state).change if self._pre else _same
+        self._entered = _Norm(norm, state) if self._pre else None
+        enter = self._entered.change if self._entered else _same
         output = block.start(norm(state) if self._pre else state)
         self._steps.append(lambda change: change + block.change(enter(change)))
         return self._post_norm(plan.norm, state + output)
@@ -128,11 +163,24 @@ class _Norm:
         self._s = self._square.sqrt()
 
     def change(self, dx: Tensor) -> Tensor:
+        inverse, shift = self.scales(dx)
+        return (self._centred(dx) * inverse + self._c * shift) * self._gain
+
+    def direction(self, dx: Tensor) -> Tensor:
+        """gain * dc: what a change adds, up to each row's scale."""
+        return self._centred(dx) * self._gain
+
+    @property
+    def own_direction(self) -> Tensor:
+        """gain * c of the input itself, [R, D]."""
+        return self._c * self._gain
+
+    def scales(self, dx: Tensor) -> tuple[Tensor, Tensor]:
+        """1/s' and 1/s' - 1/s, each with a last axis of 1."""
         dc = self._centred(dx)
         more = ((2 * self._c + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
         s = (self._square + more).clamp_min(self._eps).sqrt()
-        shift = -more / (self._s * s * (self._s + s))
-        return (dc / s + self._c * shift) * self._gain
+        return 1 / s, -more / (self._s * s * (self._s + s))
 
     def _centred(self, x: Tensor) -> Tensor:
         return x - x.mean(dim=-1, keepdim=True) if self._centres else x
@@ -163,10 +211,14 @@ class _FeedForward:
         return self._down_module(self._active if self._gate_module is None else self._active * self._h)
 
     def change(self, dx: Tensor) -> Tensor:
-        dg = self._up(dx) if self._gate is None else self._gate(dx)
+        return self.change_by(lambda project: project(dx))
+
+    def change_by(self, enters) -> Tensor:
+        """The same, given how the change looks behind a projection: ``enters(project)`` is project(dx)."""
+        dg = enters(self._up if self._gate is None else self._gate)
         active = self._activation(dg.add_(self._g)).sub_(self._active)
         if self._gate is not None:  # (f + df)(h + dh) - f h
-            dh = self._up(dx)
+            dh = enters(self._up)
             active = active * (self._h + dh) + self._active * dh
         return self._down(active)
 

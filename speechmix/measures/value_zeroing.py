@@ -94,8 +94,20 @@ def _carried(
         at_once = max(1, batch_size // (len(positions) * (n_heads if each_head else 1)))
         for source in range(0, seen, at_once):
             spans = units.sources[source : min(source + at_once, seen)]
+            if not each_head and all(stop - start == 1 for start, stop in spans):
+                yield rows, source, carrier.states, carrier.of_few(*_head_vectors(block, alpha, spans))
+                continue
             changes = torch.stack([_context_change(block, alpha, span, each_head) for span in spans])
             yield rows, source, carrier.states, carrier(changes.flatten(0, 1))
+
+
+def _head_vectors(block: Block, alpha: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """What zeroing single positions takes away, as weights [S, R, H] of each head's value vector [S, H, H d]."""
+    positions = torch.tensor([start for start, _ in spans], device=alpha.device)
+    values = block.values[:, positions].transpose(0, 1)  # [S, H, d]
+    heads = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
+    apart = (heads[:, :, None] * values[:, :, None]).flatten(2)  # [S, H, H d], head h in its own place
+    return -alpha[:, :, positions].permute(2, 1, 0), apart
 
 
 def _context_change(block: Block, alpha: Tensor, span: tuple[int, int], each_head: bool) -> Tensor:
