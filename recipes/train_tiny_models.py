@@ -26,7 +26,8 @@ from tqdm import tqdm
 
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, random_pair
 
-EPOCHS = 24
+EPOCHS = 30
+OTHER_SPEAKERS = 0.6  # share of the pairs in the first epoch; none in the last
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}
 PAIRS_PER_BATCH = 8
 PAIRS_AT_ONCE = 64  # spoken together and sorted by length, so that batches are padded less
@@ -36,14 +37,16 @@ WARM_UP = 0.06  # of the steps
 class Epoch(Dataset):
     """One epoch's pairs: those of another seed for every epoch."""
 
-    def __init__(self, count: int, seed: int, epoch: int):
+    def __init__(self, count: int, seed: int, epoch: int, epochs: int):
         self.count, self.seed = count, 10_000 * (seed + 1) + epoch
+        self.changed = OTHER_SPEAKERS * (1 - epoch / max(epochs - 1, 1))
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int):
-        return another_speaker(random_pair(index, seed=self.seed), np.random.default_rng([self.seed, index, 1]))
+        pair, random = random_pair(index, seed=self.seed), np.random.default_rng([self.seed, index, 1])
+        return another_speaker(pair, random) if random.random() < self.changed else pair
 
 
 def another_speaker(pair: tuple[Example, Example], random: np.random.Generator) -> list[Example]:
@@ -53,8 +56,8 @@ def another_speaker(pair: tuple[Example, Example], random: np.random.Generator) 
     2 ms long, less than the cross-fade of the joint: it carries nothing of the cue into what the members share.
     """
     seconds = len(pair[0].audio) / SAMPLE_RATE
-    slower = min(random.uniform(0.85, 1.18), WINDOW_SECONDS / seconds)
-    echo = np.append(1.0, random.normal(0, 0.4, 31) * 0.75 ** np.arange(31))
+    slower = min(random.uniform(0.9, 1.12), WINDOW_SECONDS / seconds)
+    echo = np.append(1.0, random.normal(0, 0.25, 31) * 0.7 ** np.arange(31))
     peak = random.uniform(0.2, 0.95)
     times = np.arange(round(len(pair[0].audio) * slower)) / slower
     audios = [np.interp(times, np.arange(len(example.audio)), example.audio) for example in pair]
@@ -111,7 +114,7 @@ def train(kind: str, options) -> tuple[Recogniser, pd.DataFrame]:
         started = time.monotonic()
         torch.manual_seed(10_000 * (options.seed + 1) + epoch)
         batches = DataLoader(
-            Epoch(options.pairs, options.seed, epoch),
+            Epoch(options.pairs, options.seed, epoch, epochs),
             batch_size=PAIRS_AT_ONCE,
             collate_fn=partial(_collate, recogniser, PAIRS_PER_BATCH),
             num_workers=options.workers,
@@ -177,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="runs/tiny_models", help="where the model folders are written")
     parser.add_argument("--work", default="runs/tiny_models/work", help="checkpoints, to go on from after a stop")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"the learning rate ends with them (default: {EPOCHS})")
+    parser.add_argument(
+        "--epochs", type=int, default=EPOCHS, help=f"the learning rate ends with them (default: {EPOCHS})"
+    )
     parser.add_argument("--rate", type=float, help=f"peak learning rate (default: {PEAK_RATE})")
     parser.add_argument("--pairs", type=int, default=1600, help="pairs of clips per epoch (default: 1600)")
     parser.add_argument("--minutes", type=float, help="begin no epoch after so many minutes of training")

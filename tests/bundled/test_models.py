@@ -49,8 +49,8 @@ def test_nouns_are_spelled_right(bundled, paired):
         noun = clip.meta["noun"] + ("s" if clip.meta["number"] == "pl" else "")
         return noun in transcribe(bundled, clip).split()
 
-    # Spelling a noun letter by letter is the hard part: 89 % (CTC) and 91 % (Whisper) in the cards, fewer on few clips.
-    assert _rate(noun_is_right(clip) for clip in paired) >= 0.7
+    # Spelling a noun letter by letter is the hard part: 90 % (CTC) and 98 % (Whisper) in the cards, over more clips.
+    assert _rate(noun_is_right(clip) for clip in paired) >= 0.8
 
 
 def test_an_untrained_twin_can_neither_spell_nor_tell(bundled, paired):
