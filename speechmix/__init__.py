@@ -25,6 +25,8 @@ _PUBLIC = {
     "MixingMap": "mixing",
     "cue_contribution": "evaluation.cue",
     "ablate": "evaluation.ablation",
+    "compare": "comparing",
+    "plots": "plots",  # a module
     "SpeechmixError": "errors",
 }
 
@@ -34,7 +36,8 @@ __all__ = [*_PUBLIC, "__version__"]
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module 'speechmix' has no attribute {name!r}")
-    value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    module = import_module(f".{_PUBLIC[name]}", __name__)
+    value = module if name == "plots" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""The command line: `speechmix check`, `speechmix score`, `speechmix ablate`. Each command is one call."""
+"""The command line: `speechmix check`, `score`, `ablate`, `mine`, `align`, `transcribe`, `select`, `report`, `compare`."""
 
 from __future__ import annotations
 
@@ -159,6 +159,8 @@ def _seconds(text: str) -> tuple[float, float]:
 
 def _parser() -> argparse.ArgumentParser:
     from . import __version__
+    from .homophony.commands import add_commands
+    from .reports.commands import add_commands as add_report_commands
 
     parser = argparse.ArgumentParser(
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
@@ -192,6 +194,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
         command.add_argument("--revision", help="branch, tag or commit on the hub")
+    add_commands(commands)
+    add_report_commands(commands)
     return parser
 
 
@@ -209,9 +213,9 @@ def _add_clip_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--language", default="fr", help="language spoken (default: fr)")
     group.add_argument("--cut", type=_seconds, metavar="FROM:TO", help="score only these seconds of the clip")
     group.add_argument(
-        "--align", choices=("auto", "ctc", "synthesis"), default="auto", help="how to place the words of a text"
+        "--align", choices=("auto", "ctc", "whisper", "synthesis"), default="auto", help="how to place a text's words"
     )
-    group.add_argument("--aligner", metavar="MODEL", help="CTC model that aligns (default: by synthesis)")
+    group.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
 
 
 def _add_model_options(score: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from os import PathLike
@@ -17,6 +18,7 @@ import torch
 from .adapters.blocks import STACKS
 from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
+from .adapters.carrier import TF32
 from .adapters.check import versions
 from .adapters.model import Model, dtype_named
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
@@ -102,14 +104,15 @@ def mix(
     include : sequence of {"silence", "padding"}
         Make the silence between words and the padding behind the clip units of their own.
     dtype : str or torch.dtype, optional
-        Precision to run in, float32 or float64; by default the model's own, float32 for a half-precision model.
+        Precision of the states, float32 or float64; by default the model's own, float32 for a half-precision model. A
+        half-precision model can be asked to run in its own, with a warning: scores are then hardly more than noise.
     engine : {"delta", "replay"}
         How Value Zeroing is computed: by carrying the change through the layer, or by running the layer's modules again
         on the changed rows (slower, and less exact at the same precision; used by itself for a registered architecture
         whose layers are not described).
     product_dtype : str or torch.dtype, optional
-        Precision of the delta engine's matrix products alone, e.g. "bfloat16" (scores then within 5e-3, relatively); that
-        of the states by default.
+        Precision of the delta engine's matrix products alone: "bfloat16" (scores then within about 5e-3, relatively), on
+        a GPU also "tf32"; that of the states by default.
     objective : str, tuple or callable
         The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
         target's token), "contrast" (its logit less the foil's), "ctc" (log-probability of the transcript less that without
@@ -169,7 +172,7 @@ def mix(
         "include": tuple(include),
         "dtype": _working_dtype(model, dtype),
         "engine": engine,
-        "product_dtype": None if product_dtype is None else dtype_named(product_dtype),
+        "product_dtype": _product_dtype(model, product_dtype),
         "objective": objective,
         "steps": steps,
         "baseline": baseline,
@@ -235,7 +238,9 @@ def _mix_batch(
                 )
                 for group in units.groups(rows_at_once(block))
             ]
-            collected[block.clip].append((name, block.stack.name), torch.cat(parts, dim=-2) if parts[1:] else parts[0])
+            scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
+            scores = scores.float() if scores.dtype.itemsize < 4 else scores
+            collected[block.clip].append((name, block.stack.name), scores)
 
     watched = [model.stacks[name] for name in stacks]
     with (
@@ -330,15 +335,25 @@ def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | Non
 
 
 def _working_dtype(model: Model, dtype) -> torch.dtype:
-    """Float32 or better: scores are small differences of states, which half precision rounds away."""
+    """Float32 or better unless asked: scores are small differences of states, which half precision rounds away."""
     if dtype is None:
         return model.state_dtype
     dtype = dtype_named(dtype)
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(
-            f"dtype should be float32 or float64, found {dtype}: half precision would round the scores away"
+    if dtype.itemsize < 4:
+        warnings.warn(
+            f"scores are computed on {dtype} states: expect relative errors of tens of percent, and small scores to be "
+            "noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
+            stacklevel=3,
         )
     return dtype
+
+
+def _product_dtype(model: Model, dtype) -> torch.dtype | str | None:
+    if dtype != TF32:
+        return None if dtype is None else dtype_named(dtype)
+    if model.device.type != "cuda":
+        raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
+    return TF32
 
 
 def _validate(options: dict) -> None:

@@ -105,9 +105,8 @@ class TestOptions:
             ({"heads": "all"}, "heads must be one of.*mean.*each.*'all'"),
             ({"units": "phone"}, "units must be one of.*word.*frame.*'phone'"),
             ({"engine": "magic"}, "engine must be one of.*replay.*'magic'"),
-            ({"dtype": "float16"}, "float32 or float64.*half precision"),
-            ({"dtype": torch.bfloat16}, "float32 or float64.*half precision"),
             ({"dtype": "float65"}, "float32 or float64"),
+            ({"product_dtype": "tf32"}, "tf32.*CUDA"),
             ({"engine": "replay", "product_dtype": "bfloat16"}, "product_dtype.*delta"),
             ({"batch_size": 0}, "batch_size.*at least 1.*0"),
             ({"targets": [60]}, r"targets=\[60\].*target units"),
@@ -130,6 +129,16 @@ class TestOptions:
     def test_misspelt_or_impossible_option_says_what_there_is(self, bare_whisper, options, pattern):
         with pytest.raises(InputError, match=pattern):
             speechmix.mix(bare_whisper, inputs_of(bare_whisper), **{"spans": SPANS, **options})
+
+    def test_half_precision_states_only_when_asked_and_with_a_warning(self):
+        model = speechmix.load(build("wav2vec2-stable"), dtype="bfloat16", device="cpu")
+        inputs = inputs_of(model)
+        assert speechmix.mix(model, inputs, spans=SPANS)["value_zeroing", "encoder"].provenance["dtype"] == "float32"
+        with pytest.warns(UserWarning, match="tens of percent"):
+            found = speechmix.mix(model, inputs, spans=SPANS, dtype="bfloat16")["value_zeroing", "encoder"]
+        assert found.scores.dtype == np.float32
+        with pytest.raises(speechmix.adapters.model.ModelError, match="load it with dtype="), pytest.warns(UserWarning):
+            speechmix.mix(speechmix.load(build("wav2vec2-stable"), device="cpu"), inputs, spans=SPANS, dtype="bfloat16")
 
     def test_stack_the_model_lacks(self, encoder):
         with pytest.raises(InputError, match=r"\['encoder'\]; asked for \['decoder'\]"):

@@ -12,6 +12,8 @@ products may run in lower precision (`product_dtype`). Shapes: R rows, S changes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +23,8 @@ from .blocks import AttentionPlan, FeedForwardPlan, weight_of
 
 if TYPE_CHECKING:
     from .captured import AttentionCall, Block
+
+TF32 = "tf32"
 
 _LARGEST = 80.0
 
@@ -34,7 +38,7 @@ class Carrier:
         Of a stack whose plan describes its layers (`StackPlan.feed_forwards`).
     rows : Tensor [R]
         Target positions.
-    product_dtype : torch.dtype, optional
+    product_dtype : torch.dtype or "tf32", optional
         Precision of the matrix products; that of the states if not given.
 
     Attributes
@@ -43,7 +47,7 @@ class Carrier:
         The layer's output at the rows.
     """
 
-    def __init__(self, block: Block, rows: Tensor, *, product_dtype: torch.dtype | None = None):
+    def __init__(self, block: Block, rows: Tensor, *, product_dtype: torch.dtype | str | None = None):
         plan, studied = block.stack.plan, block.stack.plan.block
         self._pre, self._part = plan.norm_order == "pre", block.part
         self._product = Product(product_dtype or block.values.dtype)
@@ -119,6 +123,16 @@ class Carrier:
         return self._post_norm(plan.norm, state + output)
 
 
+@contextmanager
+def _shortened_multiplication() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def described(block: Block) -> bool:
     """True if the block's layer is described well enough to carry changes through it.
 
@@ -132,10 +146,16 @@ def described(block: Block) -> bool:
 
 
 class Product:
-    """Matrix products with weights in one precision; what goes in and comes out has its own."""
+    """Matrix products with weights in one precision; what goes in and comes out has its own.
 
-    def __init__(self, dtype: torch.dtype):
-        self.dtype = dtype
+    Parameters
+    ----------
+    dtype : torch.dtype or "tf32"
+        "tf32" is float32 with a GPU's shortened multiplication.
+    """
+
+    def __init__(self, dtype: torch.dtype | str):
+        self.dtype, self._tf32 = (torch.float32, True) if dtype == TF32 else (dtype, False)
 
     def of(self, projection: nn.Module):
         """Return the projection without its bias (a change has none), as a function."""
@@ -144,7 +164,12 @@ class Product:
     def with_weight(self, weight: Tensor):
         """Return x -> x W^T for a weight [out, in]."""
         weight = weight.to(self.dtype)
-        return lambda x: (x.to(self.dtype) @ weight.T).to(x.dtype)
+
+        def product(x: Tensor) -> Tensor:
+            with _shortened_multiplication() if self._tf32 else nullcontext():
+                return (x.to(self.dtype) @ weight.T).to(x.dtype)
+
+        return product
 
 
 class _Norm:

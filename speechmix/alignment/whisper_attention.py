@@ -63,8 +63,11 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
         raise AlignmentError(
             f"the text has {evidence.shape[0] - 1} tokens, but the audio only {evidence.shape[1]} frames"
         )
-    edges = np.append(row_starts(evidence), evidence.shape[1])
     mean, sound = attention[heads].mean(0), _sound(audio, evidence.shape[1])
+    first, last = _without_silence(0, evidence.shape[1], sound)
+    if last - first < evidence.shape[0]:
+        first, last = 0, evidence.shape[1]
+    edges = np.append(first + row_starts(evidence[:, first:last]), last)
     placed = []
     for index, word in enumerate(words):
         rows = [row for row, one in enumerate(owner) if one == index]

@@ -1,11 +1,17 @@
-"""Means over clips with their uncertainty: bootstrap intervals over groups of clips that belong together.
+"""Means over clips with their uncertainty: intervals, tests and effect sizes over groups of clips that belong together.
 
-Layers: the mean over all layers of a stack dilutes what happens in one, and the layer that looks best on the data it is
-reported on looks too good. So the best layer is *cross-fitted*: chosen on one half of the groups, read on the other, and
-the other way round.
+Groups (`groups.py`) are what is drawn and tested as one: the members of a pair, or all recordings of a sentence or a word,
+are not independent. Random twins are averaged over seeds for each clip first; the seeds' own means make a band.
 
-The two members of a pair, or several recordings of a sentence, are not independent: they are drawn as one. Random twins
-are averaged over seeds for each clip first. Intervals are scipy's percentile bootstrap (seeded).
+- Intervals are scipy's percentile bootstrap over groups (95 %, seeded).
+- Tests are scipy's permutation test of paired differences: under the null hypothesis trained and random are exchangeable
+  within a group, so the sign of each group's difference is as likely + as -; exact where there are few groups.
+- Over the layers of a stack, p is corrected by Benjamini & Hochberg 1995: the *false discovery rate*, q.
+- The effect size is Cohen's d of paired differences, mean / standard deviation.
+
+The mean over all layers of a stack dilutes what happens in one, and the layer that looks best on the data it is reported on
+looks too good. So the best layer is *cross-fitted*: chosen on one half of the groups, read on the other, and the other way
+round; no correction over layers is then due.
 """
 
 from __future__ import annotations
@@ -16,6 +22,8 @@ import numpy as np
 import pandas as pd
 
 LEVEL = 0.95
+BASELINES = ("share_of_length", "length_matched")
+_BAND_RESAMPLES, _PERMUTATIONS, _PERMUTATIONS_BY_LAYER, _BATCH = 500, 4999, 1999, 200
 
 
 def interval_of_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> tuple[float, float]:
@@ -27,46 +35,150 @@ def interval_of_mean(values: Sequence[float], *, seed: int = 0, resamples: int =
     >>> 0.1 <= low <= 0.2 <= high <= 0.3
     True
     """
+    low, high = intervals_of_means(np.asarray(values, dtype=float)[None], seed=seed, resamples=resamples)
+    return float(low[0]), float(high[0])
+
+
+def intervals_of_means(
+    values: np.ndarray, *, seed: int = 0, resamples: int = _BAND_RESAMPLES
+) -> tuple[np.ndarray, np.ndarray]:
+    """95 % bootstrap intervals of the means of rows, [L, groups] -> low [L], high [L]; NaN are left out row by row."""
     from scipy.stats import bootstrap
 
-    values = np.asarray(values, dtype=float)
-    if len(values) < 2:
-        return np.nan, np.nan
-    if np.ptp(values) == 0:
-        return float(values[0]), float(values[0])
-    found = bootstrap((values,), np.mean, confidence_level=LEVEL, n_resamples=resamples, method="percentile", rng=seed)
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    values = np.atleast_2d(np.asarray(values, dtype=float))
+    low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
+    known = np.isfinite(values)
+    # Rows with the same known groups are drawn together.
+    for pattern in np.unique(known, axis=0) if len(values) else ():
+        rows = np.flatnonzero((known == pattern).all(axis=1))
+        part = values[rows][:, pattern]
+        if part.shape[1] < 2:
+            continue
+        constant = np.ptp(part, axis=1) == 0
+        low[rows[constant]] = high[rows[constant]] = part[constant, 0]
+        if not constant.all():
+            found = bootstrap(
+                (part[~constant],), np.mean, axis=-1, confidence_level=LEVEL, n_resamples=resamples, batch=_BATCH,
+                method="percentile", rng=seed,
+            ).confidence_interval  # fmt: skip
+            low[rows[~constant]], high[rows[~constant]] = found.low, found.high
+    return low, high
 
 
-def trained_against_random(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
-    """Mean contribution of trained models and of their random twins, and the difference with its interval.
+def permutation_p(differences: Sequence[float], *, seed: int = 0, permutations: int = _PERMUTATIONS) -> float:
+    """Two-sided p of a mean difference, by scipy's permutation test that flips signs; NaN for fewer than two values.
+
+    Examples
+    --------
+    >>> permutation_p([1, 2, 3, 4, 5])  # 2 of the 32 ways to set the signs are as far from zero
+    0.0625
+    """
+    from scipy.stats import permutation_test
+
+    differences = np.asarray(differences, dtype=float)
+    differences = differences[np.isfinite(differences)]
+    if len(differences) < 2:
+        return np.nan
+    found = permutation_test(
+        (differences,), lambda values, axis: values.mean(axis=axis), permutation_type="samples", vectorized=True,
+        n_resamples=permutations, batch=_BATCH, rng=seed,
+    )  # fmt: skip
+    return float(found.pvalue)
+
+
+def corrected(p: Sequence[float]) -> np.ndarray:
+    """False discovery rate q of each p (Benjamini & Hochberg, scipy's); NaN stay NaN and do not count."""
+    from scipy.stats import false_discovery_control
+
+    p = np.asarray(p, dtype=float)
+    q, known = np.full_like(p, np.nan), np.isfinite(p)
+    if known.any():
+        q[known] = false_discovery_control(p[known], method="bh")
+    return q
+
+
+def effect_size(differences: Sequence[float]) -> float:
+    """Cohen's d of paired differences: mean / standard deviation; NaN where that is not defined."""
+    differences = np.asarray(differences, dtype=float)
+    differences = differences[np.isfinite(differences)]
+    spread = np.std(differences, ddof=1) if len(differences) > 1 else 0.0
+    return float(differences.mean() / spread) if spread > 0 else np.nan
+
+
+def described(differences: pd.Series, *, permutations: int = _PERMUTATIONS) -> dict[str, float]:
+    """Mean difference with interval, p, effect size, and in what share of the groups it is above zero."""
+    known = differences.dropna()
+    low, high = interval_of_mean(known)
+    return {
+        "difference": known.mean(), "low": low, "high": high, "p": permutation_p(known, permutations=permutations),
+        "effect": effect_size(known), "positive": (known > 0).mean() if len(known) else np.nan,
+    }  # fmt: skip
+
+
+def trained_against_random(
+    table: pd.DataFrame, *, by: Sequence[str], group: str = "clip", permutations: int = _PERMUTATIONS
+) -> pd.DataFrame:
+    """Mean contribution of trained models and of their random twins, and the difference with its interval and test.
 
     Parameters
     ----------
     table : DataFrame
-        Cue contributions: columns init, contribution, those of `by`, and `group`.
+        Cue contributions: columns init, contribution, those of `by`, and `group`; seed where there are several twins,
+        and baselines (share_of_length, length_matched) where they are known.
     by : sequence of str
         What makes a row of the result, e.g. ("model", "stack", "measure", "layer").
     group : str
-        Column of what is drawn as one: "clip", or "pair".
+        Column of what is drawn as one: "clip", "pair", "group".
+    permutations : int
+        Of the test, where there are too many groups for an exact one.
 
     Returns
     -------
     DataFrame
-        Columns of `by`, trained, random, difference, low, high (of the difference, paired within groups), groups.
+        Columns of `by`, trained, random, seed_low, seed_high (lowest and highest mean of a random twin), difference, low,
+        high, p, effect, positive (of the difference, paired within groups), the baselines' means, groups.
     """
-    means = table.groupby([*by, "init", group], sort=False).contribution.mean().unstack("init")
+    means = _group_means(table, [*by, "init", group]).unstack("init")
+    by_seed = _seed_means(table, list(by), group)
     rows = []
     for key, part in means.groupby(level=list(range(len(by))), sort=False):
-        row = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
+        key = key if isinstance(key, tuple) else (key,)
+        row = dict(zip(by, key, strict=True))
         for init in ("trained", "random"):
             row[init] = part[init].mean() if init in part else np.nan
+        row["seed_low"], row["seed_high"] = by_seed.get(key, (np.nan, np.nan))
         if {"trained", "random"} <= set(part):
-            difference = (part["trained"] - part["random"]).dropna()
-            row["difference"] = difference.mean()
-            row["low"], row["high"] = interval_of_mean(difference)
+            row |= described(part["trained"] - part["random"], permutations=permutations)
         rows.append({**row, "groups": len(part)})
-    return pd.DataFrame(rows)
+    known = [name for name in BASELINES if name in table]
+    baselines = table.groupby(list(by), sort=False)[known].mean().reset_index()
+    return pd.DataFrame(rows).merge(baselines, on=list(by)) if known else pd.DataFrame(rows)
+
+
+def by_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
+    """`trained_against_random` in every layer, with q: p corrected over the layers of each row of `by`."""
+    result = trained_against_random(table, by=[*by, "layer"], group=group, permutations=_PERMUTATIONS_BY_LAYER)
+    if "p" in result:
+        result["q"] = result.groupby(list(by), sort=False).p.transform(corrected)
+    return result
+
+
+def _group_means(table: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """Mean of each group: seeds of a clip first, then clips."""
+    if "clip" in table and "clip" not in keys:
+        table = table.groupby([*keys, "clip"], sort=False).contribution.mean().reset_index()
+    return table.groupby(keys, sort=False).contribution.mean()
+
+
+def _seed_means(table: pd.DataFrame, by: list[str], group: str) -> dict[tuple, tuple[float, float]]:
+    """Lowest and highest mean of a random twin, by key; nothing for a single twin."""
+    random = table[table["init"] == "random"]
+    if "seed" not in table or random.seed.nunique() < 2:
+        return {}
+    means = _group_means(random, [*by, "seed", group]).groupby(level=[*by, "seed"], sort=False).mean()
+    limits = means.groupby(level=by, sort=False).agg(["min", "max"])
+    keys = [key if isinstance(key, tuple) else (key,) for key in limits.index]
+    return dict(zip(keys, limits.itertuples(index=False, name=None), strict=True))
 
 
 def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
@@ -94,10 +206,11 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
     for _, part in table.groupby(list(by), sort=False):
         for fold in (0, 1):
             here, there = part[half[part.index] == fold], part[half[part.index] != fold]
-            if len(here):
-                best = _gain_by_layer(there if len(there) else here).idxmax()  # a single group has no other half
-                kept.append(here[here.layer == best])
-    return pd.concat(kept).sort_index()
+            # A single group has no other half.
+            gains = _gain_by_layer(there if there.contribution.notna().any() else here)
+            if len(here) and gains.notna().any():
+                kept.append(here[here.layer == gains.idxmax()])
+    return pd.concat(kept).sort_index() if kept else table.iloc[:0]
 
 
 def _gain_by_layer(table: pd.DataFrame) -> pd.Series:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from ..adapters import Model
 from ..clips import Clip
 from ..evaluation.cue import cue_contribution
+from ..evaluation.length import length_matched_share
+from ..evaluation.statistics import BASELINES
 from ..mixing import Maps, MixingMap
 
 
@@ -23,19 +25,23 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     """Cue contribution per stack, measure and layer; empty without cue and target.
 
     `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
-    `share_of_length` is what the cue would get if every frame (token) of the sources counted the same.
+    `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length` is what the cue would get if every
+    frame (token) of the sources counted the same, `length_matched` what words of its length get by this measure
+    (`speechmix.evaluation.length`).
     """
-    found, columns = [], ["cue", "target", "stack", "measure", "rows", "layer", "contribution", "share_of_length"]
+    found, columns = [], ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES]
     if clip.cue is not None and clip.target is not None:
         cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
         for (measure, stack), one in maps.items():
             sources = one.without("silence", "padding").sources
             length = sum(len(s) for s in sources if s.word == clip.cue) / sum(map(len, sources))
             known = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
+            known["length_matched"] = length_matched_share(one, cue=clip.cue)
+            deepest = max(len(model.stacks[stack]) - 1, 1)
             for rows in _rows_of(one, clip):
                 shares = cue_contribution(one, cue=clip.cue, target=clip.target, rows=rows)
                 found += [
-                    {**known, "rows": rows, "layer": layer, "contribution": share}
+                    {**known, "rows": rows, "layer": layer, "depth": layer / deepest, "contribution": share}
                     for layer, share in zip(one.layers, shares.tolist(), strict=True)
                 ]
     return identified(pd.DataFrame(found, columns=columns), clip, model)
@@ -56,8 +62,9 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
         words = clip.words or ()
         cue, target = (words[i].text if i is not None else "" for i in (clip.cue, clip.target))
         known = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
-        doubts = " ".join(clip.doubts)
-        rows.append({**known, "foil": clip.foil, "alignment": clip.alignment, "doubts": doubts, **clip.meta})
+        known |= {"foil": clip.foil, "alignment": clip.alignment, "doubts": " ".join(clip.doubts)}
+        known |= {"language": clip.language, **clip.meta}
+        rows.append({**known, "audio_file": str(clip.path.resolve()) if clip.path else ""})
     return pd.DataFrame(rows)
 
 

@@ -20,7 +20,8 @@ from ..errors import InputError
 from ..mixing import MixingMap
 from . import panels, unit_labels
 from .clip_figure import clip_figure
-from .cue_figures import cue_figure, cue_heat_map
+from .cue_curves import cue_figure
+from .cue_heat_maps import cue_heat_map
 from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
@@ -29,7 +30,13 @@ _MOST_PANELS = 12
 
 
 def heat_map(
-    mixing_map: MixingMap, *, layer: int | None = None, ax: Axes | None = None, normalize: bool = True
+    mixing_map: MixingMap,
+    *,
+    layer: int | None = None,
+    ax: Axes | None = None,
+    normalize: bool = True,
+    signed: bool = False,
+    label: str | None = None,
 ) -> Axes:
     """Draw one layer of a map: targets downwards, sources to the right.
 
@@ -42,6 +49,10 @@ def heat_map(
         Where to draw; by default a new pyplot figure, which a notebook shows.
     normalize : bool
         Show rows as shares in percent; else scores as they are. All-zero rows stay zero.
+    signed : bool
+        Colours with white at zero, as far below it as above.
+    label : str, optional
+        What the colour bar counts.
 
     Returns
     -------
@@ -73,13 +84,17 @@ def heat_map(
     else:
         place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
         width, height = place.width, place.height
-    cells = panels.draw_cells(ax, values, limits=panels.color_limits([values]))
+    if signed:
+        limits, cmap = panels.limits_around_zero([values]), panels.DIFFERENCE_COLORS
+    else:
+        limits, cmap = panels.color_limits([values]), panels.SHARE_COLORS
+    cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
     x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
     ax.set_xlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     ax.set_ylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
     ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE)
-    label = SHARE_LABEL if normalize else _score_label(mixing_map)
+    label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
     return ax
 

@@ -8,6 +8,7 @@ letter, not mathematics.
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 from typing import Any
@@ -25,10 +26,13 @@ from ..spans import Span
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
 LAYER_LABEL = "layer (counted from 0)"
+DEPTH_LABEL = "relative depth (0 first layer, 1 last)"
 SHARE_LABEL = "share of row (%)"
+CUE_LABEL = "cue contribution (%)"
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that none of them holds.
 SHARE_COLORS, SPECTROGRAM_COLORS = "magma_r", "gray_r"
+DIFFERENCE_COLORS = "RdBu_r"  # signed: zero is white, told apart by colour-blind readers
 MISSING = "0.78"
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the question.
 CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
@@ -68,6 +72,11 @@ def shortened(text: str, most: int = 22) -> str:
     """
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def wrapped(text: str, inches: float) -> str:
+    """Text in lines that fit this width in the size of tick labels."""
+    return "\n".join(textwrap.wrap(text, max(int(inches / LETTER_WIDTH), 20)))
 
 
 def spoken(name: str) -> str:
@@ -122,7 +131,15 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
     return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
 
 
-def draw_cells(ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float]) -> ScalarMappable:
+def limits_around_zero(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
+    """Limits of the colour scale that several maps of differences share: as far below zero as above."""
+    most = max((float(np.abs(array).max()) for array in values if np.ma.count(array)), default=0.0) or 1.0
+    return -most, most
+
+
+def draw_cells(
+    ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float], cmap: str = SHARE_COLORS
+) -> ScalarMappable:
     """Draw [rows, columns] with row 0 at the top; cell (i, j) has its centre at (j + 0.5, i + 0.5)."""
     rows, columns = values.shape
     cells = ax.imshow(
@@ -130,7 +147,7 @@ def draw_cells(ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, floa
         extent=(0, columns, rows, 0),
         # Few cells are kept as they are in vector files; many are averaged where a pixel holds several.
         interpolation="none" if values.size <= _MOST_SHARP_CELLS else "auto",
-        cmap=colors(SHARE_COLORS),
+        cmap=colors(cmap),
         vmin=limits[0],
         vmax=limits[1],
     )
@@ -174,14 +191,22 @@ def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: 
 def style_layer_axis(ax: Axes) -> None:
     """Whole layers on x, a light grid, no box."""
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 4, 5, 10]))
+    style_curve_axis(ax)
+
+
+def style_curve_axis(ax: Axes) -> None:
+    """Small ticks, a light grid, no box."""
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.grid(axis="y", color="0.9", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def add_legend(part, handles: Sequence, *, columns: int, **place) -> None:
-    """Legend without a frame, in plain text, of a figure or an Axes."""
-    legend = part.legend(handles=handles, ncols=columns, fontsize=TICK_SIZE, frameon=False, borderaxespad=0.2, **place)
+def add_legend(part, handles: Sequence, *, columns: int, title: str | None = None, **place) -> None:
+    """Legend without a frame, in plain text, of a figure or an Axes; the title is a note above the entries."""
+    legend = part.legend(
+        handles=handles, ncols=columns, title=title, fontsize=TICK_SIZE, title_fontsize=TICK_SIZE, frameon=False,
+        borderaxespad=0.2, **place,
+    )  # fmt: skip
     for text in legend.get_texts():
         text.set_parse_math(False)

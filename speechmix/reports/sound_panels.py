@@ -7,9 +7,11 @@ what the models hear.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..clips import Clip
@@ -47,14 +49,11 @@ def draw_sound(part, clip: Clip, inches: float) -> None:
     wave, spectrum = part.subplots(2, 1, height_ratios=[1, 2])
     samples = clip.audio(_SAMPLE_RATE)
     seconds = len(samples) / _SAMPLE_RATE
-    times, low, high = _envelope(samples)
-    wave.fill_between(times, low, high, color="0.35", linewidth=0.3)
-    loudest = max(float(np.abs(samples).max()), 1e-6)
-    wave.set(xlim=(0, seconds), ylim=(-1.05 * loudest, 1.05 * loudest), yticks=[], xticks=[])
+    _draw_wave(wave, samples)
     wave.set_ylabel("wave", size=LABEL_SIZE)
-    _draw_spectrogram(part, spectrum, samples, seconds)
-    _draw_boundaries(clip, (wave, spectrum))
-    _write_words(wave, clip, inches)
+    draw_spectrogram(part, spectrum, samples, seconds)
+    draw_boundaries(clip, (wave, spectrum))
+    write_words(wave, clip, inches)
     handles = [
         Patch(color=color, alpha=0.6, label=f"{role}: {panels.shortened(clip.words[word].text)}")
         for word, (role, color) in roles(clip).items()
@@ -72,7 +71,28 @@ def _envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.nda
     return starts / _SAMPLE_RATE, np.minimum.reduceat(samples, starts), np.maximum.reduceat(samples, starts)
 
 
-def _draw_spectrogram(part, ax: Axes, samples: np.ndarray, seconds: float) -> None:
+def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> bytes:
+    """Waveform above spectrogram without axes, as the bytes of a PNG file: the left edge is 0 s, the right one the end."""
+    figure = Figure(figsize=(width, height), facecolor="white")
+    wave, spectrum = figure.add_axes((0, 2 / 3, 1, 1 / 3)), figure.add_axes((0, 0, 1, 2 / 3))
+    samples = clip.audio(_SAMPLE_RATE)
+    _draw_wave(wave, samples)
+    draw_spectrogram(None, spectrum, samples, len(samples) / _SAMPLE_RATE)
+    draw_boundaries(clip, (wave, spectrum))
+    for ax in (wave, spectrum):
+        ax.set_axis_off()
+    return panels.png(figure)
+
+
+def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
+    times, low, high = _envelope(samples)
+    ax.fill_between(times, low, high, color="0.35", linewidth=0.3)
+    loudest = max(float(np.abs(samples).max()), 1e-6)
+    ax.set(xlim=(0, len(samples) / _SAMPLE_RATE), ylim=(-1.05 * loudest, 1.05 * loudest), yticks=[], xticks=[])
+
+
+def draw_spectrogram(part, ax: Axes, samples: np.ndarray, seconds: float) -> None:
+    """Mel spectrogram of samples at 16 kHz, with its colour bar in dB (not without a `part`, figure or subfigure)."""
     import librosa
     import librosa.display
 
@@ -90,13 +110,15 @@ def _draw_spectrogram(part, ax: Axes, samples: np.ndarray, seconds: float) -> No
     ax.set_ylabel("kHz (mel scale)", size=LABEL_SIZE)
     ax.set_xlabel("time (s)", size=LABEL_SIZE, loc="left")
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
+    if part is None:
+        return
     bar = part.colorbar(cells, ax=ax, pad=0.02, fraction=0.08, aspect=9, ticks=[-80, -40, 0])
     bar.set_label("dB re loudest", size=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
 
 
-def _draw_boundaries(clip: Clip, axes: tuple[Axes, Axes]) -> None:
-    """Draw edges of words in both panels; cue and target shaded in their colours, and drawn last."""
+def draw_boundaries(clip: Clip, axes: Sequence[Axes]) -> None:
+    """Draw edges of words in each panel; cue and target shaded in their colours, and drawn last."""
     marked = {word: color for word, (_, color) in roles(clip).items()}
     words = list(enumerate(clip.words or ()))
     for index, word in sorted(words, key=lambda item: item[0] in marked):
@@ -123,7 +145,7 @@ def _centres(clip: Clip) -> list[float]:
     return [(word.start + word.end) / 2 for word in clip.words or ()]
 
 
-def _write_words(wave: Axes, clip: Clip, inches: float) -> None:
+def write_words(wave: Axes, clip: Clip, inches: float) -> None:
     """Words above the waveform; where they are too dense even upwards, some are left out, but not cue and target."""
     wave.xaxis.tick_top()
     wave.tick_params(length=0, pad=2)

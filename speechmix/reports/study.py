@@ -1,99 +1,192 @@
-"""The page of a study: trained models against their random twins, cue contribution beside ablation.
+"""The page of a study: trained models against their random twins, cue contribution beside ablation, clips to listen to.
 
-In: a finished `Run`. Out: the headline table, figures, and one HTML page in the run's folder. The statistics are fixed
-before looking: trained - random with a bootstrap interval over pairs (or clips), as the mean over all layers of a stack and
-at the best layer, cross-fitted (chosen on one half of the pairs, read on the other).
+In: a finished `Run`, or its folder. Out: in the run's folder one HTML page, the figures as PNG and PDF, the headline as
+Markdown and LaTeX, and the statistics layer by layer as CSV.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ..adapters.check import versions
+from ..clips import Clip
 from ..evaluation.spelling import TRANSCRIBES
-from ..evaluation.statistics import cross_fitted_layer, trained_against_random
-from .figures import cue_figure, cue_heat_map
-from .page import page
+from .page import Part, page
+from .run_folder import described_run, open_run
+from .study_clips import clip_cards, clip_table
+from .study_figures import figures, pictures_of
+from .study_parts import agreement_part, boundaries_part, length_part, models_part
+from .study_tables import (
+    ablation_table,
+    grouped_clips,
+    headline,
+    layer_statistics,
+    shown,
+    shown_layers,
+    study_table,
+)
+from .text_tables import latex, markdown
+from .wording import LENGTH, READING, method, sentences
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ..experiments.run import Run
 
-_KEYS = ("side", "model", "stack", "measure")
-_READING = (
-    "Contribution: the share of the cue in building the target, in % of the target's row; in a decoder and in cross-attention "
-    "at the position that predicts the deciding letters where the target's other spelling is known, else over all of the "
-    "target's positions. Difference: trained - random twin, with a 95 % bootstrap interval over pairs (clips where there are "
-    "no pairs). Share of length: what the cue would get if every frame or token counted the same. Word-level Value Zeroing "
-    "grows with the length of a word and attention does not, so compare a measure with its own twin, not with another measure."
-)
+__all__ = [
+    "ablation_table", "figures", "headline", "report", "shown", "study_table", "transcription_notes", "write_study",
+]  # fmt: skip
+
 _LAYERS = {
-    "best layer": "At the best layer, chosen on one half of the pairs and read on the other, and the other way round.",
+    "best layer": "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so "
+    "nothing was chosen on the data it is reported on, and p needs no correction over layers.",
     "all layers": "Mean over all layers of the stack.",
 }
+_ABLATION = (
+    "Share of clips (%) in which the target's own spelling is likelier than its other spelling, with the cue's value vectors "
+    "zeroed in all layers of one stack. 50 % is chance. A stack that carries the cue should show a high contribution above and "
+    "fall to chance here."
+)
+_CONTROL = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
+_EVERY_LAYER = (
+    "Layers in which trained and random differ: permutation test in every layer, corrected over the layers of the stack by "
+    "Benjamini and Hochberg (false discovery rate q < 0.05: of the layers named here about one in twenty is "
+    "expected to be named by chance). All numbers are in layers.csv."
+)
 
 
-def study_table(run: Run) -> pd.DataFrame:
-    """Cue contributions of the rows that a study looks at, with side and pair of each clip."""
-    table = run.contributions
-    if table.empty:
-        return table
-    clips = run.clips
-    known = [name for name in ("side", "pair", "control") if name in clips]
-    table = table.merge(clips[["clip", *known]], on="clip")
-    for name, default in (("side", "all"), ("pair", table["clip"]), ("control", "no")):
-        table[name] = table[name].replace("", "all") if name in known else default
-    deciding = table.groupby(["clip", "stack"]).rows.transform(lambda rows: (rows == "deciding").any())
-    return table[(table.rows == "deciding") | ~deciding].reset_index(drop=True)
+def report(folder: str | PathLike, **options) -> Path:
+    """Write the page of a run again, from its folder; options as for `write_study`.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run.
+    """
+    run = open_run(folder)
+    known = described_run(run)
+    options.setdefault("title", known.get("title") or run.out.resolve().name)
+    options.setdefault("notes", known.get("notes") or [])
+    return write_study(run, **options)
 
 
-def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame:
-    """Contribution in %: trained, random, difference with its interval, share of length.
+def write_study(
+    run: Run,
+    *,
+    title: str,
+    notes: list[str],
+    asked: Sequence[str] = (),
+    audio: str | PathLike | None = None,
+    clips: Sequence[Clip] = (),
+    published: bool = False,
+    group: str | None = None,
+    out: str | PathLike | None = None,
+) -> Path:
+    """Write figures, tables and the page of a run; returns the page's path.
 
     Parameters
     ----------
-    layers : {"best layer", "all layers"}
-        "best layer" is cross-fitted; "layer" then says which were chosen.
+    run : Run
+    title : str
+    notes : list of str
+        What a reader must know first; paragraphs.
+    asked : sequence of str
+        Clips to show besides those with most, median and least contribution.
+    audio : path, optional
+        Folder with the audio files, if they are no longer where the run found them.
+    clips : sequence of Clip
+        The run's clips, if they are at hand (clips in memory have no audio file).
+    published : bool
+        Draw the published figures beside the run's own.
+    group : str, optional
+        Column of the clip table that says which clips belong together; by default pair, sentence and target word.
+    out : path, optional
+        Where the page goes; ``index.html`` in the run's folder by default.
+
+    Raises
+    ------
+    InputError
+        If a clip that was asked for is not in the run.
     """
-    table = table[table.control != "yes"].assign(contribution=table.contribution * 100)
-    if layers == "best layer":
-        table = cross_fitted_layer(table, by=_KEYS, group="pair")
-    result = trained_against_random(table, by=_KEYS, group="pair").set_index(list(_KEYS))
-    by_key = table.groupby(list(_KEYS), sort=False)
-    result["share of length"] = by_key.share_of_length.mean() * 100
-    if layers == "best layer":
-        result["layer"] = by_key.layer.agg(lambda chosen: ", ".join(map(str, sorted(set(chosen)))))
-    return result.reset_index()
+    (run.out / "report.json").write_text(json.dumps({"title": title, "notes": notes}, indent=1, ensure_ascii=False))
+    table = study_table(run, group=group)
+    known = headline(table) if len(table) else pd.DataFrame()
+    parts: list[Part] = [("What was run", [*notes, _counts(run), *models_part(run), _versions(run)])]
+    transcription = transcription_notes(run)
+    if transcription:
+        parts.append(("Do the models transcribe the clips?", transcription))
+    layers = layer_statistics(table) if len(known) else None
+    parts += _results(run, table, known, layers, group)
+    parts += pictures_of(run, table, layers=layers, published=published)
+    parts += length_part(run) + agreement_part(table) + boundaries_part(run, table)
+    judged = ablation_table(run)
+    if not judged.empty:
+        parts.append(("Ablation", [_ABLATION, shown(judged)]))
+    if len(table) and len(control := table[table.control == "yes"]):
+        invariant = headline(control.assign(control="no"))
+        parts.append(("Control: invariant nouns", [_CONTROL + _few(invariant), shown(invariant)]))
+    cards = clip_cards(run, table, known, asked=asked, audio=audio, clips=clips)
+    parts.append(("All clips", clip_table(run, table, known, cards)))
+    parts.append(("Clips to listen to", [(_CHOSEN if len(known) else "") + _LISTENING, *cards]))
+    parts.append(("Left out", [pd.DataFrame(run.skipped)] if run.skipped else ["Nothing was left out."]))
+    path = Path(out) if out else run.out / "index.html"
+    path.write_text(page(title, parts), encoding="utf-8")
+    return path
 
 
-def ablation_table(run: Run) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was silenced."""
-    table = run.ablation
+_CHOSEN = (
+    "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
+    "for. "
+)
+_LISTENING = (
+    "Play a clip and its position moves over the map; click a word to hear it and to see what gives to it. Columns give, rows "
+    "receive; silence and padding are left out."
+)
+
+
+def _results(run: Run, table: pd.DataFrame, known: pd.DataFrame, layers, group: str | None) -> list[Part]:
+    """Headline in words and in tables, and layer by layer; nothing without a cue."""
     if table.empty:
-        return table
-    clips = run.clips
-    table = table.merge(clips[["clip", *(["side"] if "side" in clips else [])]], on="clip")
-    if "side" not in table:
-        table["side"] = "all"
-    shares = table.groupby(["side", "model", "init", "ablated"], sort=False).right.mean().mul(100)
-    result = shares.unstack("ablated").reset_index()
-    order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
-    named = {"none": "nothing silenced", **{name: f"cue silenced in {name}" for name in order if name != "none"}}
-    return result[["side", "model", "init", *order]].rename(columns=named)
+        said = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
+        return [("Cue contribution", [said])]
+    if known.empty:
+        return [
+            (
+                "Cue contribution",
+                ["No contribution is a finite number: the scores of this run hold no value to report."],
+            )
+        ]
+    ties = grouped_clips(run, group=group).attrs["ties"]
+    units = f"groups of clips that share {ties}" if ties else "clips"
+    tables = [item for name, text in _LAYERS.items() for item in (text, shown(headline(table, layers=name)))]
+    layers.to_csv(run.out / "layers.csv", index=False)
+    (run.out / "headline.md").write_text(markdown(shown(known)) + "\n", encoding="utf-8")
+    caption = f"Cue contribution (%) at the best layer (cross-fitted), 95 % bootstrap intervals over {units}."
+    (run.out / "headline.tex").write_text(latex(shown(known), caption=caption), encoding="utf-8")
+    named = shown_layers(layers)
+    everywhere_part = [("In which layers", [_EVERY_LAYER, named])] if len(named) else []
+    explained = [READING, LENGTH, method(ties)]
+    words = [*sentences(known), _many(known)]
+    return [("In words", words), ("Cue contribution", [*explained, *tables]), *everywhere_part]
 
 
-def figures(table: pd.DataFrame) -> dict[str, Figure]:
-    """Curves and heat map for each side of the cue."""
-    drawn = {}
-    for side, part in table[table.control != "yes"].groupby("side", sort=False):
-        suffix = "" if side == "all" else f"_{side}_cue"
-        drawn[f"cue_contribution{suffix}"] = cue_figure(part)
-        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part)
-    return drawn
+_FEW = " With fewer than six groups no test can reach p < 0.05, and intervals are too narrow: read those rows as anecdotes."
+
+
+def _few(known: pd.DataFrame) -> str:
+    return _FEW if (known.groups < 6).any() else ""
+
+
+def _many(known: pd.DataFrame) -> str:
+    return (
+        f"The table below holds {len(known)} comparisons, each with its own interval: of twenty such intervals about one "
+        "misses the truth by chance. A high contribution says that the cue's vectors enter the target's; whether the model "
+        "then uses them is for ablation to say."
+    ) + _few(known)
 
 
 def transcription_notes(run: Run) -> list[str]:
@@ -111,36 +204,9 @@ def transcription_notes(run: Run) -> list[str]:
     return notes
 
 
-def write_study(run: Run, *, title: str, notes: list[str]) -> Path:
-    """Write figures and ``index.html`` into the run's folder; returns the page's path."""
-    table = study_table(run)
-    parts = [("What was run", [*notes, _counts(run), versions()])]
-    transcription = transcription_notes(run)
-    if transcription:
-        parts.append(("Do the models transcribe the clips?", transcription))
-    if not table.empty:
-        tables = [item for name, text in _LAYERS.items() for item in (text, shown(headline(table, layers=name)))]
-        parts.append(("Cue contribution", [_READING, *tables]))
-        judged = ablation_table(run)
-        if not judged.empty:
-            explained = (
-                "Share of clips (%) in which the target's own spelling is likelier than its other spelling, with the cue's "
-                "value vectors zeroed in all layers of one stack. 50 % is chance. A stack that carries the cue should show "
-                "a high contribution above and fall to chance here."
-            )
-            parts.append(("Ablation", [explained, shown(judged)]))
-        for name, figure in figures(table).items():
-            figure.savefig(run.out / f"{name}.png", dpi=150, bbox_inches="tight")
-            parts.append((f"Figure: {name.replace('_', ' ')}", [figure]))
-        control = table[table.control == "yes"]
-        if len(control):
-            explained = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
-            parts.append(("Control: invariant nouns", [explained, shown(headline(control.assign(control="no")))]))
-    if run.skipped:
-        parts.append(("Left out", [pd.DataFrame(run.skipped)]))
-    path = run.out / "index.html"
-    path.write_text(page(title, parts), encoding="utf-8")
-    return path
+def _versions(run: Run) -> str:
+    scored = described_run(run).get("versions")
+    return f"Scored with {scored}." if scored == versions() else f"Scored with {scored}; this page by {versions()}."
 
 
 def _counts(run: Run) -> str:
@@ -148,17 +214,3 @@ def _counts(run: Run) -> str:
     doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     text = f"{len(clips)} clips; {run.done} scored (clip, model) pairs, {len(run.skipped)} left out."
     return text + (f" The word times of {doubtful} clips are doubtful." if doubtful else "")
-
-
-def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as people read it: rounded, the interval in one column, no column that says nothing."""
-    table = table.round(1)
-    if "side" in table and set(table.side) == {"all"}:
-        table = table.drop(columns="side")
-    if "low" in table:
-        interval = [
-            f"{low:.1f} to {high:.1f}" if low == low else "" for low, high in zip(table.low, table.high, strict=True)
-        ]
-        table.insert(table.columns.get_loc("low"), "95 % interval", interval)
-        table = table.drop(columns=["low", "high"])
-    return table

@@ -36,11 +36,11 @@ def test_wrong_token_order_would_be_noticed(whisper):
 
 
 def test_silence_around_the_words_is_cut_off(whisper):
-    clip = bundled.clips()[0]
-    audio = np.concatenate([np.zeros(8_000), clip.audio(16_000), np.zeros(8_000)]).astype(np.float32)
-    words = align_by_whisper(whisper, audio, clip.text).words
-    assert words[0].start > 0.4
-    assert words[-1].end < len(audio) / 16_000 - 0.4
+    for clip in bundled.clips()[:6]:
+        audio = np.concatenate([np.zeros(8_000), clip.audio(16_000), np.zeros(8_000)]).astype(np.float32)
+        words = align_by_whisper(whisper, audio, clip.text).words
+        assert words[0].start > 0.4
+        assert words[-1].end < len(audio) / 16_000 - 0.4
 
 
 def test_align_takes_it_as_a_method(whisper):

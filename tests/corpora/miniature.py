@@ -21,7 +21,7 @@ SENTENCES = {
 }
 
 
-def spoken_mp3(path: Path, text: str, *, rate: int = 130) -> None:
+def spoken_mp3(path: Path, text: str, *, rate: int = 160) -> None:
     """Speak a text into an MP3 of 32 kHz, as Common Voice's are, with a little silence around it."""
     from speechmix.alignment.espeak import speak
 

@@ -14,10 +14,13 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from speechmix import plots
 from speechmix.clips import Clip
 from speechmix.errors import InputError
 from speechmix.evaluation.cue import cue_contribution
+from speechmix.evaluation.statistics import intervals_of_means
 from speechmix.mixing import Maps, MixingMap
+from speechmix.reports.cue_tables import checked, curve_table
 from speechmix.reports.figures import as_html, clip_figure, cue_figure, cue_heat_map, evenly, heat_map, layer_grid
 from speechmix.spans import Span, Word
 
@@ -437,3 +440,104 @@ def test_cue_heat_map_titles_a_stack_that_the_first_model_lacks():
     )
     titles = [ax.get_title() for ax in cue_heat_map(table).axes if ax.get_title()]
     assert titles == ["encoder, trained", "encoder, random", "decoder, trained", "decoder, random"]
+
+
+# plots ----------------------------------------------------------------------------------------------------------------
+
+
+def test_curves_lie_at_their_depth_and_bands_are_what_they_say():
+    table = cue_table(models=("small", "large"), clips=12, measures=("attention",))
+    table = table[(table["model"] == "large") | (table["layer"] < 2)]
+    ax = plots.layer_curves(table, x="depth", ax=Figure().add_subplot())
+    assert {tuple(line.get_xdata().round(2)) for line in ax.lines} == {(0, 1), (0, 0.33, 0.67, 1)}
+    rows = checked(table[table["model"] == "large"])
+    curve = curve_table(rows).set_index(["init", "layer"])
+    assert (curve.loc["trained"].seeds == 1).all()
+    assert (curve.loc["random"].seeds == 2).all()
+    means = rows[rows["init"] == "random"].groupby(["layer", "seed"]).contribution.mean().mul(100).unstack()
+    np.testing.assert_allclose(curve.loc["random"].low, means.min(axis=1))
+    np.testing.assert_allclose(curve.loc["random"].high, means.max(axis=1))
+    values = rows[rows["init"] == "trained"].pivot(index="layer", columns="clip", values="contribution") * 100
+    low, high = intervals_of_means(values.to_numpy())
+    np.testing.assert_allclose(curve.loc["trained"].low, low)
+    np.testing.assert_allclose(curve.loc["trained"].high, high)
+
+
+def test_clips_of_a_group_count_as_one():
+    table = cue_table(clips=4, measures=("attention",)).assign(group=lambda t: t["clip"].isin(["clip0", "clip1"]))
+    assert (curve_table(checked(table)).units == 2).all()
+
+
+def test_published_curves_stand_beside_ones_own_and_not_in_their_place():
+    table = cue_table(clips=3)
+    figure = cue_figure(table, x="depth", published=True)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"a/small, trained", "XLSR-53, published, trained"} <= set(labels)
+    widths = {line.get_linewidth() for line in figure.axes[0].lines}
+    assert {0.9, 1.4} <= widths
+    images = maps_of(cue_heat_map(table, published=True))
+    assert len(images) == 6  # three models, trained and random
+    assert images[2].get_array().shape == (24, 2)
+
+
+def test_published_numbers_are_those_of_the_data_files():
+    table = plots.published_contributions()
+    assert len(table) == 2 * 24 * 3 * (1 + 3)
+    chosen = table[(table["model"] == "Whisper-medium, published") & (table["init"] == "trained")]
+    peak = chosen[chosen.measure == "value_zeroing"].groupby("stack").contribution.max()
+    assert peak.to_dict() == {"cross": 0.55, "decoder": 0.62, "encoder": 0.30}
+    probing = plots.published_probing()
+    assert probing.accuracy.between(0.5, 1).all()
+    assert (probing["stack"] == "encoder").sum() == 2 * (24 + 24 + 24 + 12 + 6)
+
+
+def test_differences_are_first_less_second_and_centred_at_zero():
+    one, other = mixing_map(3), mixing_map(3)
+    other.scores[:] = 1.0
+    ax = plots.difference_map(one, other, layer=1)
+    np.testing.assert_allclose(
+        ax.images[0].get_array(), 100 * (one.normalized().scores[1] - other.normalized().scores[1]), atol=1e-9
+    )
+    low, high = ax.images[0].get_clim()
+    assert low == -high
+    with pytest.raises(InputError, match="same numbers of units"):
+        plots.difference_map(one, mixing_map(3, 4, 5))
+    table = cue_table(measures=("attention",))
+    (image,) = maps_of(plots.cue_difference_map(table))
+    means = table.groupby(["init", "layer"]).contribution.mean().unstack("init") * 100
+    np.testing.assert_allclose(image.get_array()[:, 0], means["trained"] - means["random"])
+    assert image.get_clim()[0] == -image.get_clim()[1]
+    with pytest.raises(InputError, match="'pl' and 'sg'"):
+        plots.cue_difference_map(table, column="number", first="pl", second="sg")
+
+
+def test_a_timed_map_puts_each_source_at_its_time_and_leaves_gaps_white():
+    units = (Span(0, 5, "a", word=0, onset=0.1, offset=0.3), Span(9, 12, "b", word=1, onset=0.5, offset=0.6))
+    one = MixingMap(np.array([[[3.0, 1.0], [1.0, 1.0]]]), units, units, "attention", "encoder", (0,))
+    mesh = plots.timed_map(one).collections[0]
+    np.testing.assert_allclose(mesh.get_coordinates()[0, :, 0], [0.1, 0.3, 0.5, 0.6])
+    np.testing.assert_allclose(np.ma.filled(mesh.get_array(), -1).reshape(2, 3), [[75, -1, 25], [50, -1, 50]])
+    with pytest.raises(InputError, match="sources with times"):
+        plots.timed_map(mixing_map(1, 2, frame_units(3, timed=False)))
+
+
+def test_plots_refuse_what_they_cannot_put_on_one_axes():
+    with pytest.raises(InputError, match="one stack and measure"):
+        plots.layer_curves(cue_table())
+    with pytest.raises(InputError, match="one init"):
+        plots.measure_heat_map(cue_table())
+    with pytest.raises(InputError, match="one model"):
+        plots.clip_distribution(cue_table(models=("a", "b")))
+    with pytest.raises(InputError, match="no column"):
+        cue_figure(cue_table(), rows="dialect")
+    with pytest.raises(InputError, match="one measure"):
+        cue_figure(cue_table().assign(template="x"), rows="template")
+    with pytest.raises(InputError, match="'layer' or 'depth'"):
+        plots.layer_curves(cue_table(measures=("attention",)), x="time")
+
+
+def test_every_plot_is_reached_from_the_package():
+    import speechmix
+
+    assert speechmix.plots is plots
+    assert all(callable(getattr(plots, name)) for name in plots.__all__)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from speechmix.reports.page import page
+from speechmix.reports.page import Picture, SortableTable, page
 from speechmix.reports.study import shown
 
 
 def test_hostile_text_is_shown_as_text_everywhere():
     evil = "<script>alert(1)</script>"
-    html = page(evil, [(evil, [evil, pd.DataFrame({evil: [evil]})])])
-    assert "<script" not in html
-    assert html.count("&lt;script&gt;") >= 5
+    table = pd.DataFrame({evil: [evil]})
+    html = page(evil, [(evil, [evil, table, SortableTable(table, {evil: evil}), Picture(b"", evil)])] * 4)
+    assert "<script>alert" not in html
+    assert html.count("<script") == 1  # the page's own
+    assert html.count("&lt;script&gt;alert") >= 10
+
+
+def test_the_policy_names_the_pages_own_script_and_no_other():
+    html = page("a run", [])
+    script = html.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html
+    assert "default-src 'none'" in html
 
 
 def test_figures_are_embedded_and_nothing_is_fetched():

@@ -1,0 +1,68 @@
+"""Do two measures say the same? Rank correlation (Spearman, scipy's) layer by layer, and of their curves over layers.
+
+In: a table of cue contributions. Heights of measures cannot be compared (`length.py`); which clips get more, and which
+layers, can.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+_FEWEST = 3  # values that a rank correlation needs to say anything
+
+_COLUMNS = ["measure", "other", "rho", "p", "n"]
+
+
+def measure_agreement(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")) -> pd.DataFrame:
+    """Rank correlation over clips between measures, in each layer.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns of `by`, layer, clip, measure, contribution; other columns (seeds) are averaged over.
+    by : sequence of str
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`, layer, measure, other, rho (-1 to 1; NaN where a measure does not vary), p, n (clips).
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"layer": 0, "clip": list("abcd") * 2, "measure": ["one"] * 4 + ["two"] * 4,
+    ...                       "contribution": [1, 2, 3, 4, 10, 30, 20, 40], "model": "m"})
+    >>> float(measure_agreement(table, by=["model"]).rho[0].round(6))
+    0.8
+    """
+    return _correlated(table, [*by, "layer"], "clip")
+
+
+def curve_agreement(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")) -> pd.DataFrame:
+    """Rank correlation over layers between the mean curves of measures: do they peak in the same layers?
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`, measure, other, rho, p, n (layers).
+    """
+    means = table.groupby([*by, "measure", "layer"], sort=False).contribution.mean().reset_index()
+    return _correlated(means, list(by), "layer")
+
+
+def _correlated(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
+    from scipy.stats import spearmanr
+
+    rows = []
+    for key, part in table.groupby(by, sort=False):
+        values = part.pivot_table(index=over, columns="measure", values="contribution", aggfunc="mean", sort=False)
+        for measure, other in itertools.combinations(values, 2):
+            pair = values[[measure, other]].dropna()
+            varies = len(pair) >= _FEWEST and all(np.ptp(pair[name]) > 0 for name in pair)
+            rho, p = spearmanr(pair[measure], pair[other]) if varies else (np.nan, np.nan)
+            found = dict(zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True))
+            rows.append({**dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True)), **found})
+    return pd.DataFrame(rows, columns=[*by, *_COLUMNS])

@@ -1,0 +1,73 @@
+"""Which clips belong together, and so are drawn and tested as one.
+
+In: the table of clips. Out: a name of a group for each, the same for clips that share a pair, a sentence, or the word they
+ask about (its lemma, where the manifest has one): what is found in one of them says something about the other. Groups are
+the connected parts of that relation. Where a study asks about hardly more than one word, all clips would be one group and
+no uncertainty could be stated; then the word, and the sentence after it, tie nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+# Columns of a manifest that may hold the lemma, in the order in which they are looked for.
+LEMMAS = ("lemma", "target_lemma", "noun")
+_FEWEST = 5  # groups, below which a coarser tie is given up
+
+
+def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Return a group for each clip, index as in `clips`, and in words what ties clips together ("" if nothing does).
+
+    Parameters
+    ----------
+    clips : DataFrame
+        Columns clip and text; pair, lemma (or noun) where they are known, else target and foil stand for the lemma.
+
+    Examples
+    --------
+    >>> clips = pd.DataFrame({"clip": list("abc"), "pair": ["one", "one", "two"]})
+    >>> groups, said = groups_of(clips)
+    >>> groups.tolist(), said
+    (['a', 'a', 'c'], 'the pair')
+    """
+    ties = {said: values for said, values in _ties(clips).items() if values[values != ""].duplicated().any()}
+    # From the coarsest to the finest; the pair is what a study was built of, and stays.
+    for said in ("the target word", "the sentence"):
+        groups = _connected(clips["clip"].astype(str), list(ties.values()))
+        if groups.nunique() >= min(_FEWEST, len(clips)):
+            break
+        ties.pop(said, None)
+    return _connected(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
+
+
+def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
+    """What may tie clips together: for each kind a label, "" where there is none."""
+    given = clips.fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+    lemma = next((name for name in LEMMAS if name in given), None)
+    ties = {said: given[name] for said, name in (("the pair", "pair"), ("the sentence", "text")) if name in given}
+    if lemma or "target" in given:
+        # Without a lemma both spellings of a word, in whichever order they come.
+        spellings = [name for name in ("target", "foil") if name in given]
+        ties["the target word"] = (
+            given[lemma] if lemma else given[spellings].apply(lambda row: " ".join(sorted(set(row) - {""})), axis=1)
+        )
+    return ties
+
+
+def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
+    """Name of the first clip of each connected part."""
+    leader = {name: name for name in names}
+
+    def head(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = name = leader[leader[name]]
+        return name
+
+    for labels in ties:
+        known = labels[labels != ""]
+        for members in names[known.index].groupby(known).agg(list):
+            for one, other in itertools.pairwise(members):
+                leader[head(other)] = head(one)
+    return names.map(head)

@@ -1,0 +1,117 @@
+"""Does the conclusion hold if the word boundaries are 20 ms off?
+
+Aligners and annotators differ by about that much. In: clips, whose cue and target are moved, widened and narrowed (their
+neighbours give way); and a table of cue contributions of all variants. Out: trained - random for each variant, read at the
+layers that were chosen on the words as they were aligned, so that nothing but the times differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ..errors import InputError
+from .statistics import cross_fitted_layer, trained_against_random
+
+if TYPE_CHECKING:
+    from ..clips import Clip
+    from ..spans import Word
+
+SHIFT = 0.02  # seconds
+AS_ALIGNED = "as aligned"
+# What is added to (start, end) of cue and target, in shifts.
+VARIANTS = {AS_ALIGNED: (0, 0), "earlier": (-1, -1), "later": (1, 1), "wider": (-1, 1), "narrower": (1, -1)}
+_SHORTEST = 0.005  # seconds that a narrowed word keeps
+
+
+def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
+    """Return the clip with the edges of its cue and target moved.
+
+    Parameters
+    ----------
+    clip : Clip
+        With words, cue and target.
+    variant : {"as aligned", "earlier", "later", "wider", "narrower"}
+    shift : float
+        Seconds.
+
+    Raises
+    ------
+    InputError
+        If the clip has no cue or target to move.
+    """
+    if variant not in VARIANTS:
+        raise InputError(f"variant should be one of {list(VARIANTS)}, found {variant!r}")
+    if clip.words is None or None in (clip.cue, clip.target):
+        raise InputError(f"{clip.name}: moving word boundaries needs words with times, a cue and a target")
+    by_start, by_end = (sign * shift for sign in VARIANTS[variant])
+    words = list(clip.words)
+    for index in (clip.cue, clip.target):
+        words[index] = _moved(words[index], by_start, by_end, clip.duration)
+    first, second = sorted((clip.cue, clip.target))
+    if words[first].end > words[second].start:  # widened into each other: they keep the edge they had
+        edge = min(max((clip.words[first].end + clip.words[second].start) / 2, words[first].start), words[second].end)
+        words[first], words[second] = replace(words[first], end=edge), replace(words[second], start=edge)
+    for index in set(range(len(words))) - {first, second}:
+        earliest = max((words[i].end for i in (first, second) if i < index), default=0.0)
+        latest = min((words[i].start for i in (first, second) if i > index), default=clip.duration)
+        # What now belongs to another word is cut off; a word that is covered keeps no time.
+        start, end = (min(max(time, earliest), latest) for time in (words[index].start, words[index].end))
+        words[index] = replace(words[index], start=start, end=end)
+    return clip.with_words(words, alignment=clip.alignment)
+
+
+def _moved(word: Word, by_start: float, by_end: float, duration: float) -> Word:
+    start, end = max(word.start + by_start, 0.0), min(word.end + by_end, duration)
+    if end - start < _SHORTEST:  # a word shorter than what is taken off: its middle
+        middle = min(max((word.start + word.end + by_start + by_end) / 2, 0.0), duration)
+        half = min(_SHORTEST, word.end - word.start) / 2
+        start, end = max(middle - half, 0.0), min(middle + half, duration)
+    return replace(word, start=start, end=end)
+
+
+def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
+    """Trained - random for each variant of the boundaries, at the layers chosen as aligned (cross-fitted).
+
+    Parameters
+    ----------
+    table : DataFrame
+        Cue contributions with a column `boundaries`, one of `VARIANTS`; else as for `trained_against_random`.
+    by : sequence of str
+        E.g. ("model", "stack", "measure").
+    group : str
+
+    Returns
+    -------
+    DataFrame
+        As `trained_against_random` for `by` and boundaries, with `best`: the layer that is best in that variant.
+    """
+    aligned = table[table.boundaries == AS_ALIGNED]
+    chosen = cross_fitted_layer(aligned, by=by, group=group)
+    chosen = chosen[[*by, group, "layer"]].drop_duplicates()
+    result = trained_against_random(table.merge(chosen, on=[*by, group, "layer"]), by=[*by, "boundaries"], group=group)
+    means = table.groupby([*by, "boundaries", "layer", "init"], sort=False).contribution.mean().unstack("init")
+    gain = means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
+    best = gain.dropna().groupby(level=[*by, "boundaries"], sort=False).idxmax().map(lambda key: key[-1])
+    return result.merge(best.rename("best").reset_index(), on=[*by, "boundaries"], how="left")
+
+
+def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
+    """For each row of `by`: does the sign of the difference, and whether zero is in its interval, stay the same?
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`, smallest and largest difference over the variants, holds, same_layer.
+    """
+    if "difference" not in sensitivity:
+        return pd.DataFrame(columns=[*by, "smallest", "largest", "holds", "same_layer"])
+    verdicts = sensitivity.assign(says=(sensitivity.low > 0).astype(int) - (sensitivity.high < 0).astype(int))
+    grouped = verdicts.groupby(list(by), sort=False)
+    result = grouped.difference.agg(smallest="min", largest="max")
+    result["holds"] = grouped.says.nunique() == 1
+    result["same_layer"] = grouped.best.nunique() == 1
+    return result.reset_index()

@@ -1,0 +1,101 @@
+"""Score some clips of a run again with their word boundaries moved by 20 ms; see `evaluation.sensitivity`.
+
+In: a finished run and its models. Out: ``boundaries.parquet`` and ``.csv`` in the run's folder, cue contributions with a column
+`boundaries`; the run's page then says whether the conclusion holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+
+import numpy as np
+
+from ..adapters import Model
+from ..clips import Clip
+from ..errors import InputError, SpeechmixError
+from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
+from ..reports.run_folder import clip_of, described_run, maps_of_clip
+from ..reports.study_parts import BOUNDARIES
+from ..scoring import mix
+from .run import Run
+from .tables import TableWriter, contribution_table
+
+_OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")
+
+
+def score_moved_words(
+    run: Run,
+    models: Iterable[Model | Callable[[], Model]],
+    *,
+    clips: Sequence[Clip] = (),
+    most: int = 20,
+    shift: float = SHIFT,
+    audio: str | PathLike | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> int:
+    """Score clips of a run with every variant of their boundaries, the target's rows alone.
+
+    Parameters
+    ----------
+    run : Run
+    models : iterable of Model, or of functions that load one
+        The run's models, trained and random.
+    clips : sequence of Clip
+        The run's clips, if they are at hand; else they are read from where the run found them, or from `audio`.
+    most : int
+        How many clips, evenly over the run's.
+    shift : float
+        Seconds.
+    report : callable
+        Gets a line for each clip that is left out.
+
+    Returns
+    -------
+    int
+        How many clips were scored by all models.
+
+    Raises
+    ------
+    InputError
+        If no clip of the run has cue, target and audio.
+    """
+    chosen = _chosen(run, clips, most, audio)
+    options = {name: value for name, value in described_run(run)["options"].items() if name in _OPTIONS}
+    failed: set[str] = set()
+    with TableWriter(run.out / BOUNDARIES) as table:
+        for model in models:
+            model = model if isinstance(model, Model) else model()
+            for clip in chosen:
+                try:
+                    for variant in VARIANTS:
+                        moved = with_moved_words(clip, variant, shift=shift)
+                        found = contribution_table(mix(model, moved, targets="target", **options), moved, model)
+                        table.append(found.assign(boundaries=variant))
+                except SpeechmixError as error:
+                    failed.add(clip.name)
+                    report(f"{clip.name}  {model.label}  SKIPPED: {error}")
+    return len(chosen) - len(failed)
+
+
+def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | None) -> list[Clip]:
+    """Clips with cue and target, evenly over the run's; both members of a pair where there are pairs."""
+    table, at_hand = run.contributions, {clip.name: clip for clip in clips}
+    names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
+    if "pair" in (known := run.clips.astype({"clip": str})):
+        pairs = known[known["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
+        pairs = [pairs.iloc[i] for i in _evenly(len(pairs), max(most // 2, 1))]
+        names = [name for pair in pairs for name in pair]
+    else:
+        names = [names[i] for i in _evenly(len(names), most)]
+    found = [at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio) for name in names]
+    kept = [clip for clip in found if clip is not None and clip.words and None not in (clip.cue, clip.target)]
+    if not kept:
+        raise InputError(
+            f"no clip of {run.out} has a cue, a target and audio that is still there: name its folder (audio=), or give clips="
+        )
+    return kept
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []

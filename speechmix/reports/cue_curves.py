@@ -1,0 +1,206 @@
+"""Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each stack and measure.
+
+In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published curves dotted. With x="depth"
+models of different depth lie above each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ..errors import InputError
+from . import panels
+from .cue_tables import checked, counted, curve_table, order_of, unit_means
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TITLE_SIZE
+from .published_figures import PUBLISHED, PUBLISHED_CLIP, published_contributions
+
+_MOST_SINGLE_UNITS = 10
+_DASHES = {"trained": "-", "random": "--"}
+_X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
+_BANDS = {
+    "bootstrap": "bands: 95 % interval of the mean; of random twins with several seeds, the range of the seeds' means",
+    "clips": "bands: the middle half of the clips",
+    "none": "",
+}
+
+
+def layer_curves(
+    table: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    x: str = "layer",
+    band: str = "bootstrap",
+    value: str = "contribution",
+    label: str = CUE_LABEL,
+    colors: Mapping[str, str] | None = None,
+) -> Axes:
+    """Draw one stack and measure: a line for each model and init.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns model, init, clip, stack, layer, measure and `value`; one stack and one measure.
+    ax : Axes, optional
+        By default a new figure, with title and legend.
+    x : {"layer", "depth"}
+        Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
+    band : {"bootstrap", "clips", "none"}
+        95 % interval of the mean (for several random twins the range of their means); middle half of the clips; none.
+    value, label : str
+        Which column, drawn in percent, and what it is called.
+    colors : mapping of model to colour, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If a column is missing, no row is left, or the table holds several stacks or measures.
+    """
+    rows = checked(table, value=value)
+    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
+    if several:
+        found = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
+        raise InputError(f"layer_curves draws one stack and measure, found {found}: choose, or use cue_figure")
+    if x not in _X_LABELS:
+        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
+    own = ax is None
+    ax = panels.new_figure(4.6, 3.2).add_subplot() if own else ax
+    colors = colors or _colors(rows)
+    curves = curve_table(rows, band=band, value=value)
+    units = unit_means(rows, value=value)
+    for (model, init), curve in curves.groupby(["model", "init"], sort=False):
+        if "low" in rows and (mine := rows[(rows["model"] == model) & (rows["init"] == init)]).low.notna().any():
+            curve = curve.assign(low=100 * mine.low.to_numpy(), high=100 * mine.high.to_numpy())  # published ranges
+        single = units[(units["model"] == model) & (units["init"] == init)]
+        _draw_line(ax, curve, single, x, value, _style(colors[model], model, init, single_layer=len(curve) == 1))
+    if x == "layer":
+        panels.style_layer_axis(ax)
+    else:
+        panels.style_curve_axis(ax)
+    ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
+    ax.set_ylabel(label, size=LABEL_SIZE)
+    if own:
+        named = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({counted(rows)})"
+        ax.set_title(named, size=TITLE_SIZE, parse_math=False)
+        _add_legend(ax.figure, rows, colors, band)
+    return ax
+
+
+def cue_figure(
+    table: pd.DataFrame,
+    *,
+    stacks: Sequence[str] | None = None,
+    measures: Sequence[str] | None = None,
+    rows: str = "measure",
+    x: str = "layer",
+    band: str = "bootstrap",
+    published: bool = False,
+) -> Figure:
+    """Draw cue contribution over layers: a panel for each stack and measure, a line for each model and init.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1). Seeds are averaged for each clip, clips for
+        each `group` where there is such a column. Up to 10 clips (groups) are drawn one by one as well.
+    stacks, measures : sequence of str, optional
+        Which panels, in this order; all of the table by default.
+    rows : str
+        What makes the rows of panels: "measure", or a column that parts the clips, as "template", "number" or "cue"; then
+        for a single measure.
+    x, band
+        See `layer_curves`.
+    published : bool
+        Draw the published curves of XLSR-53 and Whisper-medium beside them (`published_contributions`), dotted.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a column is missing, no row is left, or `rows` asks for several measures at once.
+    """
+    mine = checked(table, stacks=stacks, measures=measures)
+    if rows not in mine:
+        raise InputError(f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}")
+    if rows != "measure" and mine["measure"].nunique() > 1:
+        raise InputError(f"rows={rows!r} draws one measure, found {', '.join(mine['measure'].unique())}: choose one")
+    stacks, values = order_of(mine, "stack", stacks), order_of(mine, rows, measures if rows == "measure" else None)
+    shown = _with_published(mine, rows) if published else mine
+    colors, lines = _colors(shown), len(shown[["model", "init"]].drop_duplicates())
+    figure = panels.new_figure(max(3.0 * len(stacks) + 0.5, 4.2), 2.1 * len(values) + 0.6 + 0.16 * lines / 2)
+    axes = figure.subplots(len(values), len(stacks), sharey=True, squeeze=False)
+    for row, (line, name) in enumerate(zip(axes, values, strict=True), start=1):
+        for ax, stack in zip(line, stacks, strict=True):
+            panel = shown[(shown["stack"] == stack) & (shown[rows] == name)]
+            if len(panel):
+                layer_curves(panel, ax=ax, x=x, band=band, colors=colors)
+            ax.set_title(f"{panels.spoken(name)}, {stack} ({counted(panel)})", size=TITLE_SIZE, parse_math=False)
+            ax.set_ylabel("")
+            if row < len(values):
+                ax.set_xlabel("")
+    axes[0, 0].set_ylim(bottom=0)
+    figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
+    _add_legend(figure, shown, colors, band)
+    return figure
+
+
+def _with_published(mine: pd.DataFrame, rows: str) -> pd.DataFrame:
+    """Add published curves of the same stacks and measures, in every row of panels."""
+    found = published_contributions()
+    found = found[found["stack"].isin(mine["stack"].unique()) & found["measure"].isin(mine["measure"].unique())]
+    if rows != "measure":
+        found = pd.concat([found.assign(**{rows: name}) for name in mine[rows].unique()])
+    return pd.concat([mine, found.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
+
+
+def _add_legend(figure: Figure, table: pd.DataFrame, colors: Mapping[str, str], band: str) -> None:
+    single = table["layer"].nunique() == 1
+    handles = [
+        Line2D(
+            [],
+            [],
+            label=f"{panels.model_name(model)}, {init}",
+            **_style(colors[model], model, init, single_layer=single),
+        )
+        for model, init in table[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)
+    ]
+    title = panels.wrapped(_BANDS[band], figure.get_figwidth()) if band != "none" else None
+    panels.add_legend(figure, handles, columns=2, loc="outside lower center", title=title)
+
+
+def _colors(table: pd.DataFrame) -> dict[str, str]:
+    return {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())}
+
+
+def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict:
+    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so no line."""
+    known = str(model).endswith(PUBLISHED)
+    dots = {"marker": "o", "markersize": 5, "markerfacecolor": color if init == "trained" else "white"}
+    line = {
+        "linestyle": ":" if known and init == "trained" else _DASHES.get(init, ":"),
+        "linewidth": 0.9 if known else 1.4,
+    }
+    return {"color": color, **line, **(dots if single_layer else {})}
+
+
+def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame, x: str, value: str, style: dict) -> None:
+    """Mean, band and, where there are few, the single clips (groups)."""
+    if 1 < units["unit"].nunique() <= _MOST_SINGLE_UNITS:
+        single = units.pivot(index=x, columns="unit", values=value).sort_index()
+        ax.plot(single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5})
+    if curve["low"].notna().any():
+        if len(curve) == 1:  # a band over one layer would have no width
+            ax.vlines(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3)
+        ax.fill_between(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0)
+    ax.plot(curve[x], curve["mean"], **style)

@@ -1,0 +1,231 @@
+"""Cue contribution as numbers in cells, layers downwards: measures to the right, or the difference of two conditions.
+
+In: a tidy table, as in `cue_tables`. The heat maps have the look of Figures 1 and 2 of Mohebbi et al. 2023 (Homophone
+Disambiguation Reveals Patterns of Context Mixing in Speech Transformers, EMNLP). Differences are in percentage points, with
+a scale that is centred at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..errors import InputError
+from . import panels
+from .cue_tables import checked, counted, order_of, unit_means
+from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+from .published_figures import PUBLISHED, published_contributions
+
+Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
+
+
+def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: Sequence[str] | None = None) -> Axes:
+    """Draw mean cue contribution of one model, init and stack: layers downwards, measures to the right.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1); one model, init and stack.
+    ax : Axes, optional
+        By default a new figure.
+    measures : sequence of str, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If a column is missing, no row is left, or there are several models, inits or stacks.
+    """
+    rows = checked(table, measures=measures)
+    several = [name for name in ("model", "init", "stack") if rows[name].nunique() > 1]
+    if several:
+        raise InputError(f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
+    measures = order_of(rows, "measure", measures)
+    layers, values = _grid(unit_means(rows), measures, "contribution")
+    height = 0.19 * len(layers) + 0.1
+    if ax is None:
+        ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
+    cells = _draw_numbers(ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0))
+    ax.set_title(
+        f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({counted(rows)})", size=TITLE_SIZE, parse_math=False
+    )
+    ax.set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
+    panels.add_color_bar(ax.figure, cells, ax, values=[values], label=CUE_LABEL, inches=max(height, 1.0))
+    return ax
+
+
+def cue_heat_map(table: pd.DataFrame, *, published: bool = False) -> Figure:
+    """Draw mean cue contribution of all models and stacks, the random twin beside the trained model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As for `measure_heat_map`. Each model has a row of panels of its own.
+    published : bool
+        Add the published maps of XLSR-53 and Whisper-medium, with the same stacks and measures, on the same scale.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a column is missing or no row is left.
+    """
+    rows = checked(table)
+    if published:
+        known = published_contributions()
+        known = known[known["stack"].isin(rows["stack"].unique()) & known["measure"].isin(rows["measure"].unique())]
+        rows = checked(pd.concat([rows.drop(columns="unit"), known.assign(group=known["clip"])], ignore_index=True))
+    measures = order_of(rows, "measure")
+    grids = {
+        key: _grid(part, measures, "contribution")
+        for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False)
+    }
+    sides = {stack: _inits(rows[rows["stack"] == stack]) for stack in order_of(rows, "stack")}
+    limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
+    title = f"cue contribution, mean over {counted(rows)}"
+    return _figure(grids, sides, measures, limits=limits, title=title, label=CUE_LABEL)
+
+
+def cue_difference_map(
+    table: pd.DataFrame,
+    *,
+    column: str = "init",
+    first: str = "trained",
+    second: str = "random",
+    q: pd.DataFrame | None = None,
+) -> Figure:
+    """Draw the difference of two conditions, first - second: trained - random, model A - model B, plural - singular.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As for `measure_heat_map`.
+    column, first, second : str
+        Which column tells the conditions apart ("init", "model", "number", "template", ...), and its two values.
+    q : DataFrame, optional
+        Columns model, stack, measure, layer, q: cells with q < 0.05 have their number in bold.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or one of the conditions is not in it.
+    """
+    rows = checked(table)
+    if column not in rows or not {first, second} <= set(rows[column].astype(str)):
+        found = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
+        raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {found}")
+    measures, grids = order_of(rows, "measure"), {}
+    keys = [name for name in ("model", "stack", "init") if name != column]
+    parted = unit_means(rows, by=[column] if column not in ("init", "model") else []).groupby(keys, sort=False)
+    for key, part in parted:
+        one, other = (_pivot(part[part[column].astype(str) == name], measures) for name in (first, second))
+        gap = one - other.reindex(one.index)
+        if gap.notna().any(axis=None):
+            named = dict(zip(keys, key, strict=True))
+            place = (named.get("model", f"{first} - {second}"), named["stack"], named.get("init", "difference"))
+            grids[place] = [int(layer) for layer in gap.index], np.ma.masked_invalid(gap.to_numpy(dtype=float))
+    if not grids:
+        raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
+    sides = {}
+    for _, stack, init in grids:
+        sides.setdefault(stack, [])
+        sides[stack] += [init] if init not in sides[stack] else []
+    names = [panels.model_name(name) for name in (first, second)]
+    return _figure(
+        grids, sides, measures, limits=panels.limits_around_zero([values for _, values in grids.values()]),
+        title=f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})", label="difference (percentage points)",
+        cmap=panels.DIFFERENCE_COLORS, bold=_significant(q),
+    )  # fmt: skip
+
+
+def _figure(
+    grids: dict[tuple, Grid], sides, measures, *, limits, title, label, cmap=panels.SHARE_COLORS, bold=frozenset()
+):
+    """Panels: a row for each model, columns for stacks and inits, all on one scale."""
+    models = list(dict.fromkeys(model for model, *_ in grids))
+    # A gap (None) parts one stack from the next.
+    columns = [side for stack, inits in sides.items() for side in (None, *((stack, init) for init in inits))][1:]
+    depth = [max(len(layers) for (name, *_), (layers, _) in grids.items() if name == model) for model in models]
+    widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
+    heights = [max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m))) for n, m in zip(depth, models, strict=True)]
+    figure = panels.new_figure(
+        max(sum(widths) + 0.3 * len(sides) + 1.5, 3.2), max(sum(heights) + 0.45 * len(models) + 0.75, 2.0)
+    )
+    axes = figure.subplots(len(models), len(columns), squeeze=False, height_ratios=heights, width_ratios=widths)
+    titled: set[tuple[str, str]] = set()
+    for row, model in zip(axes, models, strict=True):
+        for place, (ax, side) in enumerate(zip(row, columns, strict=True)):
+            if side is None or (model, *side) not in grids:
+                ax.set_axis_off()
+                continue
+            layers, values = grids[model, *side]
+            marked = {cell[2:] for cell in bold if cell[:2] == (model, side[0])}
+            places = 0 if str(model).endswith(PUBLISHED) else 1  # read off a figure: whole numbers
+            cells = _draw_numbers(ax, values, layers, measures, limits=limits, cmap=cmap, bold=marked, places=places)
+            if side not in titled:  # the topmost panel of a column: a model may lack the stack
+                titled.add(side)
+                ax.set_title(
+                    ", ".join(part for part in side if part != "difference"), size=TITLE_SIZE, parse_math=False
+                )
+            ax.tick_params(labelleft=place == 0 or columns[place - 1] is None)
+        drawn = next(ax for ax in row if ax.axison)
+        drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
+    figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
+    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
+    values = [array for _, array in grids.values()]
+    panels.add_color_bar(figure, cells, axes, values=values, label=label, inches=sum(heights))
+    return figure
+
+
+def _inits(rows: pd.DataFrame) -> list[str]:
+    return sorted(rows["init"].unique(), key=lambda init: (init != "trained", init))
+
+
+def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    pivot = part.pivot_table(index="layer", columns="measure", values="contribution", aggfunc="mean")
+    return pivot.sort_index().reindex(columns=list(measures))
+
+
+def _grid(part: pd.DataFrame, measures: Sequence[str], value: str) -> Grid:
+    """Layers, and the mean over units as [layers, measures]."""
+    pivot = _pivot(part.rename(columns={value: "contribution"}), measures)
+    return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
+
+
+def _significant(q: pd.DataFrame | None) -> set[tuple]:
+    """(model, stack, layer, measure) where q < 0.05."""
+    if q is None or "q" not in q:
+        return set()
+    chosen = q[q["q"] < 0.05]
+    return set(chosen[["model", "stack", "layer", "measure"]].itertuples(index=False, name=None))
+
+
+def _draw_numbers(ax: Axes, values, layers, measures, *, limits, cmap=panels.SHARE_COLORS, bold=frozenset(), places=1):
+    """Cells with the number in each, dark on light and light on dark."""
+    cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
+    ax.set_aspect("auto")
+    for (i, j), value in np.ndenumerate(np.ma.filled(values, np.nan)):
+        if np.isfinite(value):
+            red, green, blue, _ = cells.to_rgba(value)
+            light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+            ax.text(j + 0.5, i + 0.52, f"{round(value, places) + 0.0:.{places}f}", size=TICK_SIZE, ha="center", va="center",
+                    fontweight="bold" if (layers[i], measures[j]) in bold else "normal",
+                    color="black" if light else "white")  # fmt: skip
+    labels = [panels.spoken(measure).replace(" ", "\n") for measure in measures]
+    ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
+    ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)
+    return cells

@@ -1,0 +1,136 @@
+"""From a tidy table of contributions to what figures show: means over clips with their bands, and differences.
+
+In: a pandas table, one row per model, init ("trained" or "random"), seed, clip, stack, layer and measure, with the cue's
+contribution between 0 and 1; a column `group` says which clips are drawn as one. Out: tables in percent. Seeds of a random
+twin are averaged for each clip first, then clips of a group, then groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError
+from ..evaluation.statistics import intervals_of_means
+from .published_figures import PUBLISHED_CLIP
+
+COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
+BANDS = ("bootstrap", "clips", "none")
+_CURVE = ("model", "init", "stack", "measure")
+
+
+def checked(
+    table: pd.DataFrame,
+    *,
+    stacks: Sequence[str] | None = None,
+    measures: Sequence[str] | None = None,
+    value: str = "contribution",
+) -> pd.DataFrame:
+    """Rows of these stacks and measures that hold a number, trained before random, with depth and unit.
+
+    `unit` is the group, or the clip where there are no groups; `depth` is 0 in the first layer of a stack, 1 in the last.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or no row is left.
+    """
+    wanted = (*COLUMNS, value)
+    missing = [column for column in wanted if column not in table.columns]
+    if missing:
+        raise InputError(f"expected a table with the columns {', '.join(wanted)}; {', '.join(missing)} not found")
+    kept = table[np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))]
+    for column, chosen in (("stack", stacks), ("measure", measures)):
+        if chosen is not None:
+            kept = kept[kept[column].isin(list(chosen))]
+    if kept.empty:
+        raise InputError(
+            f"no {value} left to draw: {len(table)} rows, of which none has these stacks and measures and is finite"
+        )
+    if "depth" not in kept:
+        last = kept.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
+        kept = kept.assign(depth=kept.layer / last)
+    place = {model: i for i, model in enumerate(kept["model"].unique())}
+    order = kept["init"].ne("trained") + 2 * kept["model"].map(place)
+    unit = kept["group"].fillna(kept["clip"]) if "group" in kept else kept["clip"]
+    kept = kept.assign(unit=unit, _order=order)
+    return kept.sort_values(["_order", "layer"], kind="stable").drop(columns="_order")
+
+
+def unit_means(table: pd.DataFrame, *, by: Sequence[str] = (), value: str = "contribution", scale: float = 100.0):
+    """Mean of each unit (group of clips) of a `checked` table, times `scale`: columns of `by`, `COLUMNS` less clip, unit."""
+    keys = [*by, *_CURVE, "layer", "depth", "unit"]
+    if "clip" in table:
+        table = table.groupby([*keys, "clip"], sort=False)[value].mean().reset_index()
+    return table.groupby(keys, sort=False)[value].mean().mul(scale).reset_index()
+
+
+def curve_table(
+    table: pd.DataFrame,
+    *,
+    by: Sequence[str] = (),
+    band: str = "bootstrap",
+    value: str = "contribution",
+    scale: float = 100.0,
+) -> pd.DataFrame:
+    """One row per point of a curve: mean over units, the band around it, and how many units there are.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `checked`.
+    by : sequence of str
+        Further columns that tell curves apart, e.g. ("template",).
+    band : {"bootstrap", "clips", "none"}
+        The 95 % bootstrap interval of the mean; the middle half of the units; none. Where there are several random twins
+        "bootstrap" gives the range of their means instead, as the question there is how much the draw matters.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`, model, init, stack, measure, layer, depth, mean, low, high, units, seeds.
+    """
+    if band not in BANDS:
+        raise InputError(f"band should be one of {BANDS}, found {band!r}")
+    curves = []
+    for key, part in unit_means(table, by=by, value=value, scale=scale).groupby([*by, *_CURVE], sort=False):
+        values = part.pivot(index=["layer", "depth"], columns="unit", values=value).sort_index()
+        curve = values.index.to_frame(index=False).assign(mean=values.mean(axis=1).to_numpy(), units=values.shape[1])
+        low = high = np.full(len(curve), np.nan)
+        if band == "clips":
+            low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
+        elif band == "bootstrap":
+            low, high = intervals_of_means(values.to_numpy())
+        curves.append(curve.assign(low=low, high=high, seeds=1, **dict(zip([*by, *_CURVE], key, strict=True))))
+    result = pd.concat(curves, ignore_index=True)
+    return _with_seed_band(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "bootstrap" else result
+
+
+def _with_seed_band(curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float):
+    random = table[table["init"] == "random"]
+    if "seed" not in table or random.groupby("model").seed.nunique().max() in (0, 1, np.nan):
+        return curves
+    means = random.groupby([*keys, "seed", "unit"], sort=False)[value].mean()
+    means = means.groupby(level=[*keys, "seed"], sort=False).mean().mul(scale)
+    seeds = means.groupby(level=keys, sort=False).agg(["min", "max", "count"]).reset_index()
+    curves = curves.merge(seeds, on=keys, how="left")
+    several = curves["count"] > 1
+    curves.loc[several, ["low", "high", "seeds"]] = curves.loc[several, ["min", "max", "count"]].to_numpy()
+    return curves.drop(columns=["min", "max", "count"])
+
+
+def order_of(table: pd.DataFrame, column: str, wanted: Sequence[str] | None = None) -> list[str]:
+    """Values of a column in the order asked for, or in that of the table."""
+    present = list(table[column].unique())
+    return present if wanted is None else [name for name in wanted if name in present]
+
+
+def counted(panel: pd.DataFrame) -> str:
+    """In words, how many clips a panel shows; published means are no clips."""
+    counts = panel[panel["clip"] != PUBLISHED_CLIP].groupby(["model", "init"])["clip"].nunique()
+    if counts.empty:
+        return "published" if len(panel) else "no clips"
+    low, high = counts.min(), counts.max()
+    return f"{high} clip{'s' if high > 1 else ''}" if low == high else f"{low} to {high} clips"

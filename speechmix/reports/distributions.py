@@ -1,0 +1,126 @@
+"""How cue contribution is spread over clips: a mean can hide that half of the clips have all and half have nothing.
+
+In: a tidy table, as in `cue_tables`. Out: for each measure a box and a dot for every clip (group), trained beside random, at
+one layer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from ..errors import InputError
+from . import panels
+from .cue_tables import checked, order_of, unit_means
+from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+
+_COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
+_GOLDEN = 0.6180339887  # multiples of it, less their whole part, spread dots evenly without chance
+
+
+def best_layers(table: pd.DataFrame) -> pd.Series:
+    """Layer with the largest mean of trained - random (or of what there is), by model, stack and measure.
+
+    For a figure only: a number read there looks too good (`evaluation.statistics.cross_fitted_layer`).
+    """
+    means = (
+        unit_means(checked(table))
+        .groupby(["model", "stack", "measure", "layer", "init"], sort=False)
+        .contribution.mean()
+    )
+    means = means.unstack("init")
+    gain = means["trained"] - means["random"] if {"trained", "random"} <= set(means) else means.iloc[:, 0]
+    best = gain.dropna().groupby(level=["model", "stack", "measure"], sort=False).idxmax()
+    return best.map(lambda key: key[-1])
+
+
+def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the contributions of single clips (groups) of one model and stack, measures side by side.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1); one model and stack.
+    layer : int, optional
+        Counted from 0; by default for each measure the one where trained - random is largest.
+    ax : Axes, optional
+        By default a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If a column is missing, no row is left, or there are several models or stacks.
+    """
+    rows = checked(table if layer is None else table[table["layer"] == layer])
+    several = [name for name in ("model", "stack") if rows[name].nunique() > 1]
+    if several:
+        raise InputError(f"clip_distribution draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
+    measures, best = order_of(rows, "measure"), best_layers(rows).droplevel(["model", "stack"])
+    own = ax is None
+    ax = panels.new_figure(0.9 * len(measures) + 2.0, 2.8).add_subplot() if own else ax
+    means = unit_means(rows)
+    for place, measure in enumerate(measures):
+        here = means[(means["measure"] == measure) & (means["layer"] == best[measure])]
+        for shift, init in ((-0.2, "trained"), (0.2, "random")):
+            values = here.loc[here["init"] == init, "contribution"].to_numpy()
+            if len(values):
+                _draw_spread(ax, place + shift, values, _COLORS[init])
+    labels = [panels.spoken(name).replace(" ", "\n") + f"\nlayer {best[name]}" for name in measures]
+    ax.set_xticks(range(len(measures)), labels, size=TICK_SIZE, parse_math=False)
+    panels.style_curve_axis(ax)
+    ax.set_xlim(-0.6, len(measures) - 0.4)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * means["contribution"].max()))  # other panels may share the axis
+    ax.set_ylabel(CUE_LABEL, size=LABEL_SIZE)
+    if own:
+        ax.set_title(
+            f"{panels.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}", size=TITLE_SIZE, parse_math=False
+        )
+        panels.add_legend(ax.figure, _handles(rows), columns=2, loc="outside lower center")
+    return ax
+
+
+def distribution_figure(table: pd.DataFrame) -> Figure:
+    """Draw `clip_distribution` for every model (rows) and stack (columns), on one scale."""
+    rows = checked(table)
+    models, stacks, measures = (order_of(rows, name) for name in ("model", "stack", "measure"))
+    figure = panels.new_figure(max((0.75 * len(measures) + 0.6) * len(stacks) + 0.8, 4.2), 2.5 * len(models) + 0.4)
+    axes = figure.subplots(len(models), len(stacks), sharey=True, squeeze=False)
+    for line, model in zip(axes, models, strict=True):
+        for ax, stack in zip(line, stacks, strict=True):
+            part = rows[(rows["model"] == model) & (rows["stack"] == stack)]
+            if part.empty:
+                ax.set_axis_off()
+                continue
+            clip_distribution(part, ax=ax)
+            ax.set_title(f"{panels.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
+            ax.set_ylabel("")
+    figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
+    note = "a dot for each clip (group of clips); box: middle half and median; at the layer where trained - random is largest"
+    title = panels.wrapped(note, figure.get_figwidth())
+    panels.add_legend(figure, _handles(rows), columns=2, loc="outside lower center", title=title)
+    return figure
+
+
+def _handles(rows: pd.DataFrame) -> list[Patch]:
+    return [Patch(color=color, alpha=0.6, label=init) for init, color in _COLORS.items() if init in set(rows["init"])]
+
+
+def _draw_spread(ax: Axes, place: float, values: np.ndarray, color: str) -> None:
+    values = np.sort(values)
+    aside = (np.arange(1, len(values) + 1) * _GOLDEN % 1 - 0.5) * 0.26
+    few = len(values) <= 200
+    ax.scatter(
+        place + aside, values, s=7 if few else 2, color=color, alpha=0.6 if few else 0.25, linewidth=0, rasterized=True
+    )
+    ax.boxplot(
+        [values], positions=[place], widths=0.3, showfliers=False, showcaps=False, manage_ticks=False,
+        boxprops={"color": color, "linewidth": 1.0}, whiskerprops={"color": color, "linewidth": 0.8},
+        medianprops={"color": "black", "linewidth": 1.4},
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""Published figures of the speech paper as tables, to be drawn beside one's own results.
+
+The numbers are data files (`published/*.json`) with their source and how surely they are known: they were *read off* figures
+and not recomputed. Out: tables with the columns of a run's own, layers counted from 0.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+PUBLISHED_CLIP, PUBLISHED = "published mean", ", published"  # the clip, and the end of a model's name
+_FOLDER = Path(__file__).parent / "published"
+_FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
+
+
+@cache
+def published(name: str) -> dict[str, Any]:
+    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4" (probing)."""
+    return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def published_contributions() -> pd.DataFrame:
+    """Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained and random.
+
+    Returns
+    -------
+    DataFrame
+        Columns model, init, clip, stack, layer, depth, measure, contribution.
+
+    Examples
+    --------
+    >>> table = published_contributions()
+    >>> peak = table[(table.model == "XLSR-53, published") & (table.measure == "value_zeroing")]
+    >>> int(peak.loc[peak.contribution.idxmax()].layer), round(float(peak.contribution.max()), 2)
+    (9, 0.24)
+    """
+    rows = []
+    for name in _FIGURES[:2]:
+        content = published(name)
+        for init in ("trained", "random"):
+            for stack, measures in content[init].items():
+                for measure, values in measures.items():
+                    depth = len(content["trained"][stack][measure])
+                    values = values if isinstance(values, list) else [values] * depth
+                    rows += [
+                        (_named(content["model"]), init, stack, layer, layer / (depth - 1), measure, value / 100)
+                        for layer, value in enumerate(values)
+                    ]
+    columns = ["model", "init", "stack", "layer", "depth", "measure", "contribution"]
+    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP)
+
+
+def published_probing() -> pd.DataFrame:
+    """Figure 4: accuracy (0 to 1) of a probe for number, layer by layer.
+
+    Returns
+    -------
+    DataFrame
+        Columns model, init, clip, stack, layer, depth, measure ("probing"), accuracy, low, high (where only a range could
+        be read; accuracy is then its middle).
+    """
+    rows = []
+    for init in ("trained", "random"):
+        for stack, models in published("speech_figure_4")[init].items():
+            for model, values in models.items():
+                if isinstance(values, dict):
+                    low, high = values["from"], values["to"]
+                    points = [((low + high) / 2, low, high)] * values["layers"]
+                else:
+                    points = [(np.nan if value is None else value, np.nan, np.nan) for value in values]
+                rows += [
+                    (_named(model), init, stack, layer, layer / (len(points) - 1), *point)
+                    for layer, point in enumerate(points)
+                ]
+    columns = ["model", "init", "stack", "layer", "depth", "accuracy", "low", "high"]
+    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, measure="probing").dropna(subset="accuracy")
+
+
+def sources() -> list[str]:
+    """One line for each published figure: what it is, where it is from, how surely it is known."""
+    found = (published(name) for name in _FIGURES)
+    return [
+        f"{one['title']}: {one['source']}. {one['evidence'].capitalize()}. {one['remarks'].capitalize()}."
+        for one in found
+    ]
+
+
+def _named(model: str) -> str:
+    return model + PUBLISHED

@@ -1,0 +1,90 @@
+"""The figures of a study's page: which are drawn for which table, their captions and files.
+
+In: a study table. Out: Figures by name; each is written into the run's folder as PNG and PDF.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from . import panels
+from .cue_curves import cue_figure
+from .cue_heat_maps import cue_difference_map, cue_heat_map
+from .distributions import distribution_figure
+from .page import Part, Picture
+from .published_figures import sources
+from .study_tables import PARTS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..experiments.run import Run
+
+_MOST_PARTS = 8
+_CAPTIONS = {
+    "cue_contribution": "Cue contribution over layers; trained models solid, random twins dashed.",
+    "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; the random twin beside the trained model.",
+    "cue_difference": "Trained - random in percentage points; white is no difference. Bold: q < 0.05 over a stack's layers.",
+    "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
+}
+
+
+def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, published: bool = False) -> dict[str, Figure]:
+    """Curves, heat map, difference, distribution and panels by template, number and cue, for each side of the cue.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `study_table`.
+    layers : DataFrame, optional
+        From `layer_statistics`: which differences are in bold.
+    published : bool
+        With the published figures beside.
+    """
+    drawn = {}
+    finite = table[table.contribution.notna()] if len(table) else table
+    for side, part in finite[finite.control != "yes"].groupby("side", sort=False) if len(finite) else ():
+        suffix = "" if side == "all" else f"_{side}_cue"
+        axis = "depth" if published or _depths(part) > 1 else "layer"
+        drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis, published=published)
+        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part, published=published)
+        if {"trained", "random"} <= set(part["init"]):
+            q = None if layers is None else layers[layers.side == side]
+            drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=q)
+        drawn[f"cue_distribution{suffix}"] = distribution_figure(part)
+        measure = "value_zeroing" if "value_zeroing" in set(part.measure) else part.measure.iloc[0]
+        for name in PARTS:
+            known = part[part[name].astype(str) != ""] if name in part else part.iloc[:0]
+            if 1 < known[name].nunique() <= _MOST_PARTS if len(known) else False:
+                drawn[f"by_{name}{suffix}"] = cue_figure(known, rows=name, measures=[measure], x=axis)
+    return drawn
+
+
+def pictures_of(run: Run, table: pd.DataFrame, *, layers: pd.DataFrame | None, published: bool) -> list[Part]:
+    """Draw the figures, write them into the run's folder, and return them with their captions, a part for each side."""
+    parts: dict[str, list[Any]] = {}
+    for name, figure in figures(table, layers=layers, published=published).items():
+        data = panels.png(figure)
+        (run.out / f"{name}.png").write_bytes(data)
+        figure.set_layout_engine("none")  # laid out by now
+        figure.savefig(run.out / f"{name}.pdf")
+        side = next((side for side in table.side.unique() if name.endswith(f"_{side}_cue")), "")
+        parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(Picture(data, _caption(name)))
+    if published and parts:
+        parts["Published figures"] = sources()
+    return list(parts.items())
+
+
+def _caption(name: str) -> str:
+    if name.startswith("by_"):
+        what = name.removeprefix("by_").split("_")[0]
+        return f"Cue contribution by {what}; one measure, trained models solid, random twins dashed."
+    return next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
+
+
+def _depths(table: pd.DataFrame) -> int:
+    """How many different depths the models have in the same stack: more than one, and layers do not compare."""
+    last = table.groupby(["stack", "model"]).layer.max().groupby("stack").nunique()
+    return int(last.max())

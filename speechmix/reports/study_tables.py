@@ -1,0 +1,170 @@
+"""The numbers of a study: which rows it looks at, the headline, layer by layer, ablation, one row per clip.
+
+In: a finished `Run`. Out: tables in percent. Fixed before looking: what is compared is trained - random twin; uncertainty is
+over groups of clips that belong together (`evaluation.groups`); reported are the mean over all layers of a stack, and the best
+layer, cross-fitted (chosen on one half of the groups, read on the other).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ..evaluation.groups import groups_of
+from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
+
+if TYPE_CHECKING:
+    from ..experiments.run import Run
+
+KEYS = ("side", "model", "stack", "measure")
+# Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.
+PARTS = ("template", "number", "cue")
+_ROUNDED = ("trained", "random", "difference", "low", "high", "share of length", "length-matched", "above zero (%)")
+_NAMES = {
+    "share_of_length": "share of length", "length_matched": "length-matched", "effect": "effect size d",
+    "positive": "above zero (%)",
+}  # fmt: skip
+
+
+def study_table(run: Run, *, group: str | None = None) -> pd.DataFrame:
+    """Cue contributions of the rows that a study looks at, with side, group and whatever parts the clips.
+
+    Parameters
+    ----------
+    run : Run
+    group : str, optional
+        Column of the clip table that says which clips are drawn as one; by default what `groups_of` finds.
+    """
+    table = run.contributions
+    if table.empty:
+        return table
+    clips = grouped_clips(run, group=group)
+    known = [name for name in ("side", "control", *PARTS) if name in clips and name not in table]
+    table = table.merge(clips[["clip", "group", *known]], on="clip")
+    for name, default in (("side", "all"), ("control", "no")):
+        table[name] = table[name].replace("", "all") if name in known else default
+    deciding = table.groupby(["clip", "stack"]).rows.transform(lambda rows: (rows == "deciding").any())
+    return table[(table.rows == "deciding") | ~deciding].reset_index(drop=True)
+
+
+def grouped_clips(run: Run, *, group: str | None = None) -> pd.DataFrame:
+    """Clip table with the group of each clip; `attrs["ties"]` says what makes a group."""
+    clips = run.clips.astype({"clip": str})
+    if group is not None:
+        clips["group"], ties = clips[group].astype(str), group
+    else:
+        clips["group"], ties = groups_of(clips)
+    clips.attrs["ties"] = ties
+    return clips
+
+
+def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame:
+    """Contribution in %: trained, random, difference with interval, test and effect size, baselines of length.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `study_table`.
+    layers : {"best layer", "all layers"}
+        "best layer" is cross-fitted; "layer" then says which were chosen.
+    """
+    table = _in_percent(table[table.control != "yes"])
+    if layers == "best layer":
+        table = cross_fitted_layer(table, by=KEYS, group="group")
+    if table.empty:
+        return pd.DataFrame(columns=[*KEYS, "trained", "random", "groups"])
+    result = trained_against_random(table, by=KEYS, group="group").rename(columns=_NAMES)
+    if "length-matched" in result:  # beside the numbers it is there for
+        result.insert(result.columns.get_loc("random") + 1, "length-matched", result.pop("length-matched"))
+    if "above zero (%)" in result:
+        result["above zero (%)"] *= 100
+    if layers == "best layer":
+        chosen = table.groupby(list(KEYS), sort=False).layer.agg(lambda found: ", ".join(map(str, sorted(set(found)))))
+        result = result.merge(chosen.reset_index(), on=list(KEYS))
+    return result
+
+
+def layer_statistics(table: pd.DataFrame) -> pd.DataFrame:
+    """The same in every layer, in %, with q: p corrected over the layers of a stack (false discovery rate)."""
+    return by_layer(_in_percent(table[table.control != "yes"]), by=KEYS, group="group")
+
+
+def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
+    table = table.astype({"contribution": float})
+    return table.assign(**{name: table[name] * 100 for name in ("contribution", *BASELINES) if name in table})
+
+
+def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
+    """Layers in which trained and random differ at q < 0.05, in words."""
+    if "q" not in statistics:
+        return pd.DataFrame()
+    rows = []
+    for key, part in statistics.groupby(list(KEYS), sort=False):
+        sure = part[part.q < 0.05]
+        said = {
+            "trained above random": _ranges(sure[sure.difference > 0].layer),
+            "trained below random": _ranges(sure[sure.difference < 0].layer),
+        }
+        rows.append({**dict(zip(KEYS, key, strict=True)), **said, "layers": len(part)})
+    return _without_single_side(pd.DataFrame(rows))
+
+
+def _ranges(layers) -> str:
+    """Layers as ranges: "0, 3 to 5"; "none" if there is none."""
+    found: list[list[int]] = []
+    for layer in sorted(set(map(int, layers))):
+        if found and found[-1][-1] == layer - 1:
+            found[-1][1:] = [layer]
+        else:
+            found.append([layer])
+    return ", ".join(" to ".join(map(str, one)) for one in found) or "none"
+
+
+def ablation_table(run: Run) -> pd.DataFrame:
+    """Share of clips (%) in which the target's own spelling wins, by what was silenced."""
+    table = run.ablation
+    if table.empty:
+        return table
+    clips = run.clips
+    table = table.merge(clips[["clip", *(["side"] if "side" in clips else [])]], on="clip")
+    if "side" not in table:
+        table["side"] = "all"
+    shares = table.groupby(["side", "model", "init", "ablated"], sort=False).right.mean().mul(100)
+    result = shares.unstack("ablated").reset_index()
+    order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
+    named = {"none": "nothing silenced", **{name: f"cue silenced in {name}" for name in order if name != "none"}}
+    return result[["side", "model", "init", *order]].rename(columns=named)
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table as people read it: rounded, the interval in one column, no column that says nothing."""
+    table = _without_single_side(table.copy())
+    for name in ("p", "q"):
+        if name in table:
+            table[name] = table[name].map(said_p)
+    if "effect size d" in table:
+        table["effect size d"] = table["effect size d"].map(lambda d: "" if d != d else f"{d:.2f}")
+    table = table.round({name: 1 for name in table if name in _ROUNDED})
+    for low, high, name in (("low", "high", "95 % interval"), ("seed_low", "seed_high", "range of seeds")):
+        if low in table:
+            pairs = zip(table[low].round(1) + 0.0, table[high].round(1) + 0.0, strict=True)
+            said = [f"{a} to {b}" if a == a else "" for a, b in pairs]
+            table.insert(table.columns.get_loc(low), name, said)
+            table = table.drop(columns=[low, high])
+    return table
+
+
+def said_p(p: float) -> str:
+    """P value in words: "< 0.001" below what the permutations can tell.
+
+    Examples
+    --------
+    >>> said_p(0.0002), said_p(0.0312), said_p(float("nan"))
+    ('< 0.001', '0.031', '')
+    """
+    return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _without_single_side(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

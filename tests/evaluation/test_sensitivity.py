@@ -1,0 +1,82 @@
+"""Moved word boundaries: where they go, and whether a conclusion that hangs on them is found out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speechmix.clips import Clip
+from speechmix.errors import InputError
+from speechmix.evaluation.sensitivity import VARIANTS, boundary_sensitivity, holds, with_moved_words
+
+
+def clip(words, **options):
+    return Clip.from_array(np.zeros(16_000), 16_000, words=words, **{"cue": 1, "target": 2, **options})
+
+
+def times(found):
+    return [(round(word.start, 4), round(word.end, 4)) for word in found.words]
+
+
+ADJACENT = [("a", 0.1, 0.3), ("les", 0.3, 0.4), ("livres", 0.4, 0.8), ("b", 0.85, 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("as aligned", [(0.1, 0.3), (0.3, 0.4), (0.4, 0.8), (0.85, 0.9)]),
+        ("earlier", [(0.1, 0.28), (0.28, 0.38), (0.38, 0.78), (0.85, 0.9)]),
+        ("later", [(0.1, 0.3), (0.32, 0.42), (0.42, 0.82), (0.85, 0.9)]),
+        ("wider", [(0.1, 0.28), (0.28, 0.4), (0.4, 0.82), (0.85, 0.9)]),
+        ("narrower", [(0.1, 0.3), (0.32, 0.38), (0.42, 0.78), (0.85, 0.9)]),
+    ],
+)
+def test_edges_of_cue_and_target_move_and_neighbours_give_way(variant, expected):
+    moved = with_moved_words(clip(ADJACENT), variant)
+    assert times(moved) == expected
+    assert (moved.cue, moved.target) == (1, 2)
+    moved.validate()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (0, 3)])
+def test_whatever_the_words_they_stay_in_order_and_in_the_clip(variant, order):
+    words = [("a", 0.0, 0.01), ("b", 0.01, 0.02), ("c", 0.02, 0.99), ("d", 0.99, 1.0)]
+    moved = with_moved_words(clip(words, cue=order[0], target=order[1]), variant)
+    moved.validate()
+    assert all(word.end >= word.start for word in moved.words)
+    assert all(moved.words[index].end > moved.words[index].start for index in order)
+
+
+def test_a_clip_without_a_question_cannot_be_moved():
+    with pytest.raises(InputError, match="needs words with times"):
+        with_moved_words(clip(ADJACENT, cue=None), "wider")
+    with pytest.raises(InputError, match="variant"):
+        with_moved_words(clip(ADJACENT), "louder")
+
+
+def table(gain):
+    """Trained - random of `gain[variant]` in layer 1 of 3, random 0.2 everywhere."""
+    rng, rows = np.random.default_rng(0), []
+    for variant in VARIANTS:
+        for pair in range(12):
+            for layer in range(3):
+                rows.append(
+                    (f"p{pair}", "trained", variant, layer, 0.2 + (layer == 1) * gain[variant] + rng.normal(0, 0.01))
+                )
+                rows.append((f"p{pair}", "random", variant, layer, 0.2 + rng.normal(0, 0.01)))
+    return pd.DataFrame(rows, columns=["clip", "init", "boundaries", "layer", "contribution"]).assign(stack="encoder")
+
+
+def test_a_conclusion_that_holds_and_one_that_does_not():
+    steady = boundary_sensitivity(table(dict.fromkeys(VARIANTS, 0.3)), by=["stack"])
+    assert steady.boundaries.tolist() == list(VARIANTS)
+    np.testing.assert_allclose(steady.difference, 0.3, atol=0.02)
+    verdict = holds(steady, by=["stack"]).iloc[0]
+    assert verdict.holds
+    assert verdict.same_layer
+    fragile = boundary_sensitivity(table({**dict.fromkeys(VARIANTS, 0.3), "narrower": -0.2}), by=["stack"])
+    verdict = holds(fragile, by=["stack"]).iloc[0]
+    assert not verdict.holds
+    assert verdict.smallest == pytest.approx(-0.2, abs=0.02)

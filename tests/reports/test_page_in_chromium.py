@@ -1,0 +1,179 @@
+"""The page in a real browser: it renders, sorts, plays, moves, and is silent on the console, whatever is in the run."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from speechmix.reports.study import report
+from tests.reports.chromium import EXECUTABLE, Browser
+from tests.reports.synthetic_runs import synthetic_run
+
+pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
+EVIL = "<script>alert(1)</script> <img src=x onerror=alert(2)>"
+NOTE = ["SYNTHETIC: numbers alone, no model was run."]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return report(synthetic_run(tmp_path_factory.mktemp("page") / "run", stacks=("encoder", "cross")), notes=NOTE)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+def test_it_renders_with_a_title_pictures_and_cards_and_says_nothing_on_the_console(browser, page):
+    browser.messages.clear()
+    browser.open(page)
+    assert browser.evaluate("document.title") == "run"
+    assert browser.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth > 50)")
+    assert browser.evaluate("document.querySelectorAll('.clip').length") == 3
+    assert browser.evaluate(
+        "[...document.querySelectorAll('.clip')].every((one) => one.querySelector('.row').textContent)"
+    )
+    assert browser.messages == []
+
+
+def test_nothing_is_fetched_from_anywhere(page):
+    html = page.read_text(encoding="utf-8")
+    assert not re.findall(r"(?:src|href)=\"(?!data:|#)", html)
+    assert "http://" not in html
+    assert "https://" not in html
+    assert "default-src 'none'" in html
+
+
+def test_a_column_sorts_up_and_down_by_mouse_and_by_keyboard(browser, page):
+    browser.open(page)
+    column = "[...document.querySelectorAll('.sortable tbody tr')].map((row) => row.cells[{}].textContent)"
+    names = browser.evaluate("[...document.querySelectorAll('.sortable th')].map((one) => one.textContent.trim())")
+    place = names.index("difference")
+    head = f".sortable th:nth-child({place + 1})"
+    browser.click(f"{head} button")
+    up = [float(cell) for cell in browser.evaluate(column.format(place))]
+    assert up == sorted(up)
+    assert browser.evaluate(f"document.querySelector('{head}').getAttribute('aria-sort')") == "ascending"
+    browser.evaluate(f"document.querySelector('{head} button').focus()")
+    browser.press("Enter")
+    down = [float(cell) for cell in browser.evaluate(column.format(place))]
+    assert down == sorted(up, reverse=True)
+
+
+def test_the_player_moves_a_line_over_sound_and_map(browser, page):
+    browser.open(page)
+    browser.until("document.querySelector('audio').readyState >= 3")
+    assert browser.evaluate("document.querySelector('audio').duration") == pytest.approx(1.0, abs=0.02)
+    assert browser.evaluate("document.querySelector('.line').hidden")
+    browser.evaluate("document.querySelector('audio').play()")
+    place = "parseFloat(document.querySelector('.line').style.left)"
+    browser.until(f"{place} > 10")
+    first = browser.evaluate(place)
+    browser.until(f"{place} > {first + 10}")
+    browser.evaluate("{ const a = document.querySelector('audio'); a.pause(); a.currentTime = 0.5; }")
+    browser.until(f"Math.abs({place} - 50) < 1")
+    box = (
+        "(() => {{ const r = document.querySelector('{}').getBoundingClientRect(); "
+        "return [r.left, r.width, r.top, r.bottom]; }})()"
+    )
+    line, sound, cells = (browser.evaluate(box.format(name)) for name in (".line", ".time img", ".map canvas"))
+    assert line[0] + line[1] / 2 == pytest.approx(sound[0] + sound[1] / 2, abs=2)  # half a second of one
+    assert line[2] <= sound[2]
+    assert line[3] >= cells[3]
+    assert browser.evaluate("document.querySelector('.words .now').textContent") == "perdu"
+
+
+def test_a_word_is_heard_and_its_row_is_shown(browser, page):
+    browser.open(page)
+    browser.until("document.querySelector('audio').readyState >= 3")
+    browser.click('.words button[data-word="2"]')
+    browser.until("!document.querySelector('audio').paused || document.querySelector('audio').currentTime > 0.5")
+    assert browser.evaluate("document.querySelector('.row').textContent").startswith("perdu receives in layer")
+    assert (
+        browser.evaluate("document.querySelectorAll('.targets')[0].children[2].getAttribute('aria-pressed')") == "true"
+    )
+    browser.until("document.querySelector('audio').paused")  # it stops behind the word
+    assert browser.evaluate("document.querySelector('audio').currentTime") == pytest.approx(0.58, abs=0.2)
+
+
+def test_shares_of_a_row_sum_to_a_hundred_and_layer_and_stack_can_be_chosen(browser, page):
+    browser.open(page)
+    row = "document.querySelector('.row').textContent"
+    shares = [float(one) for one in re.findall(r"([\d.]+) %", browser.evaluate(row))]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    before = browser.evaluate(row)
+    browser.evaluate("document.querySelector('.layer').focus()")
+    browser.press("ArrowRight")
+    assert "layer 3" in browser.evaluate(row)
+    browser.evaluate(
+        "{ const s = document.querySelector('.stack'); s.value = 'cross'; s.dispatchEvent(new Event('change')); }"
+    )
+    assert "(cross, value zeroing)" in browser.evaluate(row)
+    assert browser.evaluate(row) != before
+
+
+def test_a_hostile_transcript_is_text(tmp_path, browser):
+    page = report(synthetic_run(tmp_path / "run", clips=2, text=EVIL), title=EVIL, notes=[EVIL])
+    browser.messages.clear()
+    browser.open(page)
+    assert browser.evaluate("document.querySelector('.said').textContent") == EVIL
+    assert browser.evaluate("document.title") == EVIL
+    assert browser.evaluate("document.querySelectorAll('img[onerror]').length") == 0
+    assert browser.messages == []
+    assert "<script>alert" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"clips": 1, "mapped": 1},
+        {"cue": False},
+        {"layers": 1},
+        {"value": np.nan},
+        {"sound": False},
+        {"mapped": 0},
+    ],
+    ids=["one clip", "no cue", "one layer", "NaN", "no sound", "no maps"],
+)
+def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
+    page = report(synthetic_run(tmp_path / "run", **odd), notes=NOTE)
+    browser.messages.clear()
+    browser.open(page)
+    text = browser.evaluate("document.body.innerText")
+    assert "What was run" in text
+    assert "no such file" in text
+    assert not re.search(r"\b(nan|NaN|None|undefined)\b", text)
+    assert browser.messages == []
+    said = {
+        "clips": "no uncertainty can be stated",
+        "cue": "no cue contribution",
+        "value": "no value",
+        "sound": "not found",
+    }
+    for name, words in said.items():
+        if name in odd:
+            assert words in text
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, False), (1280, True)])
+def test_it_fits_the_width_and_follows_the_colour_scheme(page, tmp_path, width, dark):
+    with Browser(width, 800, dark=dark) as browser:
+        browser.open(page)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(255, 255, 255)") != dark
+        browser.screenshot(tmp_path / "page.png")
+        assert (tmp_path / "page.png").stat().st_size > 10_000
+        assert browser.messages == []
+
+
+def test_on_paper_controls_are_gone_and_the_colours_are_light(page):
+    with Browser(dark=True) as browser:
+        browser.open(page)
+        browser.send("Emulation.setEmulatedMedia", media="print")
+        assert browser.evaluate("getComputedStyle(document.querySelector('.controls')).display") == "none"
+        assert browser.evaluate("getComputedStyle(document.querySelector('.map canvas')).display") == "block"
+        assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -1,0 +1,159 @@
+"""The study's page: what it says in words, which clips it shows, what it finds again in a folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speechmix.cli import main
+from speechmix.errors import InputError
+from speechmix.reports.clip_card import clip_card
+from speechmix.reports.run_folder import clip_of, maps_of_clip, open_run
+from speechmix.reports.study import headline, report, shown, study_table
+from speechmix.reports.study_clips import chosen_clips, clip_values, main_rows
+from speechmix.reports.study_tables import layer_statistics, shown_layers
+from speechmix.reports.wording import method, sentences
+from tests.reports.synthetic_runs import synthetic_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return synthetic_run(tmp_path_factory.mktemp("study") / "run", clips=20)
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    return open_run(folder)
+
+
+@pytest.fixture(scope="module")
+def table(run):
+    return study_table(run)
+
+
+def test_a_run_is_found_again_as_it_was(run, folder):
+    assert run.done == 6 * 2  # six clips with maps, trained and random
+    assert run.skipped == [{"clip": "broken", "model": "", "reason": "no such file"}]
+    maps = maps_of_clip(run, "clip_0001")
+    assert list(maps) == [("synthetic", "trained", None), ("synthetic", "random", 0)]
+    clip = clip_of(run, "clip_0001", maps)
+    assert (clip.words[clip.cue].text, clip.words[clip.target].text) == ("les", "livres")
+    assert clip.duration == pytest.approx(1.0)
+    with pytest.raises(InputError, match="holds no run"):
+        open_run(folder / "maps")
+
+
+def test_audio_that_was_moved_is_found_in_a_folder_that_is_named(tmp_path):
+    run = open_run(synthetic_run(tmp_path / "run", clips=2))
+    shutil.move(run.out / "sound", tmp_path / "elsewhere")
+    maps = maps_of_clip(run, "clip_0000")
+    assert clip_of(run, "clip_0000", maps) is None
+    assert clip_of(run, "clip_0000", maps, audio=tmp_path / "elsewhere").duration == pytest.approx(1.0)
+
+
+def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(table):
+    row = headline(table).set_index("measure").loc["value_zeroing"]
+    assert row.difference == pytest.approx(30, abs=3)
+    assert row.low < 30 < row.high + 3
+    assert row.p < 0.01
+    assert row["effect size d"] > 3
+    assert row["above zero (%)"] == 100
+    assert row["length-matched"] == pytest.approx(15)
+    assert row.groups == 10  # pairs
+    assert row.layer == "2"
+    assert row.seed_low <= row.random <= row.seed_high
+
+
+def test_the_layer_that_differs_is_named_and_no_other(table):
+    found = shown_layers(layer_statistics(table))
+    assert found["trained above random"].tolist() == ["2", "2"]
+    assert found["trained below random"].tolist() == ["none", "none"]
+
+
+def test_p_is_shown_as_people_write_it(table):
+    found = shown(headline(table))
+    assert set(found.p) <= {"< 0.001", "0.002"}
+    assert "95 % interval" in found
+    assert "side" not in found
+
+
+def test_sentences_say_more_less_and_cannot_tell():
+    row = {
+        "side": "all", "model": "m", "stack": "encoder", "measure": "value_zeroing", "trained": 50.0, "random": 20.0,
+        "difference": 30.0, "low": 25.0, "high": 35.0, "p": 0.0002, "effect size d": 2.0, "above zero (%)": 90.0, "groups": 10,
+        "length-matched": 21.0,
+    }  # fmt: skip
+    (text,) = sentences(pd.DataFrame([row]))
+    for part in ("50.0 % in the trained model", "+30.0 points", "25.0 to 35.0", "p < 0.001", "9 of 10 groups", "effect large",
+                 "counts for more", "would get 21.0 %"):  # fmt: skip
+        assert part in text
+    assert "counts for less" in sentences(pd.DataFrame([{**row, "low": -9.0, "high": -2.0}]))[0]
+    assert "can be told from chance" in sentences(pd.DataFrame([{**row, "low": -9.0}]))[0]
+    assert "no uncertainty" in sentences(pd.DataFrame([{**row, "low": np.nan}]))[0]
+    assert "no random twin" in sentences(pd.DataFrame([{**row, "random": np.nan}]))[0]
+    assert "no trained model" in sentences(pd.DataFrame([{**row, "trained": np.nan}]))[0]
+    assert "swapped at random within groups" in method("the pair")
+    assert "bootstrap over clips" in method("")
+
+
+def test_most_median_least_and_asked_for_clips_are_shown(run, table):
+    known = headline(table)
+    values = clip_values(table, main_rows(known).iloc[0]).difference.sort_values()
+    names = chosen_clips(run, table, known, ["clip_0000"])
+    assert list(names)[:3] == [values.index[-1], values.index[10], values.index[0]]
+    assert "clip_0000" in names
+    with pytest.raises(InputError, match="no clip 'nobody'"):
+        chosen_clips(run, table, known, ["nobody"])
+
+
+def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_path):
+    run = open_run(synthetic_run(tmp_path / "run", clips=1, layers=40, text=" ".join("abcdefghijkl")))
+    maps = maps_of_clip(run, "clip_0000")
+    clip = clip_of(run, "clip_0000", maps)
+    options = {"heading": "", "facts": "", "start": {"layer": 17}, "seconds": 1.0}
+    whole = clip_card("clip_0000", clip, maps, most_bytes=10**7, **options)
+    small = clip_card("clip_0000", clip, maps, most_bytes=len(whole.sound) + len(whole.picture) + 30_000, **options)
+    assert whole.data["maps"][0]["layers"] == list(range(40))
+    layers = small.data["maps"][0]["layers"]
+    assert len(layers) < 40
+    assert {0, 17, 39} <= set(layers)
+    assert len(json.dumps(small.data)) < 60_000
+    silent = clip_card("clip_0000", clip, maps, most_bytes=1000, **options)
+    assert silent.sound == ""
+    assert "too large" in silent.silent
+
+
+def test_figures_and_tables_lie_beside_the_page(folder):
+    page = report(folder, title="Again", notes=["SYNTHETIC"], published=True, group="clip")
+    text = page.read_text(encoding="utf-8")
+    assert "<title>Again</title>" in text
+    assert "digitised" in text.lower()
+    for name in ("cue_contribution", "cue_heat_map", "cue_difference", "cue_distribution", "by_number"):
+        assert (folder / f"{name}.png").stat().st_size > 5_000
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert pd.read_csv(folder / "layers.csv").groups.eq(20).all()
+    again = report(folder)
+    assert "<title>Again</title>" in again.read_text(encoding="utf-8")  # the title of before
+
+
+def test_a_thousand_clips_stay_below_ten_megabytes(tmp_path):
+    run = synthetic_run(tmp_path / "run", clips=1000, mapped=1000, seconds=6.0, measures=("value_zeroing",))
+    page = report(run)
+    assert page.stat().st_size < 10_000_000
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<tr>") > 1000
+    assert text.count("data:audio/flac") == 3
+
+
+def test_from_the_shell(folder, tmp_path, capsys):
+    assert (
+        main(["report", str(folder), "--clip", "clip_0003", "--out", str(tmp_path / "page.html"), "--title", "T"]) == 0
+    )
+    assert "page:" in capsys.readouterr().out
+    assert 'id="clip-clip_0003"' in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert main(["report", str(tmp_path)]) == 1
+    assert "holds no run" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""Tables of a run: each column is in the dictionary, CSV and Parquet hold the same, and the headline pastes into a paper."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import speechmix
+from speechmix import bundled
+from speechmix.experiments.boundaries import score_moved_words
+from speechmix.experiments.run import score_clips
+from speechmix.reports.study import report
+from speechmix.reports.text_tables import latex, markdown
+
+DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
+
+
+def documented(section):
+    """Columns that the dictionary names for a table, with those it takes from cue_contribution."""
+    text = DICTIONARY.read_text(encoding="utf-8")
+    part = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return {name for row in re.findall(r"^\|(.*?)\|", part, flags=re.M) for name in re.findall(r"`(\w+)`", row)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Four bundled clips (two pairs) through the tiny Whisper-style model and its twin, boundaries moved in one pair."""
+    folder = bundled.models()["tiny-french-whisper"]
+    models = [speechmix.load(folder, device="cpu"), speechmix.load(folder, init="random", seed=0, device="cpu")]
+    clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:4]
+    done = score_clips(
+        models, clips, tmp_path_factory.mktemp("tables") / "run", measures=["value_zeroing", "attention"], ablation=True,
+        figures=0, progress=False, report=lambda line: None, skipped=[("row 3", "no such file")],
+    )  # fmt: skip
+    assert score_moved_words(done, models, most=2) == 2
+    report(done.out)
+    return done.out
+
+
+@pytest.mark.parametrize(
+    "name", ["cue_contribution", "scores", "ablation", "transcripts", "boundaries", "clips", "skipped", "layers"]
+)
+def test_every_column_is_in_the_dictionary_and_the_other_way_round(run, name):
+    found = set(pd.read_csv(run / f"{name}.csv").columns)
+    meant = documented(name) | (documented("cue_contribution") if name == "boundaries" else set())
+    if name == "clips":
+        found -= set(bundled.clips()[0].meta)  # further columns of the manifest
+        meant -= {"pair", "lemma", "noun", "side", "template", "number", "control", "yes"}
+    assert found == meant - {"head"}  # only with a map for each head
+
+
+@pytest.mark.parametrize("name", ["cue_contribution", "scores", "ablation", "transcripts", "boundaries"])
+def test_csv_and_parquet_hold_the_same(run, name):
+    parquet, csv = pd.read_parquet(run / f"{name}.parquet"), pd.read_csv(run / f"{name}.csv")
+    assert len(parquet) == len(csv)
+    for column in parquet:
+        if parquet[column].dtype.kind == "f":
+            np.testing.assert_allclose(csv[column], parquet[column], rtol=1e-6)
+        else:
+            assert csv[column].fillna("").astype(str).str.removesuffix(".0").tolist() == (
+                parquet[column].astype(object).where(parquet[column].notna(), "").astype(str).tolist()
+            )
+
+
+def test_the_tidy_table_has_one_row_for_each_observation(run):
+    table = pd.read_parquet(run / "cue_contribution.parquet")
+    keys = ["clip", "model", "init", "seed", "stack", "layer", "measure", "rows"]
+    assert not table.duplicated(keys).any()
+    assert table.contribution.between(0, 1).all()
+    assert table.depth.min() == 0
+    assert table.groupby("stack").depth.max().eq(1).all()
+    assert table[table["stack"] == "decoder"].length_matched.sub(
+        table[table["stack"] == "decoder"].share_of_length
+    ).abs().max() < 1e-9  # fmt: skip
+
+
+def test_polars_reads_it(run):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    assert polars.read_parquet(run / "cue_contribution.parquet").shape[0] > 0
+
+
+def test_the_page_says_what_moving_the_words_does(run):
+    text = (run / "index.html").read_text(encoding="utf-8")
+    assert "If word boundaries are off" in text
+    assert "in 2 clips" in text
+
+
+def test_headline_as_markdown_and_latex(run):
+    lines = (run / "headline.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("| side | model | stack | measure | trained | random |")
+    assert len({line.count("|") for line in lines}) == 1
+    text = (run / "headline.tex").read_text(encoding="utf-8")
+    assert "\\toprule" in text
+    assert "value\\_zeroing" in text
+    assert "95 \\% bootstrap intervals" in text
+
+
+def test_what_is_special_in_markdown_and_latex_is_escaped():
+    table = pd.DataFrame({"a_b": ["x|y", "50 % & $"], "n": [1.25, np.nan]})
+    assert markdown(table).splitlines()[2:] == ["| x\\|y | 1.2 |", "| 50 % & $ |  |"]
+    text = latex(table, caption="5 % of a_b")
+    assert "50 \\% \\& \\$" in text
+    assert "5 \\% of a\\_b" in text
+    assert "a\\_b" in text

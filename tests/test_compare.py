@@ -1,0 +1,104 @@
+"""Runs side by side, on SYNTHETIC runs of known difference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import speechmix
+from speechmix.cli import main
+from speechmix.errors import InputError
+from tests.reports.synthetic_runs import synthetic_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Models of 4 and 8 layers on the same 12 clips; the second run's trained model has twice the gain."""
+    folder = tmp_path_factory.mktemp("compare")
+    shallow = synthetic_run(folder / "shallow", clips=12, layers=4, mapped=0, models=("small",))
+    deep = synthetic_run(folder / "deep", clips=12, layers=8, mapped=0, models=("large",), stacks=("encoder", "cross"))
+    table = pd.read_parquet(deep / "cue_contribution.parquet")
+    gained = (table["init"] == "trained") & (table.layer == 4)
+    table.loc[gained, "contribution"] += 0.3
+    table.to_parquet(deep / "cue_contribution.parquet")
+    return shallow, deep
+
+
+@pytest.fixture(scope="module")
+def found(runs):
+    return speechmix.compare(*runs)
+
+
+def test_models_stand_side_by_side_by_stack_and_measure(found):
+    rows = found.headline.set_index(["model", "stack", "measure"])
+    assert set(rows.index.get_level_values("model")) == {"small", "large"}
+    assert rows.difference["small", "encoder", "value_zeroing"] == pytest.approx(30, abs=4)
+    assert rows.difference["large", "encoder", "value_zeroing"] == pytest.approx(60, abs=4)
+    assert ("small", "cross", "value_zeroing") not in rows.index
+
+
+def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
+    rows = found.by_depth.query("stack == 'encoder' and measure == 'value_zeroing'").set_index(["model", "quarter"])
+    assert rows.index.get_level_values("quarter").nunique() == 4
+    assert rows.loc["small"].difference.idxmax() == "third quarter"  # layer 2 of 0 to 3
+    assert rows.loc["large"].difference.idxmax() == "third quarter"  # layer 4 of 0 to 7
+    figure = found.figure()
+    assert {ax.get_xlabel() for ax in figure.axes} >= {"relative depth (0 first layer, 1 last)"}
+
+
+def test_models_are_paired_on_the_clips_that_both_have(found):
+    row = found.pairs.query("measure == 'value_zeroing'").iloc[0]
+    assert (row.model, row.other, row["stack"]) == ("small", "large", "encoder")
+    assert row.difference == pytest.approx(-30, abs=5)
+    assert row.high < 0
+    assert (row.groups, row.clips) == (6, 12)
+
+
+def test_agreement_between_measures_in_each_layer(found):
+    assert set(found.agreement.measure) == {"value_zeroing"}
+    assert set(found.agreement.other) == {"attention"}
+    counts = found.agreement.groupby(["model", "init", "stack"]).layer.nunique()
+    assert counts["large", "trained", "cross"] == 8
+    assert found.curves.rho.max() <= 1
+
+
+def test_page_and_tables(found, tmp_path):
+    page = found.write(tmp_path / "out")
+    text = page.read_text(encoding="utf-8")
+    for heading in (
+        "What is compared",
+        "By stack and measure",
+        "By depth",
+        "Model against model",
+        "Do the measures agree?",
+    ):
+        assert f"<h2>{heading}</h2>" in text
+    for name in ("headline", "by_depth", "pairs", "agreement", "curves"):
+        assert len(pd.read_csv(tmp_path / "out" / f"{name}.csv"))
+
+
+def test_a_model_in_two_runs_is_told_apart_and_one_run_is_fine(runs, tmp_path):
+    again = synthetic_run(tmp_path / "again", clips=12, layers=4, mapped=0, models=("small",))
+    assert set(speechmix.compare(runs[0], again).table.model) == {"small (shallow)", "small (again)"}
+    assert speechmix.compare(runs[0], measures=["attention"]).pairs.empty
+
+
+def test_what_cannot_be_compared_is_said(runs, tmp_path):
+    with pytest.raises(InputError, match="at least one"):
+        speechmix.compare()
+    with pytest.raises(InputError, match="holds no run"):
+        speechmix.compare(tmp_path)
+    with pytest.raises(InputError, match="no cue contribution"):
+        speechmix.compare(synthetic_run(tmp_path / "none", cue=False, mapped=0))
+    with pytest.raises(InputError, match="no cue contribution"):
+        speechmix.compare(synthetic_run(tmp_path / "nan", value=np.nan, mapped=0))
+    with pytest.raises(InputError, match="different texts"):
+        speechmix.compare(runs[0], synthetic_run(tmp_path / "other", text="autre phrase", mapped=0))
+
+
+def test_from_the_shell(runs, tmp_path, capsys):
+    assert main(["compare", *map(str, runs), "--out", str(tmp_path / "out"), "--measure", "value_zeroing"]) == 0
+    assert "one model against another" in capsys.readouterr().out
+    assert (tmp_path / "out" / "comparison.html").is_file()
+    assert main(["compare", str(tmp_path)]) == 1
