@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test lint bench clean
+.PHONY: env demo test lint bench docs notebooks clean
 
 env: .venv/.ready
 
@@ -10,7 +10,7 @@ env: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechmix needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,synthesis,french,gradients]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,docs,notebooks]'
 	touch $@
 
 demo: env
@@ -24,6 +24,13 @@ lint: env
 
 bench: env
 	$(BIN)/python tests/benchmarks/engine.py
+
+docs: env
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+notebooks: env
+	$(BIN)/python recipes/notebooks/execute.py
+	$(BIN)/python docs/hooks/examples.py
 
 clean:
 	rm -rf .venv runs

@@ -74,7 +74,7 @@ def mix(
     model : Model
         From `speechmix.load`.
     clip : Clip, Sentence or str, dict of tensors, or iterable of them
-        A clip with word times for a model that hears, a text for one that reads ("<mask>" stands for its mask token), or
+        A clip with word times for a model that hears, a text for one that reads (``<mask>`` stands for its mask token), or
         prepared model inputs (e.g. ``{"input_features": x, "decoder_input_ids": ids}``). Several clips, or prepared
         inputs of a batch of several, give a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str

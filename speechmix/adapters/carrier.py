@@ -6,8 +6,8 @@ behind attention is position-wise, so each row's own states are computed once an
     da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy = da + W_2 dg
 
 (pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a changed self-attention).
-Differences are written without cancellation, so rounding is relative to the change and not to the state, and the matrix
-products may run in lower precision (`product_dtype`). Shapes: R rows, S changes (sources, or heads x sources), D width.
+Differences of norms and weights are written without cancellation (that of the activation is a plain subtraction), so that
+rounding is relative to the change rather than the state, and matrix products may run in lower precision (`product_dtype`). Shapes: R rows, S changes (sources, or heads x sources), D width.
 """
 
 from __future__ import annotations

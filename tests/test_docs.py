@@ -1,0 +1,168 @@
+"""The documentation: its code runs and prints what a page says, its commands parse, its table of measures is true."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import speechmix
+from speechmix.measures import MEASURES
+from tests.conftest import build, inputs_of
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def module_at(path: Path):
+    """Import a Python file that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+examples = module_at(DOCS / "hooks" / "examples.py")
+PAGES = [str(path.relative_to(DOCS)) for path in examples.pages()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
+    from speechmix.adapters import registry
+
+    known = dict(registry._FAMILIES)
+    try:
+        ran = examples.run(DOCS / page, tmp_path)
+    except speechmix.errors.MissingExtraError as error:
+        pytest.skip(str(error))
+    finally:
+        registry._FAMILIES.clear()
+        registry._FAMILIES.update(known)
+    for example in ran:
+        if example.expected is not None:
+            assert examples.same_text(example.expected, example.printed), (
+                f"{page}, line {example.line}: the page says\n{example.expected}\nand the code prints\n{example.printed}\n"
+                f"If the code is right: python docs/hooks/examples.py {page}"
+            )
+
+
+def test_few_python_blocks_are_left_out_and_each_says_why():
+    texts = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
+    reasons = [reason for text in texts.values() for reason in re.findall(r"<!-- skip: (.*) -->\n+```python", text)]
+    assert len(reasons) <= 3
+    assert all(len(reason) > 10 for reason in reasons)
+    blocks = sum(text.count("```python\n") for text in texts.values())
+    assert sum(len(list(examples.examples(text))) for text in texts.values()) == blocks - len(reasons)
+    assert blocks > 20
+
+
+def test_numbers_are_compared_up_to_rounding():
+    same = examples.same_text
+    assert same("a 0.49\n b", "a 0.50 b")
+    assert not same("a 0.49", "a 0.55")
+    assert not same("a 0.49", "b 0.49")
+    assert same("12 clips", "13 clips") != same("12 clips", "18 clips")
+    assert not same("1e-06", "1e-03")
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Every command of the package in the pages' shell blocks: page, words."""
+    found = []
+    for path in sorted(DOCS.rglob("*.md")):
+        for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words and words[0] in ("speechmix", "python"):
+                    found.append((f"{path.relative_to(DOCS)}: {' '.join(words)}", words))
+    return found
+
+
+@pytest.mark.parametrize(("where", "words"), commands(), ids=[where for where, _ in commands()])
+def test_commands_are_ones_that_there_are(where, words):
+    from speechmix.cli import _parser
+
+    if words[0] == "speechmix":
+        assert callable(_parser().parse_args(words[1:]).command)
+    else:
+        options = [word for word in words[2:] if word.startswith("--")]
+        assert (ROOT / words[1]).is_file()
+        if options:
+            command = [sys.executable, str(ROOT / words[1]), "--help"]
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert all(option in text for option in options)
+
+
+def table_of_measures() -> dict[str, list[str]]:
+    """Rows of the page's first table, by measure: what it counts, stacks, a word counts, cost."""
+    text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", text.partition("## Which question")[0], re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+
+
+def test_table_of_measures_has_every_measure_with_its_description_and_source():
+    table = table_of_measures()
+    assert list(table) == list(MEASURES)
+    assert {name: row[0] for name, row in table.items()} == {name: m.description for name, m in MEASURES.items()}
+    text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
+    sources = dict(re.findall(r"^\| (`.*`) \| (.*) \|$", text.partition("## Sources")[2], re.MULTILINE))
+    assert {name: source for names, source in sources.items() for name in re.findall(r"`(\w+)`", names)} == {
+        name: measure.citation for name, measure in MEASURES.items()
+    }
+
+
+@pytest.mark.filterwarnings(
+    "ignore:integrated gradients"
+)  # two steps are too few, and enough to see that there is a map
+@pytest.mark.parametrize(("model_name", "norm_order"), [("bart", "post"), ("whisper-80", "pre")])
+def test_measures_are_defined_where_the_table_says(model_name, norm_order):
+    pytest.importorskip("captum", reason="the extra `gradients` is not installed")
+    model = speechmix.load(build(model_name).double())
+    inputs = inputs_of(model)
+    for name, (_, stacks, *_) in table_of_measures().items():
+        where, _, only = stacks.partition("; ")
+        for stack in model.stacks:
+            options = {"stacks": stack, "layers": [1], "objective": (2, 3), "steps": 2}
+            options |= {"targets": [1]} if name.startswith("hta") else {}
+            if stack in where.split(", ") and only in ("", f"{norm_order}-norm"):
+                assert speechmix.mix(model, inputs, measures=name, **options)[name, stack].scores.size
+            else:
+                with pytest.raises(speechmix.SpeechmixError, match=name):
+                    speechmix.mix(model, inputs, measures=name, **options)
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    for name in set(speechmix.__all__) - {"__version__"}:
+        assert re.search(rf"(heading: |::: )speechmix\.{name}\b|members: \[.*\b{name}\b", text), name
+
+
+def test_pages_name_no_machine():
+    for path in (ROOT / "mkdocs.yml", *DOCS.rglob("*.md")):
+        assert not re.search(r"/(home|work|tmp|Users)/|localhost|127\.0\.0\.1", path.read_text(encoding="utf-8")), path
+
+
+def test_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
+    for package in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(package, reason="the extra `docs` is not installed")
+    nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = [path for path in tmp_path.rglob("*.html") if path.name != "404.html"]
+    assert len(pages) > 20
+    for path in pages:
+        elsewhere = r'<(?:script|img|audio|source|iframe)[^>]*\ssrc="?(?:https?:)?//|<link[^>]*\shref="?(?:https?:)?//'
+        assert not re.search(elsewhere, path.read_text(encoding="utf-8")), path
+    tour = (tmp_path / "tutorials" / "context_mixing_tour" / "index.html").read_text(encoding="utf-8")
+    assert tour.count("<img ") >= 8
+    assert "<audio" in tour
+    assert not (tmp_path / "hooks").exists()
