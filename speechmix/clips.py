@@ -315,6 +315,12 @@ class Clip:
                 parts.append(f"{role}={request!r} (not looked up yet)")
         return f"Clip({', '.join(parts)})"
 
+    def _repr_html_(self) -> str:
+        """Shown in a notebook: what is said, cue and target marked, and a player."""
+        from .reports.player import as_player
+
+        return as_player(self)
+
 
 def safe_name(name: str) -> str:
     """Return a name that is safe as part of a file name: letters, digits, ``_``, ``-`` and inner dots.

@@ -7,7 +7,8 @@ behind attention is position-wise, so each row's own states are computed once an
 
 (pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a changed self-attention).
 Differences of norms and weights are written without cancellation (that of the activation is a plain subtraction), so that
-rounding is relative to the change rather than the state, and matrix products may run in lower precision (`product_dtype`). Shapes: R rows, S changes (sources, or heads x sources), D width.
+rounding is relative to the change rather than the state, and matrix products may run in lower precision (`product_dtype`).
+Shapes: R rows, S changes (sources, or heads x sources), D width.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -189,3 +190,7 @@ class Model:
 
     def __repr__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        """Shown in a notebook: what it is."""
+        return f"<pre>{html.escape(self.describe())}</pre>"

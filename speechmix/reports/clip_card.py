@@ -88,7 +88,7 @@ def clip_card(
     if clip is not None:
         seconds = clip.duration
         picture = base64.b64encode(sound_picture(clip)).decode("ascii")
-        sound = base64.b64encode(_flac(clip)).decode("ascii")
+        sound = base64.b64encode(flac(clip)).decode("ascii")
         if len(sound) > most_bytes / 2:
             sound, silent = "", f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be sent."
     drawn = _drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
@@ -105,7 +105,7 @@ def model_label(key: tuple[str, str, int | None]) -> str:
     return panels.model_name(name) + (f", random (seed {seed})" if init == "random" else "")
 
 
-def _flac(clip: Clip) -> bytes:
+def flac(clip: Clip) -> bytes:
     """The clip as FLAC: no loss and, unlike MP3, no delay at the start that would shift the player against the map."""
     import soundfile
 
