@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -131,8 +132,12 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Short hash of the config and of some numbers of every weight: tells two checkpoints of one name apart."""
-        digest = hashlib.sha1(self.config.to_json_string(use_diff=False).encode())
+        """Short hash of the config and of some numbers of every weight: tells two checkpoints of one name apart.
+
+        The same wherever the checkpoint lies.
+        """
+        known = {name: value for name, value in self.config.to_dict().items() if name != "_name_or_path"}
+        digest = hashlib.sha1(json.dumps(known, sort_keys=True, default=str).encode())
         for name, weight in sorted(self.module.state_dict().items()):
             some = weight.flatten()[:: max(1, weight.numel() // 16)]
             digest.update(name.encode() + some.float().cpu().numpy().tobytes())

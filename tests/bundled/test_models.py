@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -116,3 +117,11 @@ def test_folders_are_complete_small_and_carded(name):
     for phrase in ("synthetic", "evidence", "seed", "MIT"):
         assert phrase in card
     assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+
+
+def test_a_checkpoint_is_the_same_wherever_it_lies(tmp_path):
+    folder = models()["tiny-french-whisper"]
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    here, there = (speechmix.load(path, device="cpu") for path in (folder, tmp_path / "elsewhere"))
+    assert here.fingerprint == there.fingerprint
+    assert here.fingerprint != speechmix.load(folder, init="random", seed=0, device="cpu").fingerprint
