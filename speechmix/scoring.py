@@ -7,9 +7,9 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
 from os import PathLike
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from .adapters.blocks import STACKS
 from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
-from .adapters.carrier import TF32
+from .adapters.carrier import TF32, Product
 from .adapters.check import versions
 from .adapters.model import Model, dtype_named
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
@@ -222,22 +222,17 @@ def _mix_batch(
     kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
     collected = [ScoresByLayer(kept, folder) for folder in folders_of(out, clips)]
     units_of: list[dict[str, Units]] = [{} for _ in clips]
+    product = Product(product_dtype or dtype)
+    chosen = {"distance": options["distance"], "heads": options["heads"], "engine": engine}
 
     def on_block(block: Block) -> None:
         units = units_of[block.clip][block.stack.name] = sides[block.clip].units(block)
-        for name in by_block:
-            parts = [
-                measure_named(name).function(
-                    block,
-                    group,
-                    distance=options["distance"],
-                    heads=options["heads"],
-                    engine=engine,
-                    product_dtype=product_dtype,
-                    batch_size=pairs_at_once(block) if batch_size == "auto" else batch_size,
-                )
-                for group in units.groups(rows_at_once(block))
-            ]
+        at_once = pairs_at_once(block) if batch_size == "auto" else batch_size
+        parts_of: dict[str, list[torch.Tensor]] = {name: [] for name in by_block}
+        for group in units.groups(rows_at_once(block)):
+            for name, parts in parts_of.items():
+                parts.append(measure_named(name).function(block, group, batch_size=at_once, product=product, **chosen))
+        for name, parts in parts_of.items():
             scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
             scores = scores.float() if scores.dtype.itemsize < 4 else scores
             collected[block.clip].append((name, block.stack.name), scores)
@@ -276,7 +271,7 @@ def _differentiated(model: Model, clip, sides: Sides, units, provenance, layers,
             objective = objective_of(options["objective"], model, known, sides.prepared)
         whole = GradientPass(model, inputs, layers, objective)
         chosen = {name: options[name] for name in ("steps", "baseline")}
-        for name, (stack, kept) in product(measures, layers.items()):
+        for name, (stack, kept) in itertools.product(measures, layers.items()):
             scores, notes = measure_named(name).function(whole, stack, units[stack], **chosen)
             targets, sources = sides.labels(stack)
             if measure_named(name).objective:

@@ -12,7 +12,7 @@ the call of torch's own attention functions (transformers models run under "sdpa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -122,6 +122,9 @@ class Capture:
             self._watch_attention(layer, plan, number, traces)
             before_residual = plan.norm if pre_norm and plan.norm else plan.module
             self._watch_residual(submodule(layer, before_residual, what="residual"), number, traces)
+            self._keep(layer, (plan.output, *((plan.key, plan.value) if number else ())), traces)
+        for plan in wanted[0][0].plan.feed_forwards:
+            self._keep(layer, filter(None, (plan.up, plan.gate, plan.down)), traces)
 
     def _watch_attention(self, layer, plan, number: int, traces: list[Trace]) -> None:
         def before(module, args, kwargs):
@@ -136,12 +139,15 @@ class Capture:
         module = submodule(layer, plan.module, what="attention")
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(module.register_forward_hook(after, with_kwargs=True))
-        for path in (plan.key, plan.value) if number else ():
 
-            def keep(projection, args, output):
-                if not self._paused:
-                    traces[-1].projections[projection] = output
+    def _keep(self, layer, paths: Iterable[str], traces: list[Trace]) -> None:
+        """Keep what projections give, which nobody need compute again."""
 
+        def keep(projection, args, output):
+            if not self._paused:
+                traces[-1].projections[projection] = output
+
+        for path in paths:
             self._hook(submodule(layer, path, what="projection").register_forward_hook(keep))
 
     def _watch_residual(self, module, number: int, traces: list[Trace]) -> None:

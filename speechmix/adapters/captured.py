@@ -6,7 +6,7 @@ on rows whose attention context was changed. `capture.py` makes these; they live
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,6 +105,7 @@ class Block:
         self.stack, self.layer, self.clip = stack, layer, clip
         self._capture, self._trace, self._output = capture, trace, output
         self._call = self.call(stack.plan.block)
+        self._weights: tuple[Tensor | None, Tensor] | None = None
 
     @property
     def causal(self) -> bool:
@@ -124,8 +125,10 @@ class Block:
         return self._call.value
 
     def attention(self, rows: Tensor | None = None) -> Tensor:
-        """Attention weights [H, R, K] of the chosen target positions."""
-        return self._call.weights(rows)
+        """Attention weights [H, R, K] of the chosen target positions; those asked for last are kept."""
+        if self._weights is None or self._weights[0] is not rows:
+            self._weights = (rows, self._call.weights(rows))
+        return self._weights[1]
 
     @cached_property
     def context(self) -> Tensor:
@@ -152,7 +155,21 @@ class Block:
 
     def attention_output(self, rows: Tensor) -> Tensor:
         """What the attention block gives the rows, behind its output projection, [R, D]."""
-        return self.part(self._plan.output)(self.context[rows].flatten(1))
+        return self.seen(self._plan.output, rows, lambda output: output(self.context[rows].flatten(1)))
+
+    def seen(self, path: str, rows: Tensor, otherwise: Callable[[nn.Module], Tensor]) -> Tensor:
+        """What the projection at a path gave the rows in the forward pass, [R, out].
+
+        Parameters
+        ----------
+        otherwise : callable
+            Computes it with the projection, where it did not run as a module of its own on [B, Q, in].
+        """
+        projection = self.part(path)
+        output = self._trace.projections.get(projection)
+        if output is None or output.ndim != 3 or output.shape[1] != self.n_targets:
+            return otherwise(projection)
+        return output[0, rows]
 
     def call(self, index: int) -> AttentionCall:
         """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..adapters.carrier import Carrier, described
+from ..adapters.carrier import Carrier, Product, described
 from .numerics import distance_named
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ ENGINES = ("delta", "replay")
 # A causal block's rows go in chunks of at least so many: later sources are left out of the earlier chunks.
 _CAUSAL_ROWS = 64
 
+# Spans of unequal length are padded to a batch's longest: no more than to twice their length, and this.
+_PADDED = 256
+
 
 def value_zeroing(
     block: Block,
@@ -36,7 +39,7 @@ def value_zeroing(
     distance: str = "cosine",
     heads: str = "mean",
     engine: str = "delta",
-    product_dtype: torch.dtype | None = None,
+    product: Product | None = None,
     batch_size: int = 2048,
     **_,
 ) -> Tensor:
@@ -49,8 +52,8 @@ def value_zeroing(
         "mean" zeroes a source in all heads at once; "each" in one head at a time.
     engine : {"delta", "replay"}
         "replay" is used for layers that are not described (`StackPlan.feed_forwards`).
-    product_dtype : torch.dtype, optional
-        Precision of the delta form's matrix products.
+    product : Product, optional
+        Does the delta form's matrix products; in the precision of the states if not given.
     batch_size : int
         (target position, source) pairs handled at once; bounds the memory.
 
@@ -62,7 +65,7 @@ def value_zeroing(
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
     if engine == "delta" and described(block):
         measure = distance_named(distance, of_change=True)
-        for rows, source, states, change in _carried(block, units, heads == "each", batch_size, product_dtype):
+        for rows, source, states, change in _carried(block, units, heads == "each", batch_size, product):
             moved = measure(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
     else:
@@ -75,16 +78,16 @@ def value_zeroing(
 
 
 def _carried(
-    block: Block, units: Units, each_head: bool, batch_size: int, product_dtype: torch.dtype | None
+    block: Block, units: Units, each_head: bool, batch_size: int, product: Product | None
 ) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
     """Batches of (rows, first source, states [R, D], their changes [S, R, D]), S sources (each with all its heads)."""
-    n_rows, n_heads = len(units.rows), block.stack.heads
+    n_rows, n_heads, every_alpha = len(units.rows), block.stack.heads, block.attention(units.rows)  # [H, R, K]
     size = min(n_rows, batch_size, max(_CAUSAL_ROWS, n_rows // 8) if block.causal else n_rows)
     for first in range(0, n_rows, size):
         rows = slice(first, min(first + size, n_rows))
         positions = units.rows[rows]
-        carrier = Carrier(block, positions, product_dtype=product_dtype)
-        alpha = block.attention(positions)  # [H, R, K]
+        carrier = Carrier(block, positions, product=product)
+        alpha = every_alpha[:, rows]
         seen = len(units.sources)
         if block.causal:
             last = int(positions[-1])
@@ -92,30 +95,41 @@ def _carried(
                 next((i for i, (start, _) in enumerate(units.sources) if start > last), seen) if units.ordered else seen
             )
         at_once = max(1, batch_size // (len(positions) * (n_heads if each_head else 1)))
-        for source in range(0, seen, at_once):
-            spans = units.sources[source : min(source + at_once, seen)]
-            if not each_head and all(stop - start == 1 for start, stop in spans):
-                yield rows, source, carrier.states, carrier.of_few(*_head_vectors(block, alpha, spans))
-                continue
-            changes = torch.stack([_context_change(block, alpha, span, each_head) for span in spans])
-            yield rows, source, carrier.states, carrier(changes.flatten(0, 1))
+        for source, spans in _batches(units.sources[:seen], at_once):
+            if each_head:
+                changes = torch.cat([_change_of_each_head(block, alpha, span) for span in spans])
+                yield rows, source, carrier.states, carrier(changes)
+            else:
+                weights, values = _zeroed(alpha, block.values, spans)
+                yield rows, source, carrier.states, carrier.of_values(weights, values, n_sources=seen)
 
 
-def _head_vectors(block: Block, alpha: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """What zeroing single positions takes away, as weights [S, R, H] of each head's value vector [S, H, H d]."""
-    positions = torch.tensor([start for start, _ in spans], device=alpha.device)
-    values = block.values[:, positions].transpose(0, 1)  # [S, H, d]
-    heads = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
-    apart = (heads[:, :, None] * values[:, :, None]).flatten(2)  # [S, H, H d], head h in its own place
-    return -alpha[:, :, positions].permute(2, 1, 0), apart
+def _batches(spans: list[tuple[int, int]], at_once: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """Runs of at most so many spans with the first one's index; a span far longer than those before it begins a new run."""
+    first, longest, total = 0, 0, 0
+    for index, (start, stop) in enumerate(spans):
+        longest, total = max(longest, stop - start), total + stop - start
+        count = index + 1 - first
+        if count > 1 and (count > at_once or longest * count > 2 * total + _PADDED):
+            yield first, spans[first:index]
+            first, longest, total = index, stop - start, stop - start
+    if spans:
+        yield first, spans[first:]
 
 
-def _context_change(block: Block, alpha: Tensor, span: tuple[int, int], each_head: bool) -> Tensor:
-    """What zeroing a source takes from the rows' attention context, [1, R, H d], or [H, R, H d] for one head at a time."""
+def _zeroed(alpha: Tensor, values: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """What zeroing the spans takes away: weights [H, R, S, J] and values [H, S, J, d], for shorter spans with weights of 0."""
+    starts, stops = torch.tensor(spans, device=alpha.device).T
+    positions = starts[:, None] + torch.arange(int((stops - starts).max()), device=alpha.device)  # [S, J]
+    inside = positions < stops[:, None]
+    positions = positions.clamp_max(values.shape[1] - 1)
+    return alpha[..., positions] * inside, values[:, positions]
+
+
+def _change_of_each_head(block: Block, alpha: Tensor, span: tuple[int, int]) -> Tensor:
+    """What zeroing a source in one head at a time takes from the rows' attention context, [H, R, H d]."""
     start, stop = span
     change = -(alpha[:, :, start:stop] @ block.values[:, start:stop])  # [H, R, d]
-    if not each_head:
-        return change.transpose(0, 1).flatten(1)[None]
     heads = torch.arange(len(change), device=change.device)
     alone = change.new_zeros(len(change), change.shape[1], len(change), change.shape[2])  # [H, R, H, d]
     alone[heads, :, heads] = change

@@ -245,7 +245,7 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
 def rates() -> None:
     """Sustained rate of a batch of pairs beside the machine's own matrix products, GFLOP/s."""
     from speechmix.adapters.capture import Capture
-    from speechmix.adapters.carrier import Carrier
+    from speechmix.adapters.carrier import Carrier, Product
 
     case, seen = Case("xlsr", 1, 12), []
 
@@ -256,7 +256,7 @@ def rates() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(len(rows) * 4, WIDTH["hidden"], dtype=dtype)
             w = torch.randn(WIDTH["hidden"], WIDTH["feed_forward"], dtype=dtype)
-            pairs = _best(Carrier(block, rows, product_dtype=dtype), change)
+            pairs = _best(Carrier(block, rows, product=Product(dtype)), change)
             seen.append((dtype, flops / pairs, 2 * x.numel() * w.shape[1] / _best(torch.matmul, x, w)))
 
     with torch.no_grad(), Capture(list(case.model.stacks.values()), measure):
