@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers.activations import ACT2FN
 
 import speechmix
-from speechmix.adapters.carrier import _Norm
+from speechmix.adapters import carrier
+from speechmix.adapters.carrier import Carrier, _Norm, _taylor
 from speechmix.errors import ModelError
 from speechmix.measures.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of
@@ -54,6 +56,30 @@ def test_batch_size_changes_nothing(name, batch_size):
     expected = speechmix.mix(model, inputs)
     for key, found in speechmix.mix(model, inputs, batch_size=batch_size).items():
         assert error(found.scores, expected[key].scores) < 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if name not in REPLAYED])
+@pytest.mark.parametrize("few", [True, False])
+def test_acting_on_value_vectors_is_acting_on_rows(name, few, monkeypatch):
+    monkeypatch.setattr(Carrier, "_few_pay", lambda self, *_: few and self._first is not None)
+    model = speechmix.load(build(name).double())
+    delta, replay = both(model, spans=[(0, 1), (1, 2), (2, 9)])
+    for key, expected in replay.items():
+        assert error(delta[key].scores, expected.scores) < (1e-6 if name in RMS else 1e-11), key
+
+
+def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longest(monkeypatch):
+    from speechmix.measures import value_zeroing
+
+    monkeypatch.setattr(value_zeroing, "_PADDED", 4)
+    spans = [(0, 1), (1, 2), (2, 40), (40, 42), (42, 60)]
+    batches = list(value_zeroing._batches(spans, 10))
+    assert [first for first, _ in batches] == [0, 2]
+    assert [span for _, batch in batches for span in batch] == spans
+    model = speechmix.load(build("wav2vec2-stable").double())
+    delta, replay = both(model, spans=spans)
+    for key, expected in replay.items():
+        assert error(delta[key].scores, expected.scores) < 1e-12
 
 
 def test_causal_rows_see_nothing_later_however_they_are_cut():
@@ -116,6 +142,29 @@ class TestPieces:
         with torch.no_grad():
             found = _Norm(norm, x).change(dx)
             torch.testing.assert_close(found, norm(x + dx) - norm(x), rtol=1e-6, atol=1e-14)
+
+    @pytest.mark.parametrize(
+        "activation",
+        [
+            nn.GELU(),
+            nn.GELU("tanh"),
+            nn.SiLU(),
+            ACT2FN["gelu"],
+            ACT2FN["gelu_new"],
+            ACT2FN["quick_gelu"],
+            ACT2FN["gelu_fast"],
+        ],
+    )
+    def test_series_of_an_activation_has_its_derivatives(self, activation):
+        assert isinstance(activation, carrier._SMOOTH)
+        x, dx = torch.linspace(-6, 6, 101, dtype=torch.double), 2.0**-13
+        with torch.no_grad():
+            first, second, third = _taylor(activation, x)
+            found = dx * (first + dx * (second + dx * third))
+            torch.testing.assert_close(found, activation(x + dx) - activation(x), rtol=1e-10, atol=3e-16)
+
+    def test_relu_has_no_series(self):
+        assert not isinstance(ACT2FN["relu"], carrier._SMOOTH)
 
     @pytest.mark.parametrize("name", DISTANCES)
     def test_distance_of_a_change_is_that_of_the_states(self, name):
