@@ -78,6 +78,7 @@ def _score(options) -> int:
         rounding=options.rounding,
         include=options.include or [],
         targets="target" if options.target_rows_only else None,
+        **({"product_dtype": options.product_dtype} if options.product_dtype else {}),
     )
     print(run.summary())
     return 0 if run.done else 1
@@ -233,7 +234,9 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
 def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group = score.add_argument_group("scores")
     group.add_argument(
-        "--measure", action="append", help="value_zeroing (default), attention, attention_norm; may be repeated"
+        "--measure",
+        action="append",
+        help="value_zeroing (default), attention, attention_norm, alti ...; may be repeated",
     )
     group.add_argument(
         "--stack", action="append", help="encoder, decoder, cross (default: all there are); may be repeated"
@@ -244,7 +247,10 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument("--units", choices=("word", "frame"), default="word")
     group.add_argument("--heads", choices=("mean", "each"), default="mean")
     group.add_argument("--pooling", choices=("mean", "max"), default="mean")
-    group.add_argument("--distance", choices=("cosine", "euclidean"), default="cosine")
+    group.add_argument("--distance", choices=("cosine", "euclidean", "manhattan"), default="cosine")
+    group.add_argument(
+        "--product-dtype", help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 %%"
+    )
     group.add_argument("--rounding", choices=("disjoint", "paper"), default="disjoint")
     group.add_argument(
         "--include",

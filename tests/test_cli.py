@@ -9,6 +9,7 @@ import soundfile
 import transformers
 
 from speechmix.cli import main
+from speechmix.mixing import MixingMap
 from tests.conftest import build
 
 
@@ -93,3 +94,11 @@ def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message)
     paths = [str(folder / a) if a.endswith(".wav") else a for a in arguments]
     assert main(["score", *paths, "--model", str(folder / "model"), "--out", str(tmp_path)]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_scoring_with_products_in_lower_precision(folder, tmp_path):
+    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    arguments += ["--product-dtype", "bfloat16", "--distance", "manhattan", "--no-figures", "--device", "cpu"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    found = MixingMap.load(next((tmp_path / "maps").rglob("*.safetensors")))
+    assert (found.provenance["product_dtype"], found.provenance["distance"]) == ("bfloat16", "manhattan")

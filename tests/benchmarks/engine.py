@@ -4,8 +4,9 @@
 
 Two shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens) and XLSR (5 s, 249 frames,
 all in words). The naive way runs each layer again for every source with its value rows zeroed, as one does without this
-package. "of extras" compares what both take beyond one plain forward pass. Within a repeat all ways take turns, so that a busy machine slows all of them alike; memory is the peak of a
-fresh process above the loaded model. Nothing is asserted; it is not collected by pytest.
+package; "of extras" compares what it and mix() take beyond one plain forward pass. Within a repeat all ways take turns,
+so that a busy machine slows all of them alike; memory is the peak of a fresh process above the loaded model. Nothing is
+asserted; it is not collected by pytest.
 """
 
 from __future__ import annotations
