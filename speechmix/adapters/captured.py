@@ -40,7 +40,7 @@ class AttentionCall:
     def weights(self, rows: Tensor | None = None) -> Tensor:
         """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
         query = self.query if rows is None else self.query[:, rows]
-        scores = query @ self.key.transpose(1, 2) * self.scale
+        scores = (query * self.scale) @ self.key.transpose(1, 2)
         if self.mask is not None:
             mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
             scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask

@@ -130,7 +130,9 @@ class Carrier:
             vectors = vectors.transpose(0, 1).flatten(1, 2)  # [S, H J, out]
             return weights @ vectors.to(weights.dtype) if weights.shape[-1] <= _FEW else product(weights, vectors)
 
-        change = combined(product.weight(self._out_module).T)
+        change = combined(
+            product.once((id(self._out_module), "by head"), lambda: weight_of(self._out_module).T.contiguous())
+        )
         inverse, shift = norm.scales(change)
 
         def enters(projection: nn.Module) -> Tensor:
@@ -397,7 +399,7 @@ class _Attend:
         heads, alpha = self._alpha.shape[0], self._alpha[:, None]  # [H, 1, R, K]
         dq = self._query(dx).unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)  # [H, S, R, d]
         sources = dq.shape[1:3]
-        ds = (dq.flatten(1, 2) @ self._call.key.transpose(1, 2) * self._scale).unflatten(1, sources)  # [H, S, R, K]
+        ds = ((dq.flatten(1, 2) * self._scale) @ self._call.key.transpose(1, 2)).unflatten(1, sources)  # [H, S, R, K]
         ds -= (alpha * ds).sum(dim=-1, keepdim=True)  # softmax does not see it, and now c >= 0: nothing cancels
         ds.clamp_(max=_LARGEST)  # finite in float32; a change of e^80 in a weight is as good as any other
         c = torch.log1p((alpha * ds.expm1()).sum(dim=-1, keepdim=True))
