@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from ..errors import ModelError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ..clips import Clip
     from ..frames import FrameGrid
@@ -220,3 +222,21 @@ def resolve(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
 def weight_of(projection: nn.Module) -> Tensor:
     """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
     return projection.weight.T if type(projection).__name__ == "Conv1D" else projection.weight
+
+
+def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
+    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for Gemma keeps it as weight - 1.
+
+    Parameters
+    ----------
+    like : Tensor [..., D]
+        For width, precision and device.
+    """
+    if isinstance(norm, nn.LayerNorm):
+        return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
+    return norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
+
+
+def eps_of(norm: nn.Module) -> float:
+    """What a norm adds to the mean square."""
+    return getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", 0.0)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import activations
 
-from .blocks import AttentionPlan, FeedForwardPlan, weight_of
+from .blocks import AttentionPlan, FeedForwardPlan, eps_of, gain_of, weight_of
 
 if TYPE_CHECKING:
     from .captured import Block
@@ -254,8 +254,8 @@ class _Norm:
 
     def __init__(self, norm: nn.Module, x: Tensor):
         self._centres = isinstance(norm, nn.LayerNorm)
-        self._eps = eps = getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", 0.0)
-        self._gain = _gain(norm, x, eps, self._centres)
+        self._eps = eps = eps_of(norm)
+        self._gain = gain_of(norm, x)
         bias = getattr(norm, "bias", None)
         self.bias = torch.zeros_like(self._gain) if bias is None else bias
         self._c = self._centred(x)
@@ -284,13 +284,6 @@ class _Norm:
 
     def _centred(self, x: Tensor) -> Tensor:
         return x - x.mean(dim=-1, keepdim=True) if self._centres else x
-
-
-def _gain(norm: nn.Module, x: Tensor, eps: float, centres: bool) -> Tensor:
-    """What a norm multiplies by; read off an RMS norm by running it, for Gemma keeps it as weight - 1."""
-    if centres:
-        return x.new_ones(x.shape[-1]) if norm.weight is None else norm.weight
-    return norm(x.new_ones(x.shape[-1])) * (1 + eps) ** 0.5
 
 
 class _FeedForward:
@@ -332,23 +325,27 @@ class _FeedForward:
         return self._down(active)
 
     def _activated(self, dg: Tensor) -> Tensor:
-        """phi(g + dg) - phi(g); for rows with small changes by Taylor's series, where the subtraction cancels."""
-        small = None
-        if self._smooth and self._product.dtype in _SMALL:
-            largest = torch.maximum(dg.amax(dim=-1), -dg.amin(dim=-1))  # [S, R]
-            small = (largest < _SMALL[dg.dtype]).nonzero(as_tuple=True)
-        if small is None or not len(small[0]):
+        """phi(g + dg) - phi(g), for [S, R, F]; by Taylor's series in rows with small changes, where the subtraction cancels."""
+        if not self._smooth or self._product.dtype not in _SMALL:
             return self._activation(dg.add_(self._g)).sub_(self._active)
+        small = torch.maximum(dg.amax(dim=-1), -dg.amin(dim=-1)) < _SMALL[dg.dtype]  # [S, R]
+        if dg.is_cuda:  # both, rather than wait to hear which rows
+            series = self._series(dg, slice(None))
+            return torch.where(small[..., None], series, self._activation(dg.add_(self._g)).sub_(self._active))
+        if small.all():
+            return self._series(dg, slice(None))
+        which = small.nonzero(as_tuple=True)
+        series = self._series(dg[which], which[1]) if len(which[0]) else None
+        active = self._activation(dg.add_(self._g)).sub_(self._active)
+        if series is not None:
+            active[which] = series
+        return active
+
+    def _series(self, dg: Tensor, rows: Tensor | slice) -> Tensor:
         if self._terms is None:
             self._terms = _taylor(self._activation, self._g)
-        first, second, third = self._terms
-        if len(small[0]) == dg[..., 0].numel():
-            return torch.addcmul(second, dg, third).mul_(dg).add_(first).mul_(dg)
-        few, rows = dg[small], small[1]
-        series = torch.addcmul(second[rows], few, third[rows]).mul_(few).add_(first[rows]).mul_(few)
-        active = self._activation(dg.add_(self._g)).sub_(self._active)
-        active[small] = series
-        return active
+        first, second, third = (term[rows] for term in self._terms)
+        return torch.addcmul(second, dg, third).mul_(dg).add_(first).mul_(dg)
 
 
 def _taylor(activation: nn.Module, x: Tensor) -> list[Tensor]:

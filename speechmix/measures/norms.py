@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from ..adapters.blocks import gain_of
 from ..errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -48,10 +49,9 @@ class LinearNorm:
         ModelError
             If it is neither a layer norm nor an RMS norm.
         """
+        gain = gain_of(norm, states)
         if isinstance(norm, nn.LayerNorm):
-            gain = states.new_ones(states.shape[-1]) if norm.weight is None else norm.weight
             return cls(gain, True, (states.var(dim=-1, correction=0) + norm.eps).rsqrt())
-        gain = norm(torch.ones_like(states[:1]))[0]  # Gemma keeps it as weight - 1: read it off
         plain, normed = states * gain, norm(states)
         scale = (normed * plain).sum(-1) / plain.square().sum(-1).clamp_min(torch.finfo(states.dtype).tiny)
         if not torch.allclose(normed, scale[:, None] * plain, rtol=1e-3, atol=1e-4):

@@ -119,8 +119,9 @@ def _batches(spans: list[tuple[int, int]], at_once: int) -> Iterator[tuple[int, 
 
 def _zeroed(alpha: Tensor, values: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
     """What zeroing the spans takes away: weights [H, R, S, J] and values [H, S, J, d], for shorter spans with weights of 0."""
+    longest = max(stop - start for start, stop in spans)
     starts, stops = torch.tensor(spans, device=alpha.device).T
-    positions = starts[:, None] + torch.arange(int((stops - starts).max()), device=alpha.device)  # [S, J]
+    positions = starts[:, None] + torch.arange(longest, device=alpha.device)  # [S, J]
     inside = positions < stops[:, None]
     positions = positions.clamp_max(values.shape[1] - 1)
     return alpha[..., positions] * inside, values[:, positions]
