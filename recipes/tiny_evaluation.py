@@ -57,7 +57,9 @@ def _judged(model, example: Example) -> dict:
     }
 
 
-def export(recogniser: Recogniser, log: pd.DataFrame, folder: Path, *, seed: int) -> pd.DataFrame:
+def export(
+    recogniser: Recogniser, log: pd.DataFrame, folder: Path, *, seed: int, other_speakers: tuple = (0.6, 0.2)
+) -> pd.DataFrame:
     """Write a model folder with card and log; returns the rates of what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     parameters = sum(parameter.numel() for parameter in recogniser.model.parameters())
@@ -75,6 +77,7 @@ def export(recogniser: Recogniser, log: pd.DataFrame, folder: Path, *, seed: int
         device="GPU" if recogniser.model.device.type == "cuda" else "CPU",
         first=log["loss"].iloc[0],
         last=log["loss"].iloc[-1],
+        share=" to ".join(f"{share:.0%}".replace("%", " %") for share in other_speakers),
         rates=_markdown(rates),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
@@ -139,9 +142,9 @@ about real speech models**.
 
 Made by `recipes/train_tiny_models.py`, seed {seed}: {epochs} epochs, each spoken afresh, {steps} steps of 16 clips,
 {minutes} minutes ({device}). Training loss {first} in the first epoch, {last} in the last; every epoch is in
-`training_log.csv`. A share of the training pairs, falling from 60 % in the first epoch to none in the last, was heard
-from another speaker in another room (longer or shorter vocal tract, tempo, colouring), because espeak-ng has few voices.
-No epoch was chosen by its score. Licence: MIT.
+`training_log.csv`. A share of the training pairs, falling over the epochs from {share}, was heard from another speaker
+in another room (longer or shorter vocal tract, tempo, colouring), because espeak-ng has few voices. No epoch was chosen
+by its score. Licence: MIT.
 
 Rates in % on voices never trained on, with nouns trained on (train) and nouns held out (test), by side of the cue:
 

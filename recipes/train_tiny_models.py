@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(options.out) / recogniser.name
         from tiny_evaluation import export
 
-        print(export(recogniser, log, folder, seed=options.seed).to_string())
+        print(export(recogniser, log, folder, seed=options.seed, other_speakers=OTHER_SPEAKERS[kind]).to_string())
         print(f"wrote {folder}")
     return 0
 
