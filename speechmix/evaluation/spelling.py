@@ -51,11 +51,14 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
             return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
         ids = decoder_prefix(model, clip)
         n_prefix, limit = len(ids), min(max_tokens, model.config.max_target_positions)
-        memory = model.base.encoder(**inputs)
+        memory, new, past = model.base.encoder(**inputs), ids, None
         while len(ids) < limit and ids[-1] != model.tokenizer.eos_token_id:
-            so_far = torch.tensor([ids], device=model.device)
-            logits = model.module(encoder_outputs=memory, decoder_input_ids=so_far, use_cache=False).logits
-            ids.append(int(logits[0, -1].argmax()))
+            tokens = torch.tensor([new], device=model.device)
+            output = model.module(
+                encoder_outputs=memory, decoder_input_ids=tokens, past_key_values=past, use_cache=True
+            )
+            new, past = [int(output.logits[0, -1].argmax())], output.past_key_values
+            ids = [*ids, *new]
     return model.tokenizer.decode(ids[n_prefix:], skip_special_tokens=True).strip()
 
 
