@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,7 +43,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, Cells | Rejected]]:
         For another ending.
     """
     suffix = path.suffix.lower()
-    if suffix not in (".tsv", ".csv", ".jsonl"):
+    if suffix not in _PARSERS:
         raise InputError(f"{path}: expected a table ending in .tsv, .csv or .jsonl, found {suffix!r}")
     with path.open("rb") as file:
         lines = enumerate(_lines(file), start=1)
@@ -53,8 +54,8 @@ def table_rows(path: Path) -> Iterator[tuple[int, Cells | Rejected]]:
         for number, line in lines if suffix != ".csv" else _joined(lines):
             if not line.strip():
                 continue
-            parse = {".tsv": _tab_separated, ".csv": _comma_separated, ".jsonl": _json_object}[suffix]
-            yield number, _checked(line, number, f"{path.name}, row {number}", lambda: parse(line, columns))  # noqa: B023
+            parse = partial(_PARSERS[suffix], line, columns)
+            yield number, _checked(line, number, f"{path.name}, row {number}", parse)
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
@@ -116,3 +117,6 @@ def _json_object(line: str, _: list[str]) -> Cells:
         raise ValueError(f"expected a JSON object, found {type(cells).__name__}")
     json.dumps(cells, ensure_ascii=False).encode("utf-8")  # "\ud800" is legal JSON and no text
     return {key: value for key, value in cells.items() if value is not None and value != ""}
+
+
+_PARSERS = {".tsv": _tab_separated, ".csv": _comma_separated, ".jsonl": _json_object}
