@@ -7,7 +7,7 @@ behind attention is position-wise, so each row's own states are computed once an
 
 (pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a changed self-attention).
 Differences of norms, weights and activations are written without cancellation, so that rounding is relative to the change
-rather than the state, and matrix products may run in lower precision (`Product`).
+rather than the state, and the products with W_1 and W_2 may run in lower precision (`Product`).
 Shapes: R rows, S changes (sources, or heads x sources), D width.
 """
 
@@ -73,7 +73,8 @@ class Carrier:
         self._product = product or Product(block.values.dtype)
         self._product.enter(block.stack.layers[block.layer])
         self._out_module = block.part(plan.blocks[studied].output)
-        self._out = self._product.of(self._out_module)
+        self._whole = Product(block.values.dtype)  # W_O: what it rounds goes both on and around
+        self._out = self._whole.of(self._out_module)
         self._steps: list = []
         self._norm: _Norm | None = None  # the norm made last
         self._own: dict[
@@ -122,25 +123,24 @@ class Carrier:
             return self(context.permute(1, 2, 0, 3).flatten(2))
         norm, feed_forward, done = self._first
         weights = -alpha.permute(2, 1, 0, 3).flatten(2)  # [S, R, H J]
-        product, few = self._product, values.flatten(1, 2).to(self._product.dtype)  # [H, S J, d]
+        product, few = self._product, values.flatten(1, 2)  # [H, S J, d]
 
-        def combined(matrix: Tensor) -> Tensor:
+        def combined(matrix: Tensor, product: Product) -> Tensor:
             """Sum_hj of weights times v_j^h M^h for a matrix [H d, out]: [S, R, out]."""
-            vectors = product.unconverted(few, matrix.unflatten(0, (len(few), -1))).unflatten(1, values.shape[1:3])
+            by_head = matrix.unflatten(0, (len(few), -1))
+            vectors = product.unconverted(few.to(product.dtype), by_head).unflatten(1, values.shape[1:3])
             vectors = vectors.transpose(0, 1).flatten(1, 2)  # [S, H J, out]
             return weights @ vectors.to(weights.dtype) if weights.shape[-1] <= _FEW else product(weights, vectors)
 
-        change = combined(
-            product.once((id(self._out_module), "by head"), lambda: weight_of(self._out_module).T.contiguous())
-        )
+        out = weight_of(self._out_module).T  # [H d, D]
+        change = combined(out, self._whole)
         inverse, shift = norm.scales(change)
 
         def enters(projection: nn.Module) -> Tensor:
-            weight = weight_of(self._out_module).T
-            fused = product.once((id(projection), "fused"), lambda: product.of(projection)(norm.direction(weight)))
+            fused = product.once((id(projection), "fused"), lambda: product.of(projection)(norm.direction(out)))
             if projection not in self._own:
                 self._own[projection] = (feed_forward.own(projection) - projection(norm.bias)) * norm.deviation
-            return combined(fused).mul_(inverse).addcmul_(self._own[projection], shift)
+            return combined(fused, product).mul_(inverse).addcmul_(self._own[projection], shift)
 
         change = (change if self._pre else norm.change(change)) + feed_forward.change_by(enters)
         for step in self._steps[done:]:
