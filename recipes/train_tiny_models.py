@@ -28,7 +28,10 @@ from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, random_pair
 
 EPOCHS = {"ctc": 26, "whisper": 30}  # 25 minutes on two cores
 OTHER_SPEAKERS = {"ctc": (0.6, 0.2), "whisper": (0.6, 0.0)}  # share of the pairs in the first epoch and in the last
-SLOWER = {"ctc": (0.87, 1.17), "whisper": (0.9, 1.12)}  # how much, vocal tract and tempo together
+TILTS = {
+    "ctc": (-0.4, 0.9),
+    "whisper": (0.0, 0.0),
+}  # of their spectrum: pole of a filter; towards 1 dark, below 0 bright
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}
 PAIRS_PER_BATCH = 8
 PAIRS_AT_ONCE = 64  # spoken together and sorted by length, so that batches are padded less
@@ -47,19 +50,23 @@ class Epoch(Dataset):
 
     def __getitem__(self, index: int):
         pair, random = random_pair(index, seed=self.seed), np.random.default_rng([self.seed, index, 1])
-        return another_speaker(pair, random, SLOWER[self.kind]) if random.random() < self.changed else pair
+        return another_speaker(pair, random, TILTS[self.kind]) if random.random() < self.changed else pair
 
 
-def another_speaker(pair: tuple[Example, Example], random: np.random.Generator, slower: tuple) -> list[Example]:
-    """Change the vocal tract's length, the tempo and the room of a pair, both members alike.
+def another_speaker(
+    pair: tuple[Example, Example], random: np.random.Generator, tilts: tuple[float, float]
+) -> list[Example]:
+    """Change the vocal tract's length, the tempo, the tilt of the spectrum and the room of a pair, both members alike.
 
-    Without this a model learns the fifty-odd voices that espeak-ng has to train on. The room's echo is causal and
-    2 ms long, less than the cross-fade of the joint: it carries nothing of the cue into what the members share.
+    Without this a model learns the fifty-odd voices that espeak-ng has to train on. Tilt and echo are one causal filter of
+    2 ms, less than the cross-fade of the joint: it carries nothing of the cue into what the members share.
     """
     seconds = len(pair[0].audio) / SAMPLE_RATE
-    slower = min(random.uniform(*slower), WINDOW_SECONDS / seconds)
+    slower = min(random.uniform(0.9, 1.12), WINDOW_SECONDS / seconds)
     echo = np.append(1.0, random.normal(0, 0.25, 31) * 0.7 ** np.arange(31))
     peak = random.uniform(0.2, 0.95)
+    if any(tilts):
+        echo = np.convolve(echo, random.uniform(*tilts) ** np.arange(32))[:32]
     times = np.arange(round(len(pair[0].audio) * slower)) / slower
     audios = [np.interp(times, np.arange(len(example.audio)), example.audio) for example in pair]
     audios = [np.convolve(audio, echo)[: len(audio)] for audio in audios]
