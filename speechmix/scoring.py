@@ -111,8 +111,8 @@ def mix(
         on the changed rows (slower, and less exact at the same precision; used by itself for a registered architecture
         whose layers are not described).
     product_dtype : str or torch.dtype, optional
-        Precision of the delta engine's matrix products alone: "bfloat16" (scores then within about 5e-3, relatively), on
-        a GPU also "tf32"; that of the states by default.
+        Precision of the delta engine's products with the feed-forward matrices alone: "bfloat16" (scores then within about
+        5e-3, relatively), on a GPU also "tf32"; that of the states by default.
     objective : str, tuple or callable
         The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
         target's token), "contrast" (its logit less the foil's), "ctc" (log-probability of the transcript less that without
