@@ -50,7 +50,7 @@ def test_nouns_are_spelled_right(bundled, paired):
         noun = clip.meta["noun"] + ("s" if clip.meta["number"] == "pl" else "")
         return noun in transcribe(bundled, clip).split()
 
-    # Spelling a noun letter by letter is the hard part: 90 % (CTC) and 98 % (Whisper) in the cards, over more clips.
+    # Spelling a noun letter by letter is the hard part: see the cards for the rates over more clips.
     assert _rate(noun_is_right(clip) for clip in paired) >= 0.8
 
 
