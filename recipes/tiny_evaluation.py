@@ -146,7 +146,8 @@ Made by `recipes/train_tiny_models.py`, seed {seed}: {epochs} epochs, each spoke
 in another room (vocal tract, tempo, spectrum), because espeak-ng has few voices. No epoch was chosen
 by its score. Licence: MIT.
 
-Rates in % over 600 pairs on voices never trained on, with nouns trained on (train) and nouns held out (test), by side of the cue:
+Rates in % over 600 pairs, on voices never trained on, with nouns trained on (train) and nouns held out (test), by side
+of the cue:
 
 {rates}
 
