@@ -26,12 +26,9 @@ from tqdm import tqdm
 
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, random_pair
 
-EPOCHS = {"ctc": 26, "whisper": 30}  # 25 minutes on two cores
+EPOCHS = {"ctc": 26, "whisper": 30}  # about 25 minutes on two quiet cores
 OTHER_SPEAKERS = {"ctc": (0.6, 0.2), "whisper": (0.6, 0.0)}  # share of the pairs in the first epoch and in the last
-TILTS = {
-    "ctc": (-0.4, 0.9),
-    "whisper": (0.0, 0.0),
-}  # of their spectrum: pole of a filter; towards 1 dark, below 0 bright
+TILTS = {"ctc": (-0.4, 0.9), "whisper": (0.0, 0.0)}  # of their spectra: a filter's pole; towards 1 dark, below 0 bright
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}
 PAIRS_PER_BATCH = 8
 PAIRS_AT_ONCE = 64  # spoken together and sorted by length, so that batches are padded less
