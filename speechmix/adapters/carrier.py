@@ -77,9 +77,7 @@ class Carrier:
         self._out = self._whole.of(self._out_module)
         self._steps: list = []
         self._norm: _Norm | None = None  # the norm made last
-        self._own: dict[
-            nn.Module, Tensor
-        ] = {}  # the rows' own states behind the first feed-forward matrix, up to scale
+        self._own: dict[nn.Module, Tensor] = {}  # the rows' own states behind W_1, up to scale
         self._first: tuple[_Norm, _FeedForward, int] | None = None  # feed-forward right behind the block, steps with it
         state = self._post_norm(plan.blocks[studied].norm, block.residual(rows) + block.attention_output(rows))
         for index, later in enumerate(plan.blocks[studied + 1 :], start=studied + 1):
@@ -326,7 +324,7 @@ class _FeedForward:
 
     def _activated(self, dg: Tensor) -> Tensor:
         """phi(g + dg) - phi(g), for [S, R, F]; by Taylor's series in rows with small changes, where the subtraction cancels."""
-        if not self._smooth or self._product.dtype not in _SMALL:
+        if not (self._smooth and {dg.dtype, self._product.dtype} <= set(_SMALL)):
             return self._activation(dg.add_(self._g)).sub_(self._active)
         small = torch.maximum(dg.amax(dim=-1), -dg.amin(dim=-1)) < _SMALL[dg.dtype]  # [S, R]
         if dg.is_cuda:  # both, rather than wait to hear which rows

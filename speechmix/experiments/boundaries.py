@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 
-import numpy as np
-
 from ..adapters import Model
 from ..clips import Clip
 from ..errors import InputError, SpeechmixError
 from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
+from ..reports.figures import evenly
 from ..reports.run_folder import clip_of, described_run, maps_of_clip
 from ..reports.study_parts import BOUNDARIES
 from ..scoring import mix
@@ -84,10 +83,9 @@ def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | 
     names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
     if "pair" in (known := run.clips.astype({"clip": str})):
         pairs = known[known["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
-        pairs = [pairs.iloc[i] for i in _evenly(len(pairs), max(most // 2, 1))]
-        names = [name for pair in pairs for name in pair]
+        names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:
-        names = [names[i] for i in _evenly(len(names), most)]
+        names = evenly(names, most)
     found = [at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio) for name in names]
     kept = [clip for clip in found if clip is not None and clip.words and None not in (clip.cue, clip.target)]
     if not kept:
@@ -95,7 +93,3 @@ def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | 
             f"no clip of {run.out} has a cue, a target and audio that is still there: name its folder (audio=), or give clips="
         )
     return kept
-
-
-def _evenly(count: int, most: int) -> list[int]:
-    return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []

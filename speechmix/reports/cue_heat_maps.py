@@ -48,7 +48,7 @@ def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: S
     if several:
         raise InputError(f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
     measures = order_of(rows, "measure", measures)
-    layers, values = _grid(unit_means(rows), measures, "contribution")
+    layers, values = _grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
         ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
@@ -87,8 +87,7 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False) -> Figure:
         rows = checked(pd.concat([rows.drop(columns="unit"), known.assign(group=known["clip"])], ignore_index=True))
     measures = order_of(rows, "measure")
     grids = {
-        key: _grid(part, measures, "contribution")
-        for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False)
+        key: _grid(part, measures) for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False)
     }
     sides = {stack: _inits(rows[rows["stack"] == stack]) for stack in order_of(rows, "stack")}
     limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
@@ -200,9 +199,9 @@ def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     return pivot.sort_index().reindex(columns=list(measures))
 
 
-def _grid(part: pd.DataFrame, measures: Sequence[str], value: str) -> Grid:
+def _grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
     """Layers, and the mean over units as [layers, measures]."""
-    pivot = _pivot(part.rename(columns={value: "contribution"}), measures)
+    pivot = _pivot(part, measures)
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 

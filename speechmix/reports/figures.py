@@ -11,6 +11,7 @@ import base64
 import html
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +24,8 @@ from .clip_figure import clip_figure
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
 from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
+
+T = TypeVar("T")
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 
@@ -163,8 +166,8 @@ def as_html(figure: Figure, *, caption: str) -> str:
     )
 
 
-def evenly(layers: Sequence[int], most: int) -> list[int]:
-    """Up to `most` of the layers, as evenly as can be, always the first and the last.
+def evenly(layers: Sequence[T], most: int) -> list[T]:
+    """Up to `most` of the layers (or of whatever), as evenly as can be, always the first and the last.
 
     Examples
     --------

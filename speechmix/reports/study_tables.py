@@ -122,7 +122,7 @@ def _ranges(layers) -> str:
 
 
 def ablation_table(run: Run) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was silenced."""
+    """Share of clips (%) in which the target's own spelling wins, by what was silenced, and how many clips that is."""
     table = run.ablation
     if table.empty:
         return table
@@ -130,11 +130,13 @@ def ablation_table(run: Run) -> pd.DataFrame:
     table = table.merge(clips[["clip", *(["side"] if "side" in clips else [])]], on="clip")
     if "side" not in table:
         table["side"] = "all"
-    shares = table.groupby(["side", "model", "init", "ablated"], sort=False).right.mean().mul(100)
-    result = shares.unstack("ablated").reset_index()
+    keys = ["side", "model", "init"]
+    shares = table.groupby([*keys, "ablated"], sort=False).right.mean().mul(100).round(1)
+    counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
+    result = shares.unstack("ablated").join(counts).reset_index()
     order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
     named = {"none": "nothing silenced", **{name: f"cue silenced in {name}" for name in order if name != "none"}}
-    return result[["side", "model", "init", *order]].rename(columns=named)
+    return result[[*keys, *order, "clips"]].rename(columns=named)
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:

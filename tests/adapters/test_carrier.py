@@ -130,6 +130,13 @@ class TestPrecision:
         assert (np.abs(found.scores - expected) / expected).max() < 5e-3
         assert (found.provenance["product_dtype"], found.provenance["dtype"]) == ("bfloat16", "float32")
 
+    def test_half_precision_states_take_products_of_any_precision(self):
+        model = speechmix.load(build("wav2vec2-stable"), dtype="bfloat16")
+        for dtype in ("float32", "bfloat16", "float64"):
+            with pytest.warns(UserWarning, match="bfloat16 states"):
+                maps = speechmix.mix(model, inputs_of(model), dtype="bfloat16", product_dtype=dtype)
+            assert np.isfinite(maps["value_zeroing", "encoder"].scores).all()
+
 
 class TestPieces:
     @pytest.mark.parametrize("size", [1e-8, 1e-3, 1.0, 30.0])

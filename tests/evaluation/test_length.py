@@ -22,6 +22,7 @@ def one(measure="value_zeroing", units=UNITS, scores=None, **provenance):
 def test_share_by_hand():
     assert length_matched_share(one(), cue=0) == pytest.approx(100 / 1400)
     assert length_matched_share(one(distance="euclidean"), cue=0) == pytest.approx(10 / 60)
+    assert length_matched_share(one(distance="manhattan"), cue=0) == pytest.approx(10 / 60)
     assert length_matched_share(one("attention"), cue=0) == pytest.approx(1 / 3)
     assert np.isnan(length_matched_share(one("alti"), cue=0))
     padded = (*UNITS, Span(60, 1500, "<padding>", "padding"))
