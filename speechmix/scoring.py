@@ -18,9 +18,9 @@ import torch
 from .adapters.blocks import STACKS
 from .adapters.capture import Capture, attention_readable
 from .adapters.captured import Block
-from .adapters.carrier import TF32, Product
 from .adapters.check import versions
 from .adapters.model import Model, dtype_named
+from .adapters.products import TF32, Product
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
 from .clips import Clip, read_ahead
 from .errors import InputError

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..adapters.carrier import Carrier, Product, described
+from ..adapters.carrier import Carrier, described
+from ..adapters.products import Product
 from .numerics import distance_named
 
 if TYPE_CHECKING:

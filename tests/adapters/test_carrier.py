@@ -9,8 +9,8 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 import speechmix
-from speechmix.adapters import carrier
-from speechmix.adapters.carrier import Carrier, _Norm, _taylor
+from speechmix.adapters.carrier import Carrier
+from speechmix.adapters.changes import SMOOTH, Norm, taylor
 from speechmix.errors import ModelError
 from speechmix.measures.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of
@@ -147,7 +147,7 @@ class TestPieces:
         norm = norm.double()
         x, dx = torch.randn(2, 40, dtype=torch.double), size * torch.randn(5, 2, 40, dtype=torch.double)
         with torch.no_grad():
-            found = _Norm(norm, x).change(dx)
+            found = Norm(norm, x).change(dx)
             torch.testing.assert_close(found, norm(x + dx) - norm(x), rtol=1e-6, atol=1e-14)
 
     @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ class TestPieces:
         ],
     )
     def test_series_of_an_activation_has_its_derivatives(self, activation):
-        assert isinstance(activation, carrier._SMOOTH)
+        assert isinstance(activation, SMOOTH)
         x, dx = torch.linspace(-6, 6, 101, dtype=torch.double), 2.0**-13
         with torch.no_grad():
-            first, second, third = _taylor(activation, x)
+            first, second, third = taylor(activation, x)
             found = dx * (first + dx * (second + dx * third))
             torch.testing.assert_close(found, activation(x + dx) - activation(x), rtol=1e-10, atol=3e-16)
 
     def test_relu_has_no_series(self):
-        assert not isinstance(ACT2FN["relu"], carrier._SMOOTH)
+        assert not isinstance(ACT2FN["relu"], SMOOTH)
 
     @pytest.mark.parametrize("name", DISTANCES)
     def test_distance_of_a_change_is_that_of_the_states(self, name):

@@ -250,7 +250,8 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
 def rates() -> None:
     """Sustained rate of a batch of pairs beside the machine's own matrix products, GFLOP/s."""
     from speechmix.adapters.capture import Capture
-    from speechmix.adapters.carrier import Carrier, Product
+    from speechmix.adapters.carrier import Carrier
+    from speechmix.adapters.products import Product
 
     case, seen = Case("xlsr", 1, 12), []
 
