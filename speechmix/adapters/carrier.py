@@ -102,7 +102,7 @@ class Carrier:
         weights = -alpha.permute(2, 1, 0, 3).flatten(2)  # [S, R, H J]
         product, few = self._product, values.flatten(1, 2)  # [H, S J, d]
 
-        def combined(matrix: Tensor, product: Product) -> Tensor:
+        def combined(weights: Tensor, matrix: Tensor, product: Product) -> Tensor:
             """Sum_hj of weights times v_j^h M^h for a matrix [H d, out]: [S, R, out]."""
             by_head = matrix.unflatten(0, (len(few), -1))
             vectors = product.unconverted(few.to(product.dtype), by_head).unflatten(1, values.shape[1:3])
@@ -110,14 +110,15 @@ class Carrier:
             return weights @ vectors.to(weights.dtype) if weights.shape[-1] <= _FEW else product(weights, vectors)
 
         out = weight_of(self._out_module).T  # [H d, D]
-        change = combined(out, self._whole)
+        change = combined(weights, out, self._whole)
         inverse, shift = norm.scales(change)
+        scaled = weights * inverse
 
         def enters(projection: nn.Module) -> Tensor:
             fused = product.once((id(projection), "fused"), lambda: product.of(projection)(norm.direction(out)))
             if projection not in self._own:
                 self._own[projection] = (feed_forward.own(projection) - projection(norm.bias)) * norm.deviation
-            return combined(fused, product).mul_(inverse).addcmul_(self._own[projection], shift)
+            return combined(scaled, fused, product).addcmul_(self._own[projection], shift)
 
         change = (change if self._pre else norm.change(change)) + feed_forward.change_by(enters)
         for step in self._steps[done:]:
