@@ -58,7 +58,7 @@ def _judged(model, example: Example) -> dict:
 
 
 def export(
-    recogniser: Recogniser, log: pd.DataFrame, folder: Path, *, seed: int, other_speakers: tuple = (0.6, 0.2)
+    recogniser: Recogniser, log: pd.DataFrame, folder: Path, *, seed: int, other_speakers: tuple[float, float]
 ) -> pd.DataFrame:
     """Write a model folder with card and log; returns the rates of what was written."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,9 +142,9 @@ about real speech models**.
 
 Made by `recipes/train_tiny_models.py`, seed {seed}: {epochs} epochs, each spoken afresh, {steps} steps of 16 clips,
 {minutes} minutes ({device}). Training loss {first} in the first epoch, {last} in the last; every epoch is in
-`training_log.csv`. A share of the training pairs, falling over the epochs from {share}, was heard from another speaker
-in another room (vocal tract, tempo, spectrum), because espeak-ng has few voices. No epoch was chosen
-by its score. Licence: MIT.
+`training_log.csv`. Each clip is one member of another pair. A share of them, falling over the epochs from {share},
+was heard from another speaker in another room (vocal tract, tempo, spectrum), because espeak-ng has few voices. No
+epoch was chosen by its score. Licence: MIT.
 
 Rates in % over 600 pairs, on voices never trained on, with nouns trained on (train) and nouns held out (test), by side
 of the cue:

@@ -17,7 +17,7 @@ from speechmix.frames import FrameGrid
 
 SAMPLE_RATE = 16_000
 WINDOW_SECONDS = 3
-FRAME_EPOCHS = 2  # of CTC, helped by a label for each frame
+FRAME_EPOCHS = 2  # helped by a label for each frame
 LETTERS = "abcdefghijklmnopqrstuvwxyzàâçèéêëîïôùûüœ'-"
 SPECIAL = ["<|endoftext|>", "<|startoftranscript|>", "<|fr|>", "<|transcribe|>", "<|notimestamps|>"]
 
@@ -63,21 +63,16 @@ class CtcRecogniser(Recogniser):
         """CTC; in the first epochs also each frame's letter, without which CTC stays at the letters' frequencies long."""
         frame_labels = batch.pop("frame_labels")  # [B, T]
         output = self.model(**batch)
-        if epoch >= FRAME_EPOCHS:
-            return output.loss
-        return output.loss + torch.nn.functional.cross_entropy(output.logits.transpose(1, 2), frame_labels)
+        return output.loss + (_frame_loss(output.logits, frame_labels) if epoch < FRAME_EPOCHS else 0.0)
 
     def _frame_labels(self, example: Example) -> list[int]:
-        """The letter at each frame's centre if words take their time evenly; the blank between words."""
         config = self.model.config
         grid = FrameGrid.from_convolutions(len(example.audio), config.conv_kernel, config.conv_stride)
-        labels = [self.tokenizer.pad_token_id] * grid.n_frames
-        for index, word in enumerate(example.words):
-            letters = self.tokenizer(f"|{word.text}" if index else word.text).input_ids
-            start, stop = grid.frames_between(word.start, word.end)
-            for frame in range(start, stop):
-                labels[frame] = letters[(frame - start) * len(letters) // (stop - start)]
-        return labels
+        letters = [
+            self.tokenizer(f"|{word.text}" if index else word.text).input_ids
+            for index, word in enumerate(example.words)
+        ]
+        return _spread(letters, example, grid, between=self.tokenizer.pad_token_id)
 
 
 class WhisperRecogniser(Recogniser):
@@ -94,7 +89,21 @@ class WhisperRecogniser(Recogniser):
             **features,
             "decoder_input_ids": _padded([[*prefix, *ids] for ids in spelled], end),
             "labels": _padded([[*unlearned, *ids, end] for ids in spelled], -100),
+            "frame_labels": torch.tensor([self._frame_labels(example) for example in examples]),
         }
+
+    def loss(self, batch, *, epoch):
+        """Next letter; in the first epochs also each frame's letter, read off the encoder by the decoder's own letters."""
+        frame_labels = batch.pop("frame_labels")  # [B, T]
+        output = self.model(**batch)
+        if epoch >= FRAME_EPOCHS:
+            return output.loss
+        return output.loss + _frame_loss(self.model.proj_out(output.encoder_last_hidden_state), frame_labels)
+
+    def _frame_labels(self, example: Example) -> list[int]:
+        grid = FrameGrid.fixed_window(self.model.config.max_source_positions)
+        letters = [self.tokenizer(" " + word.text, add_special_tokens=False).input_ids for word in example.words]
+        return _spread(letters, example, grid, between=self.tokenizer.eos_token_id)
 
 
 def tiny_ctc(folder) -> CtcRecogniser:
@@ -134,7 +143,12 @@ def tiny_ctc(folder) -> CtcRecogniser:
         eos_token_id=2,
     )
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False, return_attention_mask=True)
-    return CtcRecogniser("tiny-french-ctc", transformers.Wav2Vec2ForCTC(config), extractor, tokenizer)
+    model = transformers.Wav2Vec2ForCTC(config)
+    for convolution in model.wav2vec2.feature_extractor.conv_layers:  # a tenth of the training time: on a CPU the
+        convolution.activation.register_forward_pre_hook(
+            _contiguous
+        )  # activation's backward pass is slow on a transpose
+    return CtcRecogniser("tiny-french-ctc", model, extractor, tokenizer)
 
 
 def tiny_whisper(folder) -> WhisperRecogniser:
@@ -182,6 +196,24 @@ def tiny_whisper(folder) -> WhisperRecogniser:
 
 
 BUILDERS = {"ctc": tiny_ctc, "whisper": tiny_whisper}
+
+
+def _contiguous(_, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+    return (given[0].contiguous(),)
+
+
+def _spread(letters: list[list[int]], example: Example, grid: FrameGrid, *, between: int) -> list[int]:
+    """The letter at each frame's centre if words take their time evenly, and what stands between words."""
+    labels = [between] * grid.n_frames
+    for ids, word in zip(letters, example.words, strict=True):
+        start, stop = grid.frames_between(word.start, word.end)
+        for frame in range(start, stop):
+            labels[frame] = ids[(frame - start) * len(ids) // (stop - start)]
+    return labels
+
+
+def _frame_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels)
 
 
 def _padded(rows: list[list[int]], fill: int) -> torch.Tensor:

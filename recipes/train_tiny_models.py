@@ -26,56 +26,54 @@ from tqdm import tqdm
 
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, random_pair
 
-EPOCHS = {"ctc": 26, "whisper": 30}  # about 25 minutes on two quiet cores
-OTHER_SPEAKERS = {"ctc": (0.6, 0.2), "whisper": (0.6, 0.0)}  # share of the pairs in the first epoch and in the last
-TILTS = {"ctc": (-0.4, 0.9), "whisper": (0.0, 0.0)}  # of their spectra: a filter's pole; towards 1 dark, below 0 bright
+EPOCHS = 22  # less than 25 minutes on two quiet cores
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}
-PAIRS_PER_BATCH = 8
-PAIRS_AT_ONCE = 64  # spoken together and sorted by length, so that batches are padded less
 WARM_UP = 0.06  # of the steps
+PER_BATCH, AT_ONCE = 16, 128  # clips; so many are spoken together and sorted by length, so that batches are padded less
+OTHER_SPEAKERS = (0.6, 0.2)  # share of the clips in the first epoch and in the last
+TILTS = (-0.4, 0.9)  # of their spectra: a filter's pole; towards 1 dark, below 0 bright
 
 
 class Epoch(Dataset):
-    """One epoch's pairs: those of another seed for every epoch."""
+    """One epoch's batches, in lists of those spoken together. Of each pair only one member is heard: whatever else a
+    batch holds then differs too, and models learn nouns from half as many steps.
+    """
 
-    def __init__(self, kind: str, count: int, seed: int, epoch: int, epochs: int):
-        self.kind, self.count, self.seed = kind, count, 10_000 * (seed + 1) + epoch
-        self.changed = float(np.interp(epoch, [0, max(epochs - 1, 1)], OTHER_SPEAKERS[kind]))
+    def __init__(self, recogniser: Recogniser, clips: int, seed: int, epoch: int, epochs: int):
+        self.recogniser, self.clips, self.seed = recogniser, clips, 10_000 * (seed + 1) + epoch
+        self.changed = float(np.interp(epoch, [0, max(epochs - 1, 1)], OTHER_SPEAKERS))
 
     def __len__(self) -> int:
-        return self.count
+        return -(-self.clips // AT_ONCE)
 
-    def __getitem__(self, index: int):
-        pair, random = random_pair(index, seed=self.seed), np.random.default_rng([self.seed, index, 1])
-        return another_speaker(pair, random, TILTS[self.kind]) if random.random() < self.changed else pair
+    def __getitem__(self, index: int) -> list[dict[str, torch.Tensor]]:
+        which = range(index * AT_ONCE, min((index + 1) * AT_ONCE, self.clips))
+        examples = sorted(map(self._example, which), key=lambda example: len(example.audio))
+        batches = [examples[i : i + PER_BATCH] for i in range(0, len(examples), PER_BATCH)]
+        order = np.random.default_rng([self.seed, index, 2]).permutation(len(batches))
+        return [self.recogniser.batch(batches[i]) for i in order]
+
+    def _example(self, index: int) -> Example:
+        random = np.random.default_rng([self.seed, index, 1])
+        example = random_pair(index, seed=self.seed)[random.integers(2)]
+        return another_speaker(example, random) if random.random() < self.changed else example
 
 
-def another_speaker(
-    pair: tuple[Example, Example], random: np.random.Generator, tilts: tuple[float, float]
-) -> list[Example]:
-    """Change the vocal tract's length, the tempo, the tilt of the spectrum and the room of a pair, both members alike.
+def another_speaker(example: Example, random: np.random.Generator) -> Example:
+    """Change the vocal tract's length, the tempo, the tilt of the spectrum and the room of a clip.
 
     Without this a model learns the fifty-odd voices that espeak-ng has to train on. Tilt and echo are one causal filter of
-    2 ms, less than the cross-fade of the joint: it carries nothing of the cue into what the members share.
+    2 ms, less than the cross-fade of the joint: it carries nothing of the cue into what the members of a pair share.
     """
-    seconds = len(pair[0].audio) / SAMPLE_RATE
-    slower = min(random.uniform(0.9, 1.12), WINDOW_SECONDS / seconds)
+    audio = example.audio
+    slower = min(random.uniform(0.9, 1.12), WINDOW_SECONDS * SAMPLE_RATE / len(audio))
     echo = np.append(1.0, random.normal(0, 0.25, 31) * 0.7 ** np.arange(31))
+    echo = np.convolve(echo, random.uniform(*TILTS) ** np.arange(32))[:32]
     peak = random.uniform(0.2, 0.95)
-    if any(tilts):
-        echo = np.convolve(echo, random.uniform(*tilts) ** np.arange(32))[:32]
-    times = np.arange(round(len(pair[0].audio) * slower)) / slower
-    audios = [np.interp(times, np.arange(len(example.audio)), example.audio) for example in pair]
-    audios = [np.convolve(audio, echo)[: len(audio)] for audio in audios]
-    gain = peak / max(np.abs(audio).max() for audio in audios)
-    return [
-        replace(
-            example,
-            audio=(gain * audio).astype(np.float32),
-            words=tuple(replace(word, start=word.start * slower, end=word.end * slower) for word in example.words),
-        )
-        for example, audio in zip(pair, audios, strict=True)
-    ]
+    times = np.arange(round(len(audio) * slower)) / slower
+    audio = np.convolve(np.interp(times, np.arange(len(audio)), audio), echo)[: len(times)]
+    words = tuple(replace(word, start=word.start * slower, end=word.end * slower) for word in example.words)
+    return replace(example, audio=(peak / np.abs(audio).max() * audio).astype(np.float32), words=words)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(options.out) / recogniser.name
         from tiny_evaluation import export
 
-        print(export(recogniser, log, folder, seed=options.seed, other_speakers=OTHER_SPEAKERS[kind]).to_string())
+        print(export(recogniser, log, folder, seed=options.seed, other_speakers=OTHER_SPEAKERS).to_string())
         print(f"wrote {folder}")
     return 0
 
@@ -99,8 +97,8 @@ def train(kind: str, options) -> tuple[Recogniser, pd.DataFrame]:
     """Train one model, from its checkpoint if it has one; returns it with one row of log per epoch."""
     work = Path(options.work) / f"{kind}-seed{options.seed}"
     work.mkdir(parents=True, exist_ok=True)
-    epochs = options.epochs or EPOCHS[kind]
-    steps = -(-options.pairs // PAIRS_PER_BATCH)
+    epochs = options.epochs or EPOCHS
+    steps = -(-options.examples // PER_BATCH)
     torch.manual_seed(options.seed)
     recogniser = BUILDERS[kind](work)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -118,12 +116,8 @@ def train(kind: str, options) -> tuple[Recogniser, pd.DataFrame]:
             break
         started = time.monotonic()
         torch.manual_seed(10_000 * (options.seed + 1) + epoch)
-        batches = DataLoader(
-            Epoch(kind, options.pairs, options.seed, epoch, epochs),
-            batch_size=PAIRS_AT_ONCE,
-            collate_fn=partial(_collate, recogniser, PAIRS_PER_BATCH),
-            num_workers=options.workers,
-        )
+        spoken = Epoch(recogniser, options.examples, options.seed, epoch, epochs)
+        batches = DataLoader(spoken, batch_size=None, num_workers=options.workers)
         loss = _train_epoch(recogniser, epoch, batches, optimiser, schedule, progress)
         minutes += (time.monotonic() - started) / 60
         log.append({"epoch": epoch + 1, "step": (epoch + 1) * steps, "loss": round(loss, 4), "minutes": minutes})
@@ -156,14 +150,6 @@ def _train_epoch(recogniser: Recogniser, epoch: int, batches, optimiser, schedul
     return sum(losses) / len(losses)
 
 
-def _collate(recogniser: Recogniser, size: int, pairs) -> list[dict[str, torch.Tensor]]:
-    """Batches of pairs of about the same length, in random order."""
-    pairs = sorted(pairs, key=lambda pair: len(pair[0].audio))
-    batches = [pairs[i : i + size] for i in range(0, len(pairs), size)]
-    examples = [[example for pair in batches[i] for example in pair] for i in torch.randperm(len(batches))]
-    return [recogniser.batch(batch) for batch in examples]
-
-
 def _resume(path: Path, parts: dict) -> list[dict]:
     if not path.exists():
         return []
@@ -187,7 +173,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", default="runs/tiny_models/work", help="checkpoints, to go on from after a stop")
     parser.add_argument("--epochs", type=int, help=f"the learning rate ends with them (default: {EPOCHS})")
     parser.add_argument("--rate", type=float, help=f"peak learning rate (default: {PEAK_RATE})")
-    parser.add_argument("--pairs", type=int, default=1600, help="pairs of clips per epoch (default: 1600)")
+    parser.add_argument(
+        "--examples", type=int, default=3200, help="clips per epoch, each of another pair (default: 3200)"
+    )
     parser.add_argument("--minutes", type=float, help="begin no epoch after so many minutes of training")
     parser.add_argument("--workers", type=int, default=0, help="processes that speak ahead of the training")
     parser.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
