@@ -35,8 +35,9 @@ TILTS = (-0.4, 0.9)  # of their spectra: a filter's pole; towards 1 dark, below 
 
 
 class Epoch(Dataset):
-    """One epoch's batches, in lists of those spoken together. Of each pair only one member is heard: whatever else a
-    batch holds then differs too, and models learn nouns from half as many steps.
+    """One epoch's batches, in lists of those spoken together.
+
+    Of each pair one member is heard, so that all clips of a batch differ: nouns are learned in far fewer steps.
     """
 
     def __init__(self, recogniser: Recogniser, clips: int, seed: int, epoch: int, epochs: int):
