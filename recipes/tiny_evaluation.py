@@ -142,7 +142,8 @@ about real speech models**.
 
 Made by `recipes/train_tiny_models.py`, seed {seed}: {epochs} epochs, each spoken afresh, {steps} steps of 16 clips,
 {minutes} minutes ({device}). Training loss {first} in the first epoch, {last} in the last; every epoch is in
-`training_log.csv`. Each clip is one member of another pair. A share of them, falling over the epochs from {share},
+`training_log.csv`. In the first two epochs each frame's letter was told as well. Each clip is one member of another
+pair. A share of them, falling over the epochs from {share},
 was heard from another speaker in another room (vocal tract, tempo, spectrum), because espeak-ng has few voices. No
 epoch was chosen by its score. Licence: MIT.
 
