@@ -113,6 +113,9 @@ def _report(run, options, *, synthetic: bool) -> int:
     from speechmix.reports.study import ablation_table, headline, shown, study_table, transcription_notes, write_study
 
     print(run.summary())
+    if not run.done:
+        print(f"french_homophony: no clip was scored; {run.out / 'skipped.csv'} says why, one by one", file=sys.stderr)
+        return 1
     for note in transcription_notes(run):
         print(note)
     table = study_table(run)
@@ -129,7 +132,7 @@ def _report(run, options, *, synthetic: bool) -> int:
     notes = [f"Clips: {clips}. Random twins: seeds {', '.join(map(str, options.seeds)) or 'none'}."]
     page = write_study(run, title="French homophony", notes=[SYNTHETIC, *notes] if synthetic else notes)
     print(f"\npage: {page}")
-    return 0 if run.done else 1
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
-from tiny_models import Recogniser
+from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, pairs
@@ -77,6 +77,7 @@ def export(
         device="GPU" if recogniser.model.device.type == "cuda" else "CPU",
         first=log["loss"].iloc[0],
         last=log["loss"].iloc[-1],
+        told=FRAME_EPOCHS,
         share=" to ".join(f"{share:.0%}".replace("%", " %") for share in other_speakers),
         rates=_markdown(rates),
     )
@@ -142,10 +143,9 @@ about real speech models**.
 
 Made by `recipes/train_tiny_models.py`, seed {seed}: {epochs} epochs, each spoken afresh, {steps} steps of 16 clips,
 {minutes} minutes ({device}). Training loss {first} in the first epoch, {last} in the last; every epoch is in
-`training_log.csv`. In the first two epochs each frame's letter was told as well. Each clip is one member of another
-pair. A share of them, falling over the epochs from {share},
-was heard from another speaker in another room (vocal tract, tempo, spectrum), because espeak-ng has few voices. No
-epoch was chosen by its score. Licence: MIT.
+`training_log.csv`. In the first {told} epochs each frame's letter was told as well. Each clip is one member of another
+pair. A share of them, falling over the epochs from {share}, was heard from another speaker in another room (vocal
+tract, tempo, spectrum), because espeak-ng has few voices. No epoch was chosen by its score. Licence: MIT.
 
 Rates in % over 600 pairs, on voices never trained on, with nouns trained on (train) and nouns held out (test), by side
 of the cue:

@@ -144,10 +144,9 @@ def tiny_ctc(folder) -> CtcRecogniser:
     )
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False, return_attention_mask=True)
     model = transformers.Wav2Vec2ForCTC(config)
-    for convolution in model.wav2vec2.feature_extractor.conv_layers:  # a tenth of the training time: on a CPU the
-        convolution.activation.register_forward_pre_hook(
-            _contiguous
-        )  # activation's backward pass is slow on a transpose
+    # A tenth of the training time: on a CPU the activation's backward pass is slow on a transpose.
+    for convolution in model.wav2vec2.feature_extractor.conv_layers:
+        convolution.activation.register_forward_pre_hook(_contiguous)
     return CtcRecogniser("tiny-french-ctc", model, extractor, tokenizer)
 
 

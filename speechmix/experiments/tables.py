@@ -55,6 +55,9 @@ def _rows_of(found: MixingMap, clip: Clip) -> list[str]:
     return ["target", "deciding"] if deciding else ["target"]
 
 
+_OF_A_CLIP = ("clip", "seconds", "text", "cue", "target", "foil", "alignment", "doubts", "language", "audio_file")
+
+
 def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     """One row per clip, with the further columns of its manifest."""
     rows = []
@@ -65,7 +68,7 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
         known |= {"foil": clip.foil, "alignment": clip.alignment, "doubts": " ".join(clip.doubts)}
         known |= {"language": clip.language, **clip.meta}
         rows.append({**known, "audio_file": str(clip.path.resolve()) if clip.path else ""})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=_OF_A_CLIP)
 
 
 def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:

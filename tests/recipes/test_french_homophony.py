@@ -42,6 +42,19 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(reci
         assert (tmp_path / name).stat().st_size > 10_000
 
 
+def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(recipe, tmp_path, capsys):
+    manifest = tmp_path / "clips.tsv"
+    manifest.write_text("path\ttext\tcue\ttarget\nnowhere.wav\tles volets\tles\tvolets\n", encoding="utf-8")
+    arguments = ["--clips", str(manifest), "--seeds", "0", "--device", "cpu"]
+    assert recipe.main([*arguments, "--out", str(tmp_path / "run")]) == 1
+    printed = capsys.readouterr()
+    assert "no such audio file" in printed.out
+    assert "no clip was scored" in printed.err
+    assert not (tmp_path / "run" / "index.html").exists()
+    assert pd.read_csv(tmp_path / "run" / "skipped.csv")["clip"].tolist() == ["nowhere.wav"]
+    assert pd.read_csv(tmp_path / "run" / "clips.csv").empty
+
+
 def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, tmp_path, capsys):
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
     weights = _whisper_folder(shared / "data" / "weights" / "whisper_tiny_en", tmp_path / "whisper-tiny.en")
