@@ -6,7 +6,7 @@ In: folders of models of one architecture, trained by `train_tiny_models.py` wit
 written as CSV: per model, side of the cue and stack, the cue's contribution (Value Zeroing, %, mean over the bundled
 clips) layer by layer
 
-- to the deciding position of the target (without a decoder: to the target),
+- to the deciding position of the target (without a decoder: to the target), in singulars and in plurals too,
 - to the word after the target, where there is one: specificity,
 - to the target where the noun is spelled alike in both numbers: the control,
 
@@ -24,8 +24,6 @@ from tqdm import tqdm
 
 import speechmix
 from speechmix import bundled
-
-READINGS = ("target", "word after", "invariant noun")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +63,10 @@ def contributions(found, clip, stack: str):
     """Which contributions can be read off a clip's map, with their layers."""
     rows = "deciding" if clip.foil and stack != "encoder" else "target"
     name = "target" if clip.foil else "invariant noun"
-    yield name, speechmix.cue_contribution(found, cue=clip.cue, target=clip.target, rows=rows)
+    shares = speechmix.cue_contribution(found, cue=clip.cue, target=clip.target, rows=rows)
+    yield name, shares
+    if clip.foil:
+        yield f"target, {clip.meta['number']}", shares
     after = clip.target + 1
     if after < len(clip.words) and after != clip.cue:
         yield "word after", speechmix.cue_contribution(found, cue=clip.cue, target=after)

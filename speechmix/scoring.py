@@ -197,7 +197,8 @@ def mix(
         clip = tqdm(list(clip), unit="clip", desc=f"mix {model.name}")
     at_once = clips_together(model) if clips_at_once == "auto" else clips_at_once
     ahead = read_ahead(clip, sample_rate=model.sample_rate, count=at_once)
-    return [maps for batch in in_groups(ahead, at_once) for maps in _mix_batch(model, batch, **options)]
+    with model.unchanged():
+        return [maps for batch in in_groups(ahead, at_once) for maps in _mix_batch(model, batch, **options)]
 
 
 def _mix_batch(
@@ -222,7 +223,7 @@ def _mix_batch(
     kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
     collected = [ScoresByLayer(kept, folder) for folder in folders_of(out, clips)]
     units_of: list[dict[str, Units]] = [{} for _ in clips]
-    product = Product(product_dtype or dtype)
+    product = Product(product_dtype or dtype, model.kept)
     chosen = {"distance": options["distance"], "heads": options["heads"], "engine": engine}
 
     def on_block(block: Block) -> None:

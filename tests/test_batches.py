@@ -8,6 +8,8 @@ import torch
 
 import speechmix
 from speechmix import bundled
+from speechmix.adapters.carrier import Carrier
+from speechmix.adapters.products import Kept, Product
 from speechmix.clips import read_ahead
 from speechmix.errors import InputError
 from tests.conftest import ALL_FAMILIES, build
@@ -74,3 +76,43 @@ def _extractor():
     import transformers
 
     return transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
+
+
+@pytest.mark.parametrize("limit", [2**29, 100_000, 0])
+@pytest.mark.parametrize("product_dtype", [None, "bfloat16"])
+def test_products_of_weights_serve_the_next_clips_and_change_no_bit(limit, product_dtype, monkeypatch):
+    made, of = [], Product.fused
+
+    def counted(self, first, second, make):
+        return of(self, first, second, lambda: made.append(first) or make())
+
+    monkeypatch.setattr(Carrier, "_few_pay", lambda self, *_: self._first is not None)
+    monkeypatch.setattr(Product, "fused", counted)
+    monkeypatch.setattr(Kept.__init__, "__defaults__", (limit,))
+    model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:3]
+    options = {"stacks": "encoder", "product_dtype": product_dtype}
+    alone = [speechmix.mix(model, clip, **options) for clip in clips]
+    layers = len(model.stacks["encoder"])
+    assert len(made) == len(clips) * layers
+    made.clear()
+    together = speechmix.mix(model, clips, clips_at_once=1, **options)
+    assert layers <= len(made) <= len(clips) * layers
+    if limit != 100_000:
+        assert len(made) == (layers if limit else len(clips) * layers)
+    for found, expected in zip(together, alone, strict=True):
+        for key in expected:
+            assert np.array_equal(found[key].scores, expected[key].scores)
+    assert model.kept is None
+
+
+def test_products_of_weights_are_forgotten_when_the_weights_may_change():
+    model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:2]
+    before = speechmix.mix(model, clips, stacks="encoder")
+    with torch.no_grad():
+        model.stacks["encoder"].layers[0].fc1.weight.mul_(1.5)
+    after = speechmix.mix(model, clips, stacks="encoder")
+    replayed = speechmix.mix(model, clips, stacks="encoder", engine="replay")
+    for old, new, expected in zip(before, after, replayed, strict=True):
+        key = ("value_zeroing", "encoder")
+        assert not np.allclose(new[key].scores, old[key].scores)
+        np.testing.assert_allclose(new[key].scores, expected[key].scores, rtol=1e-3, atol=1e-6)

@@ -115,7 +115,7 @@ class Carrier:
         scaled = weights * inverse
 
         def enters(projection: nn.Module) -> Tensor:
-            fused = product.once((id(projection), "fused"), lambda: product.of(projection)(norm.direction(out)))
+            fused = product.fused(self._out_module, projection, lambda: product.of(projection)(norm.direction(out)))
             if projection not in self._own:
                 self._own[projection] = (feed_forward.own(projection) - projection(norm.bias)) * norm.deviation
             return combined(scaled, fused, product).addcmul_(self._own[projection], shift)

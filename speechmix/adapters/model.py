@@ -19,6 +19,7 @@ import torch
 
 from ..errors import InputError, ModelError
 from .blocks import Stack, resolve
+from .products import Kept
 
 if TYPE_CHECKING:
     from ..frames import FrameGrid
@@ -85,6 +86,7 @@ class Model:
     feature_extractor: Any = None
     tokenizer: Any = None
     stacks: dict[str, Stack] = field(init=False, repr=False)
+    kept: Kept | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
         found = (
@@ -177,6 +179,18 @@ class Model:
             yield
         finally:
             self.module.to(own)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """For a while the weights stay as they are: products of them made for one clip serve the next (on a CPU)."""
+        if self.kept is not None or self.device.type != "cpu":
+            yield
+            return
+        self.kept = Kept()
+        try:
+            yield
+        finally:
+            self.kept = None
 
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""

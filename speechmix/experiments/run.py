@@ -32,7 +32,7 @@ import pandas as pd
 from ..adapters.check import versions
 from ..adapters.model import Model
 from ..alignment import align
-from ..batches import clips_together
+from ..batches import clips_together, in_groups
 from ..clips import Clip, read_ahead
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import can_spell
@@ -200,13 +200,10 @@ def _scored(run: Run, model: Model, clips: Sequence[Clip], options, progress) ->
     """Each clip with its maps (or its error), in groups that share a forward pass, the next clips read ahead."""
     at_once = clips_together(model)
     ahead = read_ahead(clips, sample_rate=model.sample_rate, count=at_once)
-    group: list[Clip] = []
-    for clip in _bar(ahead, progress, f"score {model.label}", total=len(clips)):
-        group.append(clip)
-        if len(group) == at_once:
+    shown = _bar(ahead, progress, f"score {model.label}", total=len(clips))
+    with model.unchanged():
+        for group in in_groups(shown, at_once):
             yield from zip(group, maps_of(run.out, model, group, options), strict=True)
-            group = []
-    yield from zip(group, maps_of(run.out, model, group, options), strict=True)
 
 
 def _open_folder(out: Path, options: dict[str, Any], overwrite: bool) -> Path:

@@ -4,7 +4,8 @@
 
 Two shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens) and XLSR (5 s, 249 frames,
 all in words). The naive way runs each layer again for every source with its value rows zeroed, as one does without this
-package; "of extras" compares what it and mix() take beyond one plain forward pass. Within a repeat all ways take turns,
+package; "of extras" compares what it and mix() take beyond one plain forward pass; "of many clips" is a clip behind the
+first, for which the products of weights are at hand. Within a repeat all ways take turns,
 so that a busy machine slows all of them alike; memory is the peak of a fresh process above the loaded model. Nothing is
 asserted; it is not collected by pytest.
 """
@@ -25,6 +26,7 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters.products import Kept
 
 WIDTH = {"heads": 16, "hidden": 1024, "feed_forward": 4096}
 MEASURES = ("value_zeroing", "attention", "attention_norm")
@@ -34,6 +36,8 @@ WAYS = (
     "forward",
     "mix, word rows",
     "mix, word rows, bf16",
+    "mix, word rows, of many clips",
+    "mix, word rows, of many clips, bf16",
     "mix, word rows, 3 measures",
     "mix, target rows, 3 measures",
     "mix, target rows, 3 measures, bf16",
@@ -79,7 +83,7 @@ class Case:
 
     def __init__(self, shape: str, layers: int, words: int):
         torch.manual_seed(0)
-        self.shape = shape
+        self.shape, self.kept = shape, Kept()
         if shape == "xlsr":
             self.model = speechmix.load(xlsr(layers), check=False)
             self.inputs = {"input_values": torch.randn(1, 80_000)}
@@ -104,6 +108,7 @@ class Case:
         if way.endswith("bf16"):
             options = {**options, "engine": "delta", "product_dtype": "bfloat16"}
         targets = self.target_rows if "target" in way else None
+        self.model.kept = self.kept if "many clips" in way else None
         return speechmix.mix(
             self.model,
             self.inputs,
