@@ -13,6 +13,7 @@ Shapes: R rows, S changes (sources, or heads x sources), D width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -80,8 +81,8 @@ class Carrier:
             change = step(change)
         return change
 
-    def of_values(self, alpha: Tensor, values: Tensor, *, n_sources: int) -> Tensor:
-        """Change of the layer's output [S, R, D] when sources' value vectors are taken away.
+    def of_values(self, alpha: Tensor, values: Tensor, *, n_sources: int, at_once: int) -> Iterator[Tensor]:
+        """Changes of the layer's output [S', R, D] when sources' value vectors are taken away, so many sources at a time.
 
         All rows' changes are sums of the same few vectors, v_j^h for each head and position of a source. Up to each row's
         scale a norm is linear, so W_O and the first feed-forward matrix W_1 can be made one matrix that acts on those
@@ -94,36 +95,38 @@ class Carrier:
         values : Tensor [H, S, J, d]
         n_sources : int
             How many sources there are in all, which share the cost of F.
+        at_once : int
         """
         if not self._few_pay(alpha.shape, values.shape[-1], n_sources):
-            context = -(alpha.transpose(1, 2) @ values)  # [H, S, R, d]
-            return self(context.permute(1, 2, 0, 3).flatten(2))
+            for weights, vectors in zip(alpha.split(at_once, dim=2), values.split(at_once, dim=1), strict=True):
+                context = -(weights.transpose(1, 2) @ vectors)  # [H, S', R, d]
+                yield self(context.permute(1, 2, 0, 3).flatten(2))
+            return
         norm, feed_forward, done = self._first
-        weights = -alpha.permute(2, 1, 0, 3).flatten(2)  # [S, R, H J]
-        product, few = self._product, values.flatten(1, 2)  # [H, S J, d]
-
-        def combined(weights: Tensor, matrix: Tensor, product: Product) -> Tensor:
-            """Sum_hj of weights times v_j^h M^h for a matrix [H d, out]: [S, R, out]."""
-            by_head = matrix.unflatten(0, (len(few), -1))
-            vectors = product.unconverted(few.to(product.dtype), by_head).unflatten(1, values.shape[1:3])
-            vectors = vectors.transpose(0, 1).flatten(1, 2)  # [S, H J, out]
-            return weights @ vectors.to(weights.dtype) if weights.shape[-1] <= _FEW else product(weights, vectors)
-
         out = weight_of(self._out_module).T  # [H d, D]
-        change = combined(weights, out, self._whole)
-        inverse, shift = norm.scales(change)
-        scaled = weights * inverse
-
-        def enters(projection: nn.Module) -> Tensor:
-            fused = product.fused(self._out_module, projection, lambda: product.of(projection)(norm.direction(out)))
+        changed = _Combined(values, out, self._whole)
+        entered: dict[nn.Module, _Combined] = {}
+        for projection in feed_forward.entered:
+            fused = self._product.fused(
+                self._out_module, projection, lambda up=projection: self._product.of(up)(norm.direction(out))
+            )
+            entered[projection] = _Combined(values, fused, self._product)
             if projection not in self._own:
                 self._own[projection] = (feed_forward.own(projection) - projection(norm.bias)) * norm.deviation
-            return combined(scaled, fused, product).addcmul_(self._own[projection], shift)
-
-        change = (change if self._pre else norm.change(change)) + feed_forward.change_by(enters)
-        for step in self._steps[done:]:
-            change = step(change)
-        return change
+        for first in range(0, values.shape[1], at_once):
+            sources = slice(first, first + at_once)
+            weights = -alpha[:, :, sources].permute(2, 1, 0, 3).flatten(2)  # [S', R, H J]
+            change = changed(weights, sources)
+            inverse, shift = norm.scales(change)
+            scaled = weights * inverse
+            change = (change if self._pre else norm.change(change)) + feed_forward.change_by(
+                lambda up, scaled=scaled, shift=shift, sources=sources: entered[up](scaled, sources).addcmul_(
+                    self._own[up], shift
+                )
+            )
+            for step in self._steps[done:]:
+                change = step(change)
+            yield change
 
     def _few_pay(self, shape: tuple[int, ...], width: int, n_sources: int) -> bool:
         """True if acting on the value vectors takes fewer multiplications than acting on the rows."""
@@ -152,6 +155,28 @@ class Carrier:
         output = block.start(norm(state) if self._pre else state)
         self._steps.append(lambda change: change + block.change(enter(change)))
         return self._post_norm(plan.norm, state + output)
+
+
+class _Combined:
+    """Sums over heads and positions of weights times v_j^h M^h, for a matrix M [H d, out].
+
+    Parameters
+    ----------
+    values : Tensor [H, S, J, d]
+    """
+
+    def __init__(self, values: Tensor, matrix: Tensor, product: Product):
+        by_head = matrix.unflatten(0, (len(values), -1))
+        vectors = product.unconverted(values.flatten(1, 2).to(product.dtype), by_head)  # [H, S J, out]
+        self._vectors = vectors.unflatten(1, values.shape[1:3]).transpose(0, 1)  # [S, H, J, out]
+        self._product = product
+
+    def __call__(self, weights: Tensor, sources: slice) -> Tensor:
+        """The sums for some sources, [S', R, out], with weights [S', R, H J]."""
+        vectors = self._vectors[sources].flatten(1, 2)
+        if weights.shape[-1] <= _FEW:
+            return weights @ vectors.to(weights.dtype)
+        return self._product(weights, vectors)
 
 
 def described(block: Block) -> bool:

@@ -88,8 +88,8 @@ class FeedForward:
         self._activation, self._terms = block.part(plan.activation), None
         self._smooth = isinstance(self._activation, SMOOTH)
         self._product, self._down = product, product.of(self._down_module)
-        entered = (self._up_module, self._gate_module)
-        self.width = sum(weight_of(module).shape[0] for module in entered if module is not None)
+        self.entered = [module for module in (self._up_module, self._gate_module) if module is not None]
+        self.width = sum(weight_of(module).shape[0] for module in self.entered)
 
     def start(self, x: Tensor) -> Tensor:
         """Keep what the change needs of the rows' own states; return what the block gives them."""

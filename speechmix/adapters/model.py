@@ -182,7 +182,7 @@ class Model:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """For a while the weights stay as they are: products of them made for one clip serve the next (on a CPU)."""
+        """For a while the weights stay as they are: what is made of them for one clip serves the next (on a CPU)."""
         if self.kept is not None or self.device.type != "cpu":
             yield
             return

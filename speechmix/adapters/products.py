@@ -15,12 +15,12 @@ from .blocks import weight_of
 
 TF32 = "tf32"
 
-# Bytes of weights multiplied with each other that are kept from one clip to the next: 24 layers of Whisper-medium.
+# Bytes of what is made of weights that are kept from one clip to the next: 24 fused layers of Whisper-medium take 400 MB.
 _KEPT_BYTES = 2**29
 
 
 class Kept:
-    """Weights multiplied with each other, kept from one clip to the next as long as the weights stay as they are.
+    """What was made of a model's weights, kept from one clip to the next as long as the weights stay as they are.
 
     What comes first stays, up to a limit in bytes: passes go round the layers, so whatever was used longest ago is
     needed next.
@@ -30,15 +30,13 @@ class Kept:
         self._made: dict[Hashable, Tensor] = {}
         self._left = limit
 
-    def once(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return what `make` gives, or gave before for this key."""
-        if key in self._made:
-            return self._made[key]
-        made = make()
+    def get(self, key: Hashable) -> Tensor | None:
+        return self._made.get(key)
+
+    def offer(self, key: Hashable, made: Tensor) -> None:
         if made.nbytes <= self._left:
             self._made[key] = made
             self._left -= made.nbytes
-        return made
 
 
 class Product:
@@ -52,7 +50,7 @@ class Product:
     dtype : torch.dtype or "tf32"
         "tf32" is float32 with a GPU's shortened multiplication.
     kept : Kept, optional
-        Where products of weights are looked for, and left for the next clip.
+        Where it is looked for, and left for the next clip.
     """
 
     def __init__(self, dtype: torch.dtype | str, kept: Kept | None = None):
@@ -66,22 +64,25 @@ class Product:
         if layer is not self._layer:
             self._layer, self._made = layer, {}
 
-    def once(self, key: tuple, make) -> Tensor:
-        """Return what `make` gives in this precision, made once per layer."""
-        if key not in self._made:
-            self._made[key] = make().to(self.dtype)
-        return self._made[key]
-
-    def fused(self, first: nn.Module, second: nn.Module, make: Callable[[], Tensor]) -> Tensor:
-        """Return what `make` gives in this precision: two projections as one matrix, made once per layer or model."""
-        if self._kept is None:
-            return self.once((id(first), id(second)), make)
-        states = weight_of(first).dtype
-        return self._kept.once((first, second, states, self.dtype), lambda: make().to(self.dtype))
-
     def weight(self, projection: nn.Module) -> Tensor:
         """Weight of a projection, [out, in], in this precision."""
-        return self.once((id(projection),), lambda: weight_of(projection))
+        own = weight_of(projection)
+        return own if own.dtype == self.dtype else self._once((projection,), lambda: own)
+
+    def fused(self, first: nn.Module, second: nn.Module, make: Callable[[], Tensor]) -> Tensor:
+        """Return what `make` gives in this precision: two projections as one matrix."""
+        return self._once((first, second), make)
+
+    def _once(self, projections: tuple[nn.Module, ...], make: Callable[[], Tensor]) -> Tensor:
+        key = (*projections, weight_of(projections[0]).dtype, self.dtype)
+        if key not in self._made:
+            made = self._kept.get(key) if self._kept else None
+            if made is None:
+                made = make().to(self.dtype)
+                if self._kept:
+                    self._kept.offer(key, made)
+            self._made[key] = made
+        return self._made[key]
 
     def of(self, projection: nn.Module):
         """Return the projection without its bias (a change has none), as a function."""

@@ -58,7 +58,7 @@ def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bo
         if each_head:
             norms[..., columns] = alpha[:, :, columns] * vectors.norm(dim=-1).T[:, None]
             continue
-        weights = alpha[:, :, columns].permute(2, 1, 0)  # [K', R, H]
+        weights = alpha[:, :, columns].permute(2, 1, 0).contiguous()  # [K', R, H]
         gram = vectors @ vectors.transpose(1, 2)  # [K', H, H]
         norms[:, columns] = ((weights @ gram) * weights).sum(dim=-1).clamp_min(0).sqrt().T
     if parts is not None:

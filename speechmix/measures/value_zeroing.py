@@ -29,6 +29,9 @@ ENGINES = ("delta", "replay")
 # A causal block's rows go in chunks of at least so many: later sources are left out of the earlier chunks.
 _CAUSAL_ROWS = 64
 
+# Sources whose value vectors are prepared together, in batches of pairs.
+_GROUP = 3
+
 # Spans of unequal length are padded to a batch's longest: no more than to twice their length, and this.
 _PADDED = 256
 
@@ -96,13 +99,15 @@ def _carried(
                 next((i for i, (start, _) in enumerate(units.sources) if start > last), seen) if units.ordered else seen
             )
         at_once = max(1, batch_size // (len(positions) * (n_heads if each_head else 1)))
-        for source, spans in _batches(units.sources[:seen], at_once):
+        for source, spans in _batches(units.sources[:seen], at_once if each_head else _GROUP * at_once):
             if each_head:
                 changes = torch.cat([_change_of_each_head(block, alpha, span) for span in spans])
                 yield rows, source, carrier.states, carrier(changes)
-            else:
-                weights, values = _zeroed(alpha, block.values, spans)
-                yield rows, source, carrier.states, carrier.of_values(weights, values, n_sources=seen)
+                continue
+            weights, values = _zeroed(alpha, block.values, spans)
+            for change in carrier.of_values(weights, values, n_sources=seen, at_once=at_once):
+                yield rows, source, carrier.states, change
+                source += len(change)
 
 
 def _batches(spans: list[tuple[int, int]], at_once: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
@@ -125,7 +130,8 @@ def _zeroed(alpha: Tensor, values: Tensor, spans: list[tuple[int, int]]) -> tupl
     positions = starts[:, None] + torch.arange(longest, device=alpha.device)  # [S, J]
     inside = positions < stops[:, None]
     positions = positions.clamp_max(values.shape[1] - 1)
-    return alpha[..., positions] * inside, values[:, positions]
+    weights = alpha.gather(-1, positions.flatten().expand(*alpha.shape[:2], -1)).unflatten(-1, positions.shape)
+    return weights * inside, values[:, positions]
 
 
 def _change_of_each_head(block: Block, alpha: Tensor, span: tuple[int, int]) -> Tensor:

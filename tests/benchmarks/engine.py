@@ -5,7 +5,7 @@
 Two shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens) and XLSR (5 s, 249 frames,
 all in words). The naive way runs each layer again for every source with its value rows zeroed, as one does without this
 package; "of extras" compares what it and mix() take beyond one plain forward pass; "of many clips" is a clip behind the
-first, for which the products of weights are at hand. Within a repeat all ways take turns,
+first, for which what is made of weights is at hand. Within a repeat all ways take turns,
 so that a busy machine slows all of them alike; memory is the peak of a fresh process above the loaded model. Nothing is
 asserted; it is not collected by pytest.
 """
@@ -43,6 +43,7 @@ WAYS = (
     "mix, target rows, 3 measures, bf16",
     "mix, target rows",
     "mix, target rows, bf16",
+    "mix, target rows, of many clips, bf16",
     "naive",
 )
 
