@@ -51,6 +51,10 @@ _ABLATION = (
     "zeroed in all layers of one stack. 50 % is chance. A stack that carries the cue should show a high contribution above and "
     "fall to chance here."
 )
+_DEFAULT = (
+    "The same by number. A model that no longer hears the cue and falls back on one number is right there and wrong in the "
+    "other: 50 % together. It may then take much from the cue in that other number alone; see the figures by number."
+)
 _CONTROL = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
 _EVERY_LAYER = (
     "Layers in which trained and random differ: permutation test in every layer, corrected over the layers of the stack by "
@@ -125,7 +129,10 @@ def write_study(
     parts += length_part(run) + agreement_part(table) + boundaries_part(run, table)
     judged = ablation_table(run)
     if not judged.empty:
-        parts.append(("Ablation", [_ABLATION, shown(judged)]))
+        by_number = ablation_table(run, by="number")
+        parts.append(
+            ("Ablation", [_ABLATION, shown(judged), *([_DEFAULT, shown(by_number)] if len(by_number) else [])])
+        )
     if len(table) and len(control := table[table.control == "yes"]):
         invariant = headline(control.assign(control="no"))
         parts.append(("Control: invariant nouns", [_CONTROL + _few(invariant), shown(invariant)]))

@@ -121,16 +121,28 @@ def _ranges(layers) -> str:
     return ", ".join(" to ".join(map(str, one)) for one in found) or "none"
 
 
-def ablation_table(run: Run) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was silenced, and how many clips that is."""
+def ablation_table(run: Run, *, by: str | None = None) -> pd.DataFrame:
+    """Share of clips (%) in which the target's own spelling wins, by what was silenced, and how many clips that is.
+
+    Parameters
+    ----------
+    run : Run
+    by : str, optional
+        Column of the clip table with what the two spellings differ in: trained models alone, a row for each value. Empty
+        if the clips have no such column, or one value.
+    """
     table = run.ablation
     if table.empty:
         return table
     clips = run.clips
-    table = table.merge(clips[["clip", *(["side"] if "side" in clips else [])]], on="clip")
+    table = table.merge(clips[["clip", *(name for name in ("side", by) if name in clips)]], on="clip")
     if "side" not in table:
         table["side"] = "all"
     keys = ["side", "model", "init"]
+    if by is not None:
+        keys, table = ["side", "model", by], table[table.init == "trained"]
+        if by not in table or table[by].nunique() < 2:
+            return pd.DataFrame()
     shares = table.groupby([*keys, "ablated"], sort=False).right.mean().mul(100).round(1)
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()

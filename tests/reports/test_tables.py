@@ -13,7 +13,8 @@ import speechmix
 from speechmix import bundled
 from speechmix.experiments.boundaries import score_moved_words
 from speechmix.experiments.run import score_clips
-from speechmix.reports.study import report
+from speechmix.reports.run_folder import open_run
+from speechmix.reports.study import ablation_table, report
 from speechmix.reports.text_tables import latex, markdown
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
@@ -106,3 +107,18 @@ def test_what_is_special_in_markdown_and_latex_is_escaped():
     assert "50 \\% \\& \\$" in text
     assert "5 \\% of a\\_b" in text
     assert "a\\_b" in text
+
+
+def test_ablation_by_number_shows_the_answer_that_is_left_without_the_cue(run):
+    """Silenced in the decoder, the model answers one number whatever it hears: right for one half, wrong for the other."""
+    opened = open_run(run)
+    mean, by_number = ablation_table(opened), ablation_table(opened, by="number")
+    assert set(by_number.number) == {"sg", "pl"}
+    assert set(by_number.clips) == {2}
+    trained = mean[mean.init == "trained"]
+    for column in ("nothing silenced", "cue silenced in decoder"):
+        assert by_number[column].mean() == trained[column].item()
+    assert set(by_number["cue silenced in decoder"]) == {0, 100}
+    for column in ("template", "nothing of the kind"):
+        assert ablation_table(opened, by=column).empty
+    assert "The same by number" in (run / "index.html").read_text(encoding="utf-8")
