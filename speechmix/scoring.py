@@ -126,7 +126,8 @@ def mix(
         Of integrated gradients and DeepLift: every position at the mean of the states, or zeros, from where a layer norm
         makes nearly all of the change within the first thousandth of the path, so that no sum over steps is complete.
     batch_size : int or "auto"
-        (Target position, source) pairs handled at once; "auto" takes what fits 32 MiB, on a GPU a quarter of what is free.
+        (Target position, source) pairs handled at once, about; "auto" takes what fits 32 MiB, on a GPU a quarter of
+        what is free.
     clips_at_once : int or "auto"
         Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes nothing for the model
         (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has; text models), otherwise one.

@@ -82,7 +82,7 @@ class Carrier:
         return change
 
     def of_values(self, alpha: Tensor, values: Tensor, *, n_sources: int, at_once: int) -> Iterator[Tensor]:
-        """Changes of the layer's output [S', R, D] when sources' value vectors are taken away, so many sources at a time.
+        """Changes of the layer's output [S', R, D] when sources' value vectors are taken away, about so many at a time.
 
         All rows' changes are sums of the same few vectors, v_j^h for each head and position of a source. Up to each row's
         scale a norm is linear, so W_O and the first feed-forward matrix W_1 can be made one matrix that acts on those
@@ -97,6 +97,10 @@ class Carrier:
             How many sources there are in all, which share the cost of F.
         at_once : int
         """
+        batches = max(
+            1, round(values.shape[1] / at_once)
+        )  # no small one at the end, which would read the weights again
+        at_once = -(-values.shape[1] // batches)
         if not self._few_pay(alpha.shape, values.shape[-1], n_sources):
             for weights, vectors in zip(alpha.split(at_once, dim=2), values.split(at_once, dim=1), strict=True):
                 context = -(weights.transpose(1, 2) @ vectors)  # [H, S', R, d]

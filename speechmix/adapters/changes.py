@@ -159,8 +159,10 @@ def taylor(activation: nn.Module, x: Tensor) -> list[Tensor]:
 class Attend:
     """Change of an attention block behind the studied one: its queries change, its keys and values do not.
 
-    With ds the change of a row's scores and alpha its weights, the weights change by alpha * expm1(ds - c),
-    c = log1p( sum_k alpha_k expm1(ds_k) ). Its products keep the states' precision: softmax magnifies their rounding.
+    With ds the change of a row's scores and alpha its weights, z_k = alpha_k expm1(ds_k) and s = sum_k z_k, the weights change
+    by (z - s alpha) / (1 + s) and the context by (sum_k z_k v_k - s context) / (1 + s). Softmax does not see what all ds_k
+    have in common: less their mean under alpha, s is of second order and at least 0, so nothing cancels. The products keep
+    the states' precision: softmax magnifies their rounding.
     """
 
     def __init__(self, block: Block, index: int, rows: Tensor):
@@ -174,24 +176,25 @@ class Attend:
         self._query_module = block.part(self._plan.query)
         self._query, self._out = product.of(self._query_module), product.of(block.part(self._plan.output))
         self._alpha = self._call.weights(rows)  # [H, R, K]
+        self._context = self._alpha @ self._call.value  # [H, R, d]
 
     def start(self, x: Tensor) -> Tensor:
         # Some models scale queries themselves (Whisper), others leave it to the attention function.
         projected, entered = self._query_module(x), self._call.query[:, self._rows].transpose(0, 1).flatten(1)
         self._scale = self._call.scale * (projected * entered).sum() / projected.square().sum()
-        return self._seen(self._plan.output, self._rows, lambda output: output(self._context().flatten(1)))
-
-    def _context(self) -> Tensor:
-        return (self._alpha @ self._call.value).transpose(0, 1)
+        self._mean_key = (self._alpha @ self._call.key) * self._scale  # [H, R, d]
+        context = self._context.transpose(0, 1).flatten(1)
+        return self._seen(self._plan.output, self._rows, lambda output: output(context))
 
     def change(self, dx: Tensor) -> Tensor:
-        heads, alpha = self._alpha.shape[0], self._alpha[:, None]  # [H, 1, R, K]
+        heads = len(self._alpha)
         dq = self._query(dx).unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)  # [H, S, R, d]
         sources = dq.shape[1:3]
-        ds = ((dq.flatten(1, 2) * self._scale) @ self._call.key.transpose(1, 2)).unflatten(1, sources)  # [H, S, R, K]
-        ds -= (alpha * ds).sum(dim=-1, keepdim=True)  # softmax does not see it, and now c >= 0: nothing cancels
-        ds.clamp_(max=_LARGEST)  # finite in float32; a change of e^80 in a weight is as good as any other
-        c = torch.log1p((alpha * ds.expm1()).sum(dim=-1, keepdim=True))
-        dalpha = alpha * (ds - c).clamp_(max=_LARGEST).expm1_()
-        dcontext = (dalpha.flatten(1, 2) @ self._call.value).unflatten(1, sources)  # [H, S, R, d]
+        mean = (dq * self._mean_key[:, None]).sum(dim=-1).flatten(1)  # [H, S R]
+        z = torch.baddbmm(-mean[..., None], dq.flatten(1, 2) * self._scale, self._call.key.transpose(1, 2))  # ds
+        z = z.clamp_(max=_LARGEST).expm1_().unflatten(1, sources)  # finite in float32; e^80 is as good as any more
+        z *= self._alpha[:, None]  # [H, S, R, K]
+        s = z.sum(dim=-1, keepdim=True)
+        dcontext = (z.flatten(1, 2) @ self._call.value).unflatten(1, sources)  # [H, S, R, d]
+        dcontext = (dcontext - s * self._context[:, None]) / (1 + s)
         return self._out(dcontext.permute(1, 2, 0, 3).flatten(2))

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .units import Units
 
 
+# Projected vectors held at once for each (target position, source) pair that Value Zeroing holds: a pair takes more than ten.
+_VECTORS = 4
+
+
 def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
     """Norm of the attention-weighted, projected value vectors, pooled over frame pairs.
 
@@ -28,7 +32,7 @@ def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_siz
     heads : {"mean", "each"}
         "mean" gives the norm of the sum over heads (the field's attention norm), "each" the norm per head.
     batch_size : int
-        Projected vectors (source position, head) held at once.
+        Bounds the memory: four times as many projected vectors (source position, head) are held at once.
 
     Returns
     -------
@@ -52,7 +56,7 @@ def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bo
     alpha = block.attention(units.rows)  # [H, R, K]
     used = sorted({position for start, stop in units.sources for position in range(start, stop)})
     norms = torch.zeros_like(alpha if each_head else alpha[0])
-    for columns in torch.tensor(used, device=units.device).split(max(1, batch_size // len(alpha))):
+    for columns in torch.tensor(used, device=units.device).split(max(1, _VECTORS * batch_size // len(alpha))):
         vectors = projected_values(block, columns)  # [K', H, D]
         vectors = vectors if parts is None else parts.linear(vectors)
         if each_head:

@@ -1,0 +1,141 @@
+"""What a whole study costs: clips per second, the share of it that is the plain forward pass, one full frame map.
+
+    python tests/benchmarks/study.py [--device cuda] [--clips 72] [--layers 24] [--product-dtype tf32] [--frame-map]
+
+The shape of Whisper-medium (or of `--model small, base, tiny`) with random weights, over the bundled synthetic clips, in a
+30-second window: cue contribution (target rows), three measures, all stacks, as `speechmix score` computes it, audio read
+and features made on the way. The forward pass alone gets the same inputs, in the same batches, ready on the device. Two
+models (trained and random) over 1,000 clips take 2,000 times what one clip takes. `--frame-map` also measures the map of
+all 1,500 frames of one encoder layer. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+import warnings
+
+import torch
+import transformers
+
+import speechmix
+from speechmix import bundled
+from speechmix.batches import clips_together, in_groups, padded_together
+
+MEASURES = ("value_zeroing", "attention", "attention_norm")
+SHAPES = {
+    "medium": (1024, 24, 16),
+    "small": (768, 12, 12),
+    "base": (512, 6, 8),
+    "tiny": (384, 4, 6),
+}  # width, layers, heads
+
+
+def model_of(shape: str, layers: int | None, device: str) -> speechmix.Model:
+    """Random weights; letters from the bundled model's tokenizer, features as every Whisper has them."""
+    width, depth, heads = SHAPES[shape]
+    depth = layers or depth
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bundled.models()["tiny-french-whisper"])
+    processor = transformers.WhisperProcessor(transformers.WhisperFeatureExtractor(), tokenizer)
+    letters = transformers.AutoConfig.from_pretrained(bundled.models()["tiny-french-whisper"])
+    config = transformers.WhisperConfig(
+        d_model=width,
+        encoder_layers=depth,
+        decoder_layers=depth,
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
+        encoder_ffn_dim=4 * width,
+        decoder_ffn_dim=4 * width,
+        **{name: getattr(letters, name) for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")},
+        decoder_start_token_id=letters.decoder_start_token_id,
+    )
+    torch.manual_seed(0)
+    module = transformers.WhisperForConditionalGeneration(config).to(device)
+    return speechmix.load(module, processor=processor)
+
+
+def seconds(work, device: str) -> float:
+    """Wall time of work that may still be running on a GPU when it returns."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--model", choices=SHAPES, default="medium")
+    parser.add_argument("--layers", type=int, help="in each stack, to try it quickly; the shape's own by default")
+    parser.add_argument("--clips", type=int, default=64)
+    parser.add_argument("--clips-at-once", type=int, help="as mix(clips_at_once=)")
+    parser.add_argument("--product-dtype", help="as mix(product_dtype=)")
+    parser.add_argument("--frame-map", action="store_true")
+    parser.add_argument("--threads", type=int)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    model = model_of(options.model, options.layers, options.device)
+    print(model.describe())
+    chosen = {"product_dtype": options.product_dtype} if options.product_dtype else {}
+    study(model, options, chosen)
+    if options.frame_map:
+        frame_map(model, options, chosen)
+
+
+def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> None:
+    """Print seconds a clip of scoring, of preparing inputs and of the forward pass alone."""
+    at_once = options.clips_at_once or clips_together(model)
+    clips = list(itertools.islice(itertools.cycle(bundled.clips()), options.clips))
+    asked = {"measures": MEASURES, "targets": "target", "clips_at_once": at_once, **chosen}
+    speechmix.mix(model, clips[:at_once], **asked)
+
+    prepared: list[dict] = []
+    stacks = tuple(model.stacks)
+    preparing = seconds(
+        lambda: prepared.extend(model.family.prepare(model, clip, stacks).inputs for clip in clips), options.device
+    )
+    batches = [
+        {name: tensor.to(model.device) for name, tensor in padded_together(model, group).items()}
+        for group in in_groups(prepared, at_once)
+    ]
+
+    def forward() -> None:
+        with torch.no_grad():
+            for inputs in batches:
+                model.family.run(model.base, inputs, stacks)
+
+    forward()
+    plain = seconds(forward, options.device)
+    whole = seconds(lambda: speechmix.mix(model, clips, **asked), options.device)
+    count = len(clips)
+    print(
+        f"{count} clips, {at_once} at once, three measures, all stacks, target rows: {count / whole:.2f} clips/s "
+        f"({1000 * whole / count:.0f} ms each)\n"
+        f"  forward pass alone {1000 * plain / count:.0f} ms a clip, {plain / whole:.0%} of it; making the inputs "
+        f"{1000 * preparing / count:.0f} ms\n"
+        f"  1,000 clips, trained and random: {2000 * whole / count / 60:.1f} minutes"
+    )
+
+
+def frame_map(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> None:
+    """Print seconds of the Value Zeroing map of all frames of one encoder layer, beyond a pass that asks for one row."""
+    inputs = {"input_features": torch.randn(1, model.config.num_mel_bins, 3000)}
+    given = {"stacks": "encoder", "layers": [model.config.encoder_layers // 2], "units": "frame", **chosen}
+
+    def some(targets):
+        return min(
+            seconds(lambda: speechmix.mix(model, inputs, targets=targets, **given), options.device) for _ in range(3)
+        )
+
+    one, every = some([0]), some(None)
+    print(f"map of all {model.config.max_source_positions} frames of one encoder layer: {every - one:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
