@@ -24,6 +24,7 @@ lint: env
 
 bench: env
 	$(BIN)/python tests/benchmarks/engine.py
+	$(BIN)/python tests/benchmarks/study.py --clips 8
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
