@@ -71,11 +71,10 @@ class Capture:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See nothing for a while: the model's modules are run on the side, and torch need not ask about each call."""
+        """See nothing for a while: the model's modules are run on the side."""
         before, self._paused = self._paused, True
         try:
-            with torch._C.DisableTorchFunction():
-                yield
+            yield
         finally:
             self._paused = before
 

@@ -97,9 +97,7 @@ class Carrier:
             How many sources there are in all, which share the cost of F.
         at_once : int
         """
-        batches = max(
-            1, round(values.shape[1] / at_once)
-        )  # no small one at the end, which would read the weights again
+        batches = max(1, round(values.shape[1] / at_once))  # even ones: each reads all the weights again
         at_once = -(-values.shape[1] // batches)
         if not self._few_pay(alpha.shape, values.shape[-1], n_sources):
             for weights, vectors in zip(alpha.split(at_once, dim=2), values.split(at_once, dim=1), strict=True):

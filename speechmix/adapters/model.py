@@ -76,6 +76,8 @@ class Model:
     Attributes
     ----------
     stacks : dict of str to Stack
+    kept : Kept, optional
+        What was made of the weights, within `unchanged`.
     """
 
     module: Any

@@ -31,9 +31,11 @@ class Kept:
         self._left = limit
 
     def get(self, key: Hashable) -> Tensor | None:
+        """What was kept under the key."""
         return self._made.get(key)
 
     def offer(self, key: Hashable, made: Tensor) -> None:
+        """Keep it, if there is room."""
         if made.nbytes <= self._left:
             self._made[key] = made
             self._left -= made.nbytes
