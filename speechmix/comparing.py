@@ -176,7 +176,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def _groups(runs: Sequence[Run]) -> tuple[dict[str, str], str]:
     """Groups of the clips of all runs together."""
-    clips = pd.concat([run.clips.astype({"clip": str}) for run in runs], ignore_index=True).fillna("")
+    clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
     texts = clips.groupby("clip")["text"].nunique()
     if (texts > 1).any():
         name = texts.index[texts > 1][0]

@@ -81,7 +81,7 @@ def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | 
     """Clips with cue and target, evenly over the run's; both members of a pair where there are pairs."""
     table, at_hand = run.contributions, {clip.name: clip for clip in clips}
     names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
-    if "pair" in (known := run.clips.astype({"clip": str})):
+    if "pair" in (known := run.clips):
         pairs = known[known["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
         names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:

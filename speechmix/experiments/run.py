@@ -79,8 +79,8 @@ class Run:
 
     @property
     def clips(self) -> pd.DataFrame:
-        """Table of the clips."""
-        return pd.read_csv(self.out / "clips.csv", keep_default_na=False)
+        """Table of the clips; all but seconds is text, for names may look like numbers ("001")."""
+        return pd.read_csv(self.out / "clips.csv", keep_default_na=False, dtype=str).astype({"seconds": float})
 
     def _table(self, name: str) -> pd.DataFrame:
         path = self.out / f"{name}.parquet"

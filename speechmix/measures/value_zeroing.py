@@ -59,7 +59,7 @@ def value_zeroing(
     product : Product, optional
         Does the delta form's matrix products; in the precision of the states if not given.
     batch_size : int
-        (target position, source) pairs handled at once; bounds the memory.
+        About how many (target position, source) pairs are handled at once; bounds the memory.
 
     Returns
     -------

@@ -39,7 +39,7 @@ def open_run(folder: str | PathLike) -> Run:
     if not (folder / "run.json").is_file() or not (folder / "clips.csv").is_file():
         raise InputError(f"{folder} holds no run: expected run.json and clips.csv, as `speechmix score` leaves them")
     skipped = folder / "skipped.csv"
-    reasons = pd.read_csv(skipped, keep_default_na=False).to_dict("records") if skipped.is_file() else []
+    reasons = pd.read_csv(skipped, keep_default_na=False, dtype=str).to_dict("records") if skipped.is_file() else []
     done = sum(1 for maps in folder.glob("maps/*/*") if maps.is_dir() and maps.suffix != ".part")
     return Run(folder, done=done, skipped=reasons)
 
@@ -106,7 +106,7 @@ def clip_row(run: Run, name: str) -> dict[str, Any]:
         If there is no such clip.
     """
     clips = run.clips
-    found = clips[clips["clip"].astype(str) == str(name)]
+    found = clips[clips["clip"] == str(name)]
     if found.empty:
         some = ", ".join(map(str, clips["clip"].head(5)))
         raise InputError(f"no clip {name!r} in {run.out}; there are {len(clips)}: {some}, ...")

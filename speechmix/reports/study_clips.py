@@ -56,7 +56,7 @@ def clip_values(table: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
 
 def clip_table(run: Run, table: pd.DataFrame, headline: pd.DataFrame, cards: Sequence[ClipCard]) -> list:
     """What the page shows of all clips: how to read it, and one table to sort."""
-    clips = run.clips.astype({"clip": str})
+    clips = run.clips
     columns = [name for name in _SHOWN if name in clips and (clips[name].astype(str) != "").any()]
     shown, notes = clips[columns].copy(), []
     values = [clip_values(table, row) for row in main_rows(headline).to_dict("records")]
@@ -86,7 +86,7 @@ def chosen_clips(run: Run, table: pd.DataFrame, headline: pd.DataFrame, asked: S
             if len(order):
                 names.setdefault(str(order[place]), f"{why}{side}")
     if not names:
-        clips = run.clips["clip"].astype(str).tolist()
+        clips = run.clips["clip"].tolist()
         middle = {"first": clips[:1], "middle": clips[len(clips) // 2 :][:1], "last": clips[-1:]}
         for why, found in middle.items():
             names.update({name: why for name in found if name not in names})

@@ -50,7 +50,7 @@ def study_table(run: Run, *, group: str | None = None) -> pd.DataFrame:
 
 def grouped_clips(run: Run, *, group: str | None = None) -> pd.DataFrame:
     """Clip table with the group of each clip; `attrs["ties"]` says what makes a group."""
-    clips = run.clips.astype({"clip": str})
+    clips = run.clips
     if group is not None:
         clips["group"], ties = clips[group].astype(str), group
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from speechmix import bundled
 from speechmix.experiments.boundaries import score_moved_words
 from speechmix.experiments.run import score_clips
 from speechmix.reports.run_folder import open_run
-from speechmix.reports.study import ablation_table, report
+from speechmix.reports.study import ablation_table, report, study_table
 from speechmix.reports.text_tables import latex, markdown
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
@@ -107,6 +108,24 @@ def test_what_is_special_in_markdown_and_latex_is_escaped():
     assert "50 \\% \\& \\$" in text
     assert "5 \\% of a\\_b" in text
     assert "a\\_b" in text
+
+
+def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
+    clips = [copy(clip) for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:2]
+    for number, clip in enumerate(clips, start=1):
+        clip.name = f"00{number}"
+    model = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+    done = score_clips(
+        [model], clips, tmp_path, ablation=True, figures=0, progress=False, report=lambda line: None,
+        skipped=[("007", "no such file")],
+    )  # fmt: skip
+    page = report(done.out).read_text(encoding="utf-8")
+    opened = open_run(done.out)
+    assert opened.clips["clip"].tolist() == ["001", "002"]
+    assert opened.skipped[0]["clip"] == "007"
+    assert set(study_table(opened)["clip"]) == {"001", "002"}
+    assert ablation_table(opened).clips.item() == 2
+    assert "001 (" in page
 
 
 def test_ablation_by_number_shows_the_answer_that_is_left_without_the_cue(run):
