@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import InputError
+from .whole_files import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd; behind apostrophes it is text.
+_FORMULA = re.compile(r"'*(?:[=+@\t\r]|-[^\W\d_])")
 
 
 def read_text(path: str | PathLike) -> str:
@@ -97,3 +106,57 @@ def _rows(path: Path) -> Iterator[list[str]]:
         yield from reader
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not a readable table ({error})") from error
+
+
+def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
+    """Write a table whole or not at all; a cell that a spreadsheet would compute gets an apostrophe before it.
+
+    Such cells start with ``=``, ``+``, ``@``, a tab, or ``-`` before a letter; `read_csv` takes the apostrophe off again.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> path = Path(tempfile.mkdtemp()) / "clips.csv"
+    >>> write_csv(pd.DataFrame({"clip": ["=1+1", "-t-il", "les"], "share": [-0.5, 0.25, 1.0]}), path)
+    >>> path.read_text().split()
+    ['clip,share', "'=1+1,-0.5", "'-t-il,0.25", 'les,1.0']
+    >>> read_csv(path)["clip"].tolist()
+    ['=1+1', '-t-il', 'les']
+    """
+    with whole_file(path) as unfinished:
+        neutral(table).to_csv(unfinished, index=False, encoding="utf-8")
+
+
+def neutral(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with cells and column names that a spreadsheet would compute turned into text."""
+    texts = [
+        name for name in table.columns if table[name].dtype == object or str(table[name].dtype) in ("str", "string")
+    ]
+    return table.assign(**{name: table[name].map(_quoted) for name in texts}).rename(columns=_quoted)
+
+
+def _quoted(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def read_csv(path: str | PathLike) -> pd.DataFrame:
+    """Read a table that `write_csv` wrote; every cell as text, an empty one as "".
+
+    Raises
+    ------
+    InputError
+        If the file is missing or no such table.
+    """
+    import pandas as pd
+
+    text = read_text(path)
+    try:
+        table = pd.read_csv(io.StringIO(text), keep_default_na=False, dtype=str)
+    except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
+        raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
+    plain = {name: [_unquoted(cell) for cell in table[name]] for name in table.columns if table[name].dtype == object}
+    return table.assign(**plain).rename(columns=_unquoted)
+
+
+def _unquoted(cell: object) -> object:
+    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell

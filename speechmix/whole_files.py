@@ -1,0 +1,91 @@
+"""Files and folders that appear whole or not at all: written under a name of one's own, then renamed.
+
+In: where a result belongs, and a function that writes it. Out: the finished file or folder. A process that dies in the
+middle leaves the old one as it was, and beside it a leftover whose name starts with ``.unfinished-``, which nobody reads
+and `clear_leftovers` removes. No two processes ever write to one name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+UNFINISHED = ".unfinished-"
+
+
+@contextmanager
+def whole_file(path: str | PathLike) -> Iterator[Path]:
+    """Yield a name in the same folder to write to; it becomes `path` when the block ends without an error.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "words.json"
+    >>> with whole_file(path) as unfinished:
+    ...     _ = unfinished.write_text("[]")
+    ...     path.exists()
+    False
+    >>> path.read_text()
+    '[]'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = unfinished_name(path)
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def whole_folder(path: str | PathLike) -> Iterator[Path]:
+    """Yield a new folder beside `path` to write into; it takes the place of `path` when the block ends without an error.
+
+    A folder cannot be exchanged for another in one step: a process that dies between the two renames leaves none, never a
+    mixture of old and new.
+    """
+    path = Path(path)
+    unfinished, former = unfinished_name(path), unfinished_name(path)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        with suppress(FileNotFoundError):
+            os.replace(path, former)
+        os.replace(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def write_text(path: str | PathLike, text: str) -> None:
+    """Write a text file (UTF-8) whole or not at all."""
+    with whole_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | PathLike, content: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def unfinished_name(path: Path) -> Path:
+    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of `path`'s own name."""
+    return path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(6)}")
+
+
+def clear_leftovers(folder: str | PathLike) -> None:
+    """Remove what dead processes left in a folder and those below it; only for one who holds the folder's lock."""
+    for leftover in list(Path(folder).rglob(f"{UNFINISHED}*")):
+        with suppress(OSError):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
