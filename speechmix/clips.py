@@ -8,8 +8,6 @@ alignment); they are looked up when the words come.
 from __future__ import annotations
 
 import copy
-import re
-import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .audio import audio_file, audio_seconds, mono, read_audio
+from .audio import audio_file, audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
 from .errors import InputError, SpeechmixError
 from .frames import Seconds
+from .identity import digest
+from .names import safe_name
 from .spans import Word
 from .words import WordRequest, check_words, find_word
 
@@ -37,7 +37,7 @@ class Clip:
     Attributes
     ----------
     name : str
-        Identifies the clip in results and is safe in a file name.
+        Names the clip in results and is safe in a file name; `fingerprint` says whether it is still the same clip.
     path : Path or None
     text : str or None
         What is said.
@@ -95,6 +95,7 @@ class Clip:
         self.target: int | None = None
         self._requests = {"cue": cue, "target": target}
         self._samples, self._sample_rate = samples, sample_rate
+        self._sound: str | None = None
         self._duration = len(samples) / sample_rate if samples is not None else None
 
     @classmethod
@@ -172,9 +173,12 @@ class Clip:
             Floats, or integers at full scale.
         sample_rate : int
             Samples per second.
+        name : str, optional
+            Default: "clip-" and the beginning of `sound`, so that no two recordings share a name.
         """
-        name = name or "clip"
-        samples = mono(audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}")
+        samples = mono(audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip")
+        sound = fingerprint_of(samples, sample_rate)
+        name = name or f"clip-{sound[:8]}"
         clip = cls(
             name=name,
             samples=samples,
@@ -186,7 +190,20 @@ class Clip:
             language=language,
             meta=meta,
         )
+        clip._sound = sound
         return clip if words is None else clip.with_words(words, tier=tier)
+
+    def renamed(self, name: str) -> Clip:
+        """Return a copy of another name."""
+        clip = copy.copy(self)
+        clip.name = safe_name(name)
+        return clip
+
+    def with_doubts(self, doubts: Iterable[str]) -> Clip:
+        """Return a copy with reasons why its word times cannot be trusted."""
+        clip = copy.copy(self)
+        clip.doubts = tuple(doubts)
+        return clip
 
     def with_words(self, words: WordSource, *, alignment: str | None = None, tier: str | None = None) -> Clip:
         """Return a copy that has these words, with cue and target looked up among them.
@@ -271,6 +288,33 @@ class Clip:
             self._duration = audio_seconds(self.path)
         return self._duration
 
+    @property
+    def sound(self) -> str:
+        """Hash of the recording: of its decoded samples (mono, at their own rate), not of its name or file format.
+
+        Read from the file, if that has changed since it was read last.
+        """
+        return self._sound or sound_fingerprint(self.path)
+
+    @property
+    def ingredients(self) -> dict[str, Any]:
+        """What decides a model's answer about this clip: sound, text, words, cue, target, foil and language."""
+        roles = {role: request if (i := getattr(self, role)) is None else i for role, request in self._requests.items()}
+        words = None if self.words is None else [[word.text, word.start, word.end] for word in self.words]
+        return {
+            "sound": self.sound,
+            "text": self.text,
+            "words": words,
+            **roles,
+            "foil": self.foil,
+            "language": self.language,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the clip's `ingredients`, 16 hexadecimal digits: what it is, whatever it is called and wherever it lies."""
+        return digest(self.ingredients)[:16]
+
     def audio(self, sample_rate: int = 16_000) -> np.ndarray:
         """Samples, float32 mono [samples], channels averaged, resampled to `sample_rate` per second.
 
@@ -320,18 +364,6 @@ class Clip:
         from .reports.player import as_player
 
         return as_player(self)
-
-
-def safe_name(name: str) -> str:
-    """Return a name that is safe as part of a file name: letters, digits, ``_``, ``-`` and inner dots.
-
-    Examples
-    --------
-    >>> safe_name("../speaker 1/été.wav")
-    'speaker_1_été.wav'
-    """
-    safe = re.sub(r"[^\w.\-]+", "_", unicodedata.normalize("NFC", str(name))).strip("._")
-    return safe[:150] or "clip"
 
 
 def read_ahead(clips: Iterable[Any], *, sample_rate: int, count: int = 1) -> Iterator[Any]:

@@ -21,6 +21,10 @@ class AlignmentError(SpeechmixError):
     """Words could not be placed in the audio."""
 
 
+class StorageError(SpeechmixError, OSError):
+    """A folder that cannot be written to: full, read-only, no folder, or held by another process."""
+
+
 class MissingExtraError(SpeechmixError, ImportError):
     """An optional dependency is not installed."""
 

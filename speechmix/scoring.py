@@ -7,6 +7,7 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from .adapters.products import TF32, Product
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
 from .clips import Clip, read_ahead
 from .errors import InputError
+from .identity import digest
 from .map_files import ScoresByLayer, folders_of
 from .measures import MEASURES, measure_named
 from .measures.gradients import BASELINES, GradientPass
@@ -397,6 +399,9 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, product_dty
         "seed": model.seed,
         "weights": model.fingerprint,
         "clip": known.name if known else None,
+        "fingerprint": known.fingerprint if known else _fingerprint_of_inputs(clip),
+        "sound": heard.sound if heard else None,
+        "language": heard.language if heard else None,
         "text": known.text if known else None,
         "words": [[word.text, word.start, word.end] for word in heard.words or ()] if heard else None,
         "cue": known.cue if known else None,
@@ -410,3 +415,12 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, product_dty
         "include": list(options["include"]),
         "versions": versions(),
     }
+
+
+def _fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
+    """Hash of prepared inputs: names, types, shapes and every number."""
+    tensors = {name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()}
+    numbers = {name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy()) for name, tensor in tensors.items()}
+    return digest(
+        {name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()] for name, tensor in tensors.items()}
+    )[:16]

@@ -2,10 +2,11 @@
 
 In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
 
-    run.json                                  options and versions
+    run.json                                  options, versions, whether it is complete
     words/<clip>.json, .TextGrid              where each word is, and how that is known
     maps/<model>/<clip>/<measure>.<stack>.safetensors
     figures/<model>/<clip>.png
+    spelling/<model>/<clip>.json              with ablation: what the two tables below hold, clip by clip
     scores.parquet, .csv                      one row per clip, model, stack, measure, layer, target and source
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
     transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
@@ -13,13 +14,12 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
     skipped.csv                               what was left out and why
 
-A clip's maps are moved into place when they are complete, so a run that was stopped goes on where it was.
+Whatever is kept says what it is made of (store.py), so a run that was stopped goes on where it was, and one whose clips,
+models or aligner have changed makes again just what depends on them. One process writes to a folder at a time.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -29,14 +29,17 @@ from typing import Any
 
 import pandas as pd
 
-from ..adapters.check import versions
 from ..adapters.model import Model
 from ..alignment import align
 from ..batches import clips_together, in_groups
 from ..clips import Clip, read_ahead
-from ..errors import InputError, SpeechmixError
+from ..errors import InputError, SpeechmixError, StorageError
 from ..evaluation.spelling import can_spell
-from .store import draw, judged, maps_of, store_words, stored_words
+from ..locks import writing_to
+from ..names import refuse_doubled, same_file
+from ..text_files import read_csv, write_csv
+from .folder import RunFolder
+from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
 
 CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
@@ -80,7 +83,7 @@ class Run:
     @property
     def clips(self) -> pd.DataFrame:
         """Table of the clips; all but seconds is text, for names may look like numbers ("001")."""
-        return pd.read_csv(self.out / "clips.csv", keep_default_na=False, dtype=str).astype({"seconds": float})
+        return read_csv(self.out / "clips.csv").astype({"seconds": float})
 
     def _table(self, name: str) -> pd.DataFrame:
         path = self.out / f"{name}.parquet"
@@ -135,11 +138,11 @@ def score_clips(
         Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and models that spell,
         and let trained models transcribe the clips.
     overwrite : bool
-        Start afresh in a folder that holds another run.
+        Go on in a folder that holds a run with other options: what depends on them is made again.
     progress : bool
         Show a bar on standard error.
     report : callable
-        Gets one line a clip.
+        Gets one line a clip, and one for whatever is found damaged.
     skipped : sequence of (clip, reason)
         What was already left out, e.g. while reading the manifest.
     **options
@@ -152,36 +155,54 @@ def score_clips(
     Raises
     ------
     InputError
-        If `out` holds a run with other options.
+        If two clips or two models share a name, or `out` holds a run with other options.
+    StorageError
+        If `out` cannot be written to: another process holds it, the disk is full, ... What was finished is kept.
     """
-    options = {"measures": list(measures), **options}
-    run = Run(_open_folder(Path(out), options, overwrite))
+    clips = list(clips)
+    refuse_doubled(clips)
+    run, folder = Run(Path(out)), RunFolder(Path(out))
     for name, reason in skipped:
         run.skip(name, reason)
-    wants_words = options.get("units", "word") == "word"
-    ready = list(_aligned(run, clips, aligner, align_method, report, progress, wants_words))
-    clip_table(ready).to_csv(run.out / "clips.csv", index=False)
+    with writing_to(run.out):
+        options = {"measures": list(dict.fromkeys([measures] if isinstance(measures, str) else measures)), **options}
+        alignment = {"method": align_method, "aligner": aligner and aligner.label, "weights": aligner and aligner.fingerprint}
+        folder.begin(options, alignment, overwrite, report)
+        wants_words = options.get("units", "word") == "word"
+        ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
+        _score(run, folder, models, ready, options, figures, ablation, progress, report)
+        write_csv(clip_table(ready), run.out / "clips.csv")
+        write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), run.out / "skipped.csv")
+        folder.finish()
+    return run
+
+
+def _score(run: Run, folder: RunFolder, models, ready: Sequence[Clip], options, figures, ablation, progress, report) -> None:
+    """Score the clips with one model after the other; the tables stand when all are done."""
     names = (CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS)
     with ExitStack() as files:
         contributions, scores, ablations, transcripts = (
             files.enter_context(TableWriter(run.out / name)) for name in names
         )
-        labels: set[str] = set()
+        labels: dict[Any, str] = {}
         for model in models:
             model = model if isinstance(model, Model) else model()
-            if model.label in labels:
+            other = labels.setdefault(same_file(model.label), model.label)
+            if other != model.label or list(labels).index(same_file(model.label)) < len(labels) - 1:
                 raise InputError(
-                    f"two models are called {model.label!r}: give them runs, or folders, of their own names"
+                    f"two models are called {other!r} and {model.label!r}, one name in files: give them runs, or folders, of "
+                    "their own names"
                 )
-            labels.add(model.label)
-            for number, (clip, maps) in enumerate(_scored(run, model, ready, options, progress)):
+            for number, (clip, maps) in enumerate(_scored(folder, model, ready, options, progress, report)):
                 try:
                     if isinstance(maps, SpeechmixError):
                         raise maps
-                    shares = contribution_table(maps, clip, model)
-                    spelled = judged(run.out, model, clip) if ablation and can_spell(model) else {}
-                    if figures is None or number < figures:
-                        draw(run.out, model, clip, maps)
+                    with memory_errors_named():
+                        shares = contribution_table(maps, clip, model)
+                        spelled = judged(folder, model, clip, report) if ablation and can_spell(model) else {}
+                        draw(folder, model, clip, maps, options, wanted=figures is None or number < figures)
+                except StorageError:
+                    raise
                 except SpeechmixError as error:
                     run.skip(clip.name, error, model.label)
                     report(f"{clip.name}  {model.label}  SKIPPED: {error}")
@@ -192,56 +213,43 @@ def score_clips(
                 transcripts.append(identified(pd.DataFrame(spelled.get("transcripts", [])), clip, model))
                 run.done += 1
                 report(result_line(clip, model, shares))
-    pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]).to_csv(run.out / "skipped.csv", index=False)
-    return run
 
 
-def _scored(run: Run, model: Model, clips: Sequence[Clip], options, progress) -> Iterator[tuple[Clip, Any]]:
+def _scored(folder, model: Model, clips: Sequence[Clip], options, progress, report) -> Iterator[tuple[Clip, Any]]:
     """Each clip with its maps (or its error), in groups that share a forward pass, the next clips read ahead."""
     at_once = clips_together(model)
     ahead = read_ahead(clips, sample_rate=model.sample_rate, count=at_once)
     shown = _bar(ahead, progress, f"score {model.label}", total=len(clips))
     with model.unchanged():
         for group in in_groups(shown, at_once):
-            yield from zip(group, maps_of(run.out, model, group, options), strict=True)
+            yield from zip(group, maps_of(folder, model, group, options, report), strict=True)
 
 
-def _open_folder(out: Path, options: dict[str, Any], overwrite: bool) -> Path:
-    """Make the folder, or make sure that it holds a run with the same options."""
-    description = {"options": json.loads(json.dumps(options, default=str)), "versions": versions()}
-    path = out / "run.json"
-    if path.is_file() and not overwrite:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found.get("options") != description["options"]:
-            raise InputError(
-                f"{out} holds a run with other options ({found.get('options')}): choose another folder, or overwrite it"
-            )
-    elif overwrite:
-        for part in ("maps", "words", "figures"):
-            shutil.rmtree(out / part, ignore_errors=True)
-    out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
-    return out
-
-
-def _aligned(run: Run, clips, aligner, method, report, progress, wants_words) -> Iterator[Clip]:
+def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progress, wants_words) -> Iterator[Clip]:
     """Clips with words; those that cannot get them are recorded."""
-    folder = run.out / "words"
-    folder.mkdir(exist_ok=True)
     todo = [clip for clip in clips if clip.words is None]
     bar = _bar(clips, progress and bool(todo), "align")
     for clip in bar:
         try:
-            clip.validate()
-            if clip.words is None and (clip.text or wants_words):
-                clip = stored_words(folder, clip) or store_words(folder, _quietly_aligned(clip, aligner, method))
-                for doubt in clip.doubts:
-                    report(f"{clip.name}  word times are DOUBTFUL: {doubt}")
+            with memory_errors_named():
+                clip.validate()
+                if clip.words is None and (clip.text or wants_words):
+                    clip = _with_words(folder, clip, aligner, method, report)
+                    for doubt in clip.doubts:
+                        report(f"{clip.name}  word times are DOUBTFUL: {doubt}")
+        except StorageError:
+            raise
         except SpeechmixError as error:
             run.skip(clip.name, error)
             report(f"{clip.name}  SKIPPED: {error}")
             continue
         yield clip
+
+
+def _with_words(folder: RunFolder, clip: Clip, aligner, method, report) -> Clip:
+    question = words_question(clip, aligner, method)
+    kept = stored_words(folder, clip, question, report)
+    return kept or store_words(folder, _quietly_aligned(clip, aligner, method), question)
 
 
 def _quietly_aligned(clip: Clip, aligner, method) -> Clip:

@@ -1,153 +1,308 @@
 """What a run keeps of each clip: word times, maps, ablation and transcript, figure.
 
-Each is written whole or not at all, and read back by a later start of the same run.
+Each is written whole or not at all, with the hash of everything that went into it (its *question*), and is used by a later
+start only if that is still the same. What is damaged is said, and made again.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..adapters import Model
 from ..alignment.readers import write_textgrid
-from ..clips import Clip, safe_name
-from ..errors import SpeechmixError
+from ..clips import Clip
+from ..errors import InputError, SpeechmixError
 from ..evaluation.ablation import ablate
 from ..evaluation.spelling import character_error_rate, transcribe
+from ..identity import digest
+from ..measures.registry import measure_named
 from ..mixing import Maps, MixingMap
 from ..scoring import mix
 from ..spans import Word
+from ..whole_files import whole_file, write_json
+from .folder import RunFolder, question_options
+
+Report = Callable[[str], None]
+_FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
 
 
-def store_words(folder: Path, clip: Clip) -> Clip:
+def words_question(clip: Clip, aligner: Model | None, method: str) -> str:
+    """Hash of what decides where the words are."""
+    clip_says = {name: clip.ingredients[name] for name in ("sound", "text", "language")}
+    return digest({**clip_says, "method": method, "aligner": aligner and aligner.fingerprint})
+
+
+def store_words(folder: RunFolder, clip: Clip, question: str) -> Clip:
+    """Keep the word times of an aligned clip."""
     content = {
+        "question": question,
         "alignment": clip.alignment,
-        "doubts": clip.doubts,
+        "doubts": list(clip.doubts),
         "text": clip.text,
         "words": [asdict(word) for word in clip.words],
     }
-    path = folder / f"{clip.name}.json"
-    write_textgrid(folder / f"{clip.name}.TextGrid", clip.words, clip.duration)
-    _write_json(path, content)
+    with whole_file(folder.words / f"{clip.name}.TextGrid") as unfinished:
+        write_textgrid(unfinished, clip.words, clip.duration)
+    _write_checked(folder.words / f"{clip.name}.json", content)
     return clip
 
 
-def stored_words(folder: Path, clip: Clip) -> Clip | None:
-    path = folder / f"{clip.name}.json"
-    if not path.is_file():
+def stored_words(folder: RunFolder, clip: Clip, question: str, report: Report) -> Clip | None:
+    """Return the clip with the word times that are kept, or None if they are of another question."""
+    path = folder.words / f"{clip.name}.json"
+    content = _stored_json(path, report)
+    if content.get("question") != question or not path.with_suffix(".TextGrid").is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if found["text"] != clip.text:
+    try:
+        aligned = clip.with_words([Word(**word) for word in content["words"]], alignment=content["alignment"])
+        return aligned.with_doubts(content["doubts"])
+    except (SpeechmixError, KeyError, TypeError) as error:
+        report(f"{path} is damaged and made again ({error})")
         return None
-    aligned = clip.with_words([Word(**word) for word in found["words"]], alignment=found["alignment"])
-    aligned.doubts = tuple(found["doubts"])
-    return aligned
 
 
-def maps_of(out: Path, model: Model, clips: Sequence[Clip], options: dict[str, Any]) -> list[Maps | SpeechmixError]:
-    """Maps of some clips: those of an earlier start of this run, or computed (in one forward pass) and stored.
+def maps_question(model: Model, clip: Clip, options: dict[str, Any], measure: str) -> str:
+    """Hash of what decides the maps of one measure: model, clip (not its cue) and the options that the measure reads."""
+    asked, fact = question_options(options), measure_named(measure)
+    unread = {"measures"}
+    unread |= set() if fact.distances else {"distance", "engine", "product_dtype"}
+    unread |= set() if fact.objective else {"objective"}
+    unread |= set() if fact.scope == "pass" else {"steps", "baseline"}
+    clip_says = {name: value for name, value in clip.ingredients.items() if name != "cue"}
+    model_says = {"weights": model.fingerprint, "dtype": str(model.state_dtype)}
+    return digest(
+        {"measure": measure, **model_says, **clip_says, **{name: asked[name] for name in asked if name not in unread}}
+    )
+
+
+def maps_of(
+    folder: RunFolder, model: Model, clips: Sequence[Clip], options: dict[str, Any], report: Report
+) -> list[Maps | SpeechmixError]:
+    """Maps of some clips: those that are kept, or computed (in one forward pass) and then kept.
 
     A clip that cannot be scored has its error instead.
     """
-    found: dict[int, Maps | SpeechmixError] = {}
+    results: list[Maps | SpeechmixError] = []
+    todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
-        stored = _stored(out, model, clip, options)
-        if stored is not None:
-            found[index] = stored
-    missing = [index for index in range(len(clips)) if index not in found]
-    if not missing:
-        return [found[index] for index in range(len(clips))]
+        try:
+            kept = _stored_maps(folder, model, clip, options, report)
+        except SpeechmixError as error:
+            results.append(error)
+            continue
+        results.append(Maps(kept))
+        missing = tuple(name for name in options["measures"] if name not in {measure for measure, _ in kept})
+        if missing:
+            todo.setdefault(missing, []).append(index)
+    for missing, places in todo.items():
+        computed = _computed(model, [clips[i] for i in places], {**options, "measures": list(missing)})
+        for index, maps in zip(places, computed, strict=True):
+            if isinstance(maps, SpeechmixError):
+                results[index] = maps
+                continue
+            _store_maps(folder, model, clips[index], options, maps)
+            both = {**results[index], **maps}
+            results[index] = Maps({key: both[key] for key in sorted(both, key=_order(model, options))})
+    for clip, maps in zip(clips, results, strict=True):
+        if not isinstance(maps, SpeechmixError):
+            _keep_only(folder.maps(model, clip), {_file_name(*key) for key in maps})
+    return results
+
+
+def _order(model: Model, options: dict[str, Any]) -> Callable[[tuple[str, str]], tuple[int, int]]:
+    measures, stacks = list(options["measures"]), list(model.stacks)
+    return lambda key: (measures.index(key[0]), stacks.index(key[1]))
+
+
+def _stored_maps(
+    folder: RunFolder, model: Model, clip: Clip, options: dict[str, Any], report: Report
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps that are kept, of the measures whose maps are all there and of the same question."""
+    stored: dict[str, list[MixingMap]] = {}
+    for path in sorted(folder.maps(model, clip).glob("*.safetensors")):
+        try:
+            stored_map = MixingMap.load(path)
+        except InputError as error:
+            report(f"{path} is damaged and made again ({error})")
+            continue
+        stored.setdefault(stored_map.measure, []).append(stored_map)
+    usable = {}
+    for measure in options["measures"]:
+        maps = stored.get(measure, [])
+        question = maps_question(model, clip, options, measure) if maps else None
+        stacks = {stored_map.stack for stored_map in maps}
+        if maps and all(m.provenance.get("question") == question and set(m.provenance["stacks"]) == stacks for m in maps):
+            usable |= {(measure, m.stack): _said_now(folder, model, clip, m) for m in maps}
+    return {key: usable[key] for key in sorted(usable, key=_order(model, options))}
+
+
+def _said_now(folder: RunFolder, model: Model, clip: Clip, stored_map: MixingMap) -> MixingMap:
+    """Return the map with what decides no score (the cue, the clip's name) as it is now, in the file too."""
+    now = {"clip": clip.name, "cue": clip.cue, "alignment": clip.alignment, "fingerprint": clip.fingerprint}
+    if all(stored_map.provenance.get(name) == value for name, value in now.items()):
+        return stored_map
+    stored_map = replace(stored_map, provenance={**stored_map.provenance, **now})
+    stored_map.save(folder.maps(model, clip) / _file_name(stored_map.measure, stored_map.stack))
+    return stored_map
+
+
+def _store_maps(folder: RunFolder, model: Model, clip: Clip, options: dict[str, Any], maps: Maps) -> None:
+    """Keep maps, each with its question and the stacks that its measure has maps of."""
+    for (measure, stack), computed in maps.items():
+        stacks = [other for name, other in maps if name == measure]
+        noted = {"question": maps_question(model, clip, options, measure), "stacks": stacks}
+        path = folder.maps(model, clip) / _file_name(measure, stack)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(computed, provenance={**computed.provenance, **noted}).save(path)
+
+
+def _file_name(measure: str, stack: str) -> str:
+    return f"{measure}.{stack}.safetensors"
+
+
+def _keep_only(folder: Path, names: set[str]) -> None:
+    """Remove maps of other questions: of measures, or stacks, that are no longer asked for."""
+    for path in folder.glob("*.safetensors"):
+        if path.name not in names:
+            path.unlink()
+
+
+def _computed(model: Model, clips: list[Clip], options: dict[str, Any]) -> list[Maps | SpeechmixError]:
+    """Maps of clips in one forward pass; one by one if that does not go, and in smaller batches if memory ran out."""
     try:
-        computed: list[Any] = mix(model, [clips[i] for i in missing], clips_at_once=len(missing), **options)
+        with memory_errors_named():
+            return mix(model, clips, clips_at_once=len(clips), **options)
     except SpeechmixError:  # one of them, or they do not go together
-        computed = [_attempt(model, clips[i], options) for i in missing]
-    for index, maps in zip(missing, computed, strict=True):
-        found[index] = maps if isinstance(maps, SpeechmixError) else _store(out, model, clips[index], maps)
-    return [found[index] for index in range(len(clips))]
+        return [_attempt(model, clip, options) for clip in clips]
 
 
 def _attempt(model: Model, clip: Clip, options: dict[str, Any]) -> Maps | SpeechmixError:
+    few_pairs = {**options, "batch_size": min(options.get("batch_size", _FEW_PAIRS), _FEW_PAIRS, key=_as_number)}
+    for attempt in (options, few_pairs):
+        try:
+            with memory_errors_named():
+                return mix(model, clip, **attempt)
+        except OutOfMemory as error:
+            failure: SpeechmixError = error
+        except SpeechmixError as error:
+            return error
+    return failure
+
+
+def _as_number(batch_size: int | str) -> float:
+    return float("inf") if batch_size == "auto" else float(batch_size)
+
+
+class OutOfMemory(SpeechmixError):
+    """One clip for which there was not enough memory."""
+
+
+@contextmanager
+def memory_errors_named() -> Iterator[None]:
+    """Turn what Python, numpy and torch raise where memory runs out into `OutOfMemory`; what was taken is given back."""
     try:
-        return mix(model, clip, **options)
-    except SpeechmixError as error:
-        return error
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        reason = f"not enough memory: {str(error).strip().splitlines()[0][:200] if str(error).strip() else 'none left'}"
+    else:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    raise OutOfMemory(f"{reason}. Cut the clip (Clip.cut, --cut), ask for the target's rows alone, or use a larger machine")
 
 
-def _stored(out: Path, model: Model, clip: Clip, options: dict[str, Any]) -> Maps | None:
-    folder = out / "maps" / safe_name(model.label) / clip.name
-    if not folder.is_dir():
-        return None
-    found = [MixingMap.load(path) for path in sorted(folder.glob("*.safetensors"))]
-    if found and all(_same_question(one, model, clip) for one in found):
-        stacks = list(model.stacks)
-        found.sort(key=lambda one: (options["measures"].index(one.measure), stacks.index(one.stack)))
-        return Maps({(one.measure, one.stack): one for one in found})
-    shutil.rmtree(folder)
-    _figure_path(out, model, clip).unlink(missing_ok=True)
-    return None
+def _is_out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    words = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(part in str(error) for part in words)
 
 
-def _store(out: Path, model: Model, clip: Clip, maps: Maps) -> Maps:
-    folder = out / "maps" / safe_name(model.label) / clip.name
-    partial = folder.with_name(folder.name + ".part")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for (measure, stack), found in maps.items():
-        found.save(partial / f"{measure}.{stack}.safetensors")
-    os.replace(partial, folder)
-    return maps
-
-
-def _same_question(stored: MixingMap, model: Model, clip: Clip) -> bool:
-    """Whether a stored map belongs to the model and the clip as they are now: the same weights, text, words, ..."""
-    words = [[word.text, word.start, word.end] for word in clip.words or ()]
-    known = stored.provenance
-    asked = (model.fingerprint, clip.text, words, clip.target, clip.foil)
-    return tuple(known.get(name) for name in ("weights", "text", "words", "target", "foil")) == asked
-
-
-def judged(out: Path, model: Model, clip: Clip) -> dict[str, list[dict[str, Any]]]:
-    """Ablation and transcript of one clip, kept beside its maps."""
-    path = out / "maps" / safe_name(model.label) / clip.name / "spelling.json"
-    if path.is_file():
-        return json.loads(path.read_text(encoding="utf-8"))
-    judged: dict[str, list[dict[str, Any]]] = {}
+def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[str, list[dict[str, Any]]]:
+    """Ablation and transcript of one clip: those that are kept, or made now and then kept."""
+    path = folder.spelling(model, clip)
+    stored = _stored_json(path, report)
+    parts: dict[str, dict[str, Any]] = {}
+    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
     if clip.foil and clip.cue is not None:
-        judged["ablation"] = ablate(model, clip).to_dict(orient="records")
+        parts["ablation"] = {"question": digest(asked), "of": _ablation}
     if clip.text and model.init == "trained":
-        transcript = transcribe(model, clip)
-        rate = character_error_rate(clip.text, transcript)
-        judged["transcripts"] = [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
-    _write_json(path, judged)
-    return judged
+        heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
+        parts["transcripts"] = {"question": digest(heard), "of": _transcript}
+    content = {}
+    for name, part in parts.items():
+        kept = stored.get(name)
+        same = isinstance(kept, dict) and kept.get("question") == part["question"] and isinstance(kept.get("rows"), list)
+        content[name] = kept if same else {"question": part["question"], "rows": part["of"](model, clip)}
+    if content != stored:
+        _write_checked(path, content)
+    return {name: part["rows"] for name, part in content.items()}
 
 
-def draw(out: Path, model: Model, clip: Clip, maps: Maps) -> None:
-    path = _figure_path(out, model, clip)
-    if path.is_file():
+def _ablation(model: Model, clip: Clip) -> list[dict[str, Any]]:
+    return ablate(model, clip).to_dict(orient="records")
+
+
+def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:
+    transcript = transcribe(model, clip)
+    rate = character_error_rate(clip.text, transcript)
+    return [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
+
+
+def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[str, Any], *, wanted: bool) -> None:
+    """Draw the clip's figure, if it is wanted and not there; one of another question is removed in any case."""
+    path = folder.figure(model, clip)
+    questions = {measure: maps_question(model, clip, options, measure) for measure, _ in maps}
+    question = digest([questions, clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
+    if path.is_file() and _question_of_picture(path) == question:
+        return
+    path.unlink(missing_ok=True)
+    if not wanted:
         return
     from ..reports.clip_figure import clip_figure
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure = clip_figure(clip, maps)
     figure.suptitle(f"{clip.name}: {model.label}")
-    figure.savefig(_partial(path), format="png", dpi=150)
-    os.replace(_partial(path), path)
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=150, metadata={"question": question})
 
 
-def _figure_path(out: Path, model: Model, clip: Clip) -> Path:
-    return out / "figures" / safe_name(model.label) / f"{clip.name}.png"
+def _question_of_picture(path: Path) -> str | None:
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as picture:
+            picture.load()
+            return picture.info.get("question")
+    except (OSError, SyntaxError, ValueError):  # what PIL raises for a damaged file
+        return None
 
 
-def _write_json(path: Path, content: Any) -> None:
-    _partial(path).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-    os.replace(_partial(path), path)
+def _write_checked(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file with a checksum of its content."""
+    write_json(path, {**content, "checksum": digest(content)})
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
+def _stored_json(path: Path, report: Report) -> dict[str, Any]:
+    """Content of a kept JSON file; nothing if there is none, or it is not as it was written, which is said."""
+    try:
+        content = json.loads(path.read_bytes().decode("utf-8"))
+        checksum = content.pop("checksum")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        report(f"{path} is damaged and made again ({error})")
+        return {}
+    if checksum == digest(content):
+        return content
+    report(f"{path} is not as this run wrote it, and is made again: give word times of your own as words= of the clip")
+    return {}

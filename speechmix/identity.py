@@ -1,0 +1,27 @@
+"""What makes two questions the same: one hash of everything that went into an answer.
+
+In: whatever JSON can say (texts, numbers, lists, dictionaries). Out: 32 hexadecimal digits, the same on every machine and in
+every process. Results are stored with the hash of their ingredients and used again only if it is still the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def digest(content: Any) -> str:
+    """Hash of a value, 32 hexadecimal digits; lists and tuples count as the same, the order of a dictionary does not.
+
+    Floats are told apart to their last bit. What JSON does not know is taken by its `str`.
+
+    Examples
+    --------
+    >>> digest({"cue": 2, "words": [("les", 0.1, 0.3)]}) == digest({"words": [["les", 0.1, 0.3]], "cue": 2})
+    True
+    >>> digest(0.1) == digest(0.1 + 2**-56)
+    False
+    """
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,114 @@
+"""Names of clips and models as they appear in files and tables: safe, short enough, and each of them once.
+
+In: names as users and files have them. Out: names for files; an error, or names told apart by their folders, where two
+clips would share one. Two names are one where a file system may take them for one: capitals and accents' form count not.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import InputError
+from .identity import digest
+
+if TYPE_CHECKING:
+    from .clips import Clip
+
+# File systems take 255 bytes; endings, and the numbers that tell doubled names apart, come on top.
+_CHARACTERS, _BYTES = 150, 200
+
+
+def safe_name(name: str) -> str:
+    """Return a name that is safe as part of a file name: letters, digits, ``_``, ``-`` and inner dots.
+
+    At most 150 characters and 200 bytes (UTF-8); what is longer is cut and ends in a hash of the whole name, so that two long
+    names stay two.
+
+    Examples
+    --------
+    >>> safe_name("../speaker 1/été.wav")
+    'speaker_1_été.wav'
+    >>> len(safe_name("あ" * 300).encode()) <= 200, safe_name("あ" * 300) == safe_name("あ" * 301)
+    (True, False)
+    """
+    safe = re.sub(r"[^\w.\-]+", "_", unicodedata.normalize("NFC", str(name))).strip("._")
+    if len(safe) > _CHARACTERS or len(safe.encode()) > _BYTES:
+        mark = f"-{digest(safe)[:8]}"
+        start = safe[: _CHARACTERS - len(mark)].encode()[: _BYTES - len(mark)].decode(errors="ignore")
+        safe = start.rstrip("._") + mark
+    return safe or "clip"
+
+
+def same_file(name: str) -> Hashable:
+    """Return what is equal for two names that may be one file: on some systems capitals do not count.
+
+    Examples
+    --------
+    >>> same_file("tiny Model") == same_file("tiny_model")
+    True
+    """
+    return unicodedata.normalize("NFC", safe_name(name).casefold())
+
+
+def refuse_doubled(clips: Sequence[Clip]) -> None:
+    """Refuse clips of which two would share their results.
+
+    Raises
+    ------
+    InputError
+        If two have one name; it says where both are.
+    """
+    first: dict[Hashable, Clip] = {}
+    for clip in clips:
+        other = first.setdefault(same_file(clip.name), clip)
+        if other is not clip:
+            names = repr(clip.name) if clip.name == other.name else f"{other.name!r} and {clip.name!r}, one file name"
+            raise InputError(
+                f"two clips are called {names}: {_place(other)} and {_place(clip)}. Results are kept by name: give each its "
+                "own (name=, or a column `name` in a manifest), or leave one out if they are the same"
+            )
+
+
+def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
+    """Return the clips with names of their own: files of one name are told apart by the folders they lie in.
+
+    Examples
+    --------
+    ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
+
+    Raises
+    ------
+    InputError
+        If two clips of one name are not files, were named, or are one file.
+    """
+    by_name: dict[Hashable, list[int]] = defaultdict(list)
+    for index, clip in enumerate(clips):
+        by_name[same_file(clip.name)].append(index)
+    distinct = list(clips)
+    for places in by_name.values():
+        paths = [clips[index].path for index in places]
+        if len(places) == 1 or any(path is None or clips[i].name != safe_name(path.stem) for path, i in zip(paths, places)):
+            continue
+        for index, name in zip(places, _told_apart(paths), strict=True):
+            distinct[index] = clips[index].renamed(name)
+    refuse_doubled(distinct)
+    return distinct
+
+
+def _told_apart(paths: Sequence[Path]) -> list[str]:
+    """Names made of as many folders as it takes, the file's own last; the same for all if nothing tells them apart."""
+    parts = [path.resolve().with_suffix("").parts for path in paths]
+    for depth in range(2, max(map(len, parts)) + 1):
+        names = ["_".join(one[-depth:]) for one in parts]
+        if len({same_file(name) for name in names}) == len(names):
+            return names
+    return [path.stem for path in paths]
+
+
+def _place(clip: Clip) -> str:
+    return str(clip.path) if clip.path is not None else f"samples in memory ({clip.duration:.2f} s)"
