@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SpeechmixError as error:
         print(f"speechmix: {error}", file=sys.stderr)
         return 1
+    except OSError as error:  # a table or page that cannot be written, a pipe that was closed
+        print(f"speechmix: {error}: free some space, or write somewhere else", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("speechmix: stopped; the same command goes on where it was", file=sys.stderr)
         return 130
@@ -122,6 +125,7 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
     """Clips named on the command line and in a manifest; manifest rows that cannot be used are recorded."""
     from .clips import Clip
     from .manifests import read_clips
+    from .names import distinct_names
 
     given = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
     if len(options.clips) != 1 and any(given.values()):
@@ -135,6 +139,7 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
             skipped.append((name or f"row {row}", str(error)))
 
         clips += read_clips(options.manifest, tier=options.tier, allow_outside=options.allow_outside, on_error=record)
+    clips = distinct_names(clips)
     if not clips:
         reasons = "; ".join(reason for _, reason in skipped[:3])
         raise InputError(f"no clip to score: {reasons or 'name audio files, or give --manifest'}")

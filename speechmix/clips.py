@@ -79,6 +79,7 @@ class Clip:
         foil: str | None = None,
         language: str | None = None,
         meta: Mapping[str, str] | None = None,
+        sound: str | None = None,
     ):
         if text is not None and not text.strip():
             raise InputError(f"clip {name!r}: expected a text, found an empty one: leave `text` out if it is unknown")
@@ -96,6 +97,7 @@ class Clip:
         self._requests = {"cue": cue, "target": target}
         self._samples, self._sample_rate = samples, sample_rate
         self._sound: str | None = None
+        self._expected_sound = sound
         self._duration = len(samples) / sample_rate if samples is not None else None
 
     @classmethod
@@ -112,6 +114,7 @@ class Clip:
         tier: str | None = None,
         name: str | None = None,
         meta: Mapping[str, str] | None = None,
+        sound: str | None = None,
     ) -> Clip:
         """Clip of an audio file; the audio is not read yet.
 
@@ -130,6 +133,8 @@ class Clip:
             Which tier of a TextGrid holds the words.
         name : str, optional
             Default: the file's name without its ending.
+        sound : str, optional
+            `sound` of the recording that the words are of: `validate` refuses another.
 
         Raises
         ------
@@ -146,6 +151,7 @@ class Clip:
             foil=foil,
             language=language,
             meta=meta,
+            sound=sound,
         )
         return clip if words is None else clip.with_words(words, tier=tier)
 
@@ -338,10 +344,15 @@ class Clip:
         Raises
         ------
         InputError
-            If the audio cannot be read, has no samples, NaN or infinity, or a word lies past its end.
+            If the audio cannot be read, has no samples, NaN or infinity, is not the recording that the words are of, or a
+            word lies past its end.
         """
         if self._samples is None:  # samples in memory were checked when they came
             self.audio()
+        if self._expected_sound not in (None, self.sound):
+            raise InputError(
+                f"clip {self.name!r}: {self.path} was replaced since its words were placed: align it again"
+            )
         if self.words is not None:
             self.words = check_words(self.words, duration=self.duration, where=f"clip {self.name!r}")
             self._look_up_requests()

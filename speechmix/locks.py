@@ -53,8 +53,8 @@ def locked(folder: str | PathLike) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         raise StorageError(
-            f"{folder} is being written to by {_holder(folder)}: wait for it, or choose another folder. If that process is gone "
-            f"(and this file system does not let go of its locks), delete {folder / LOCK} and give the command again"
+            f"{folder} is being written to by {_holder(folder)}: wait for it, or choose another folder. If that process is "
+            f"gone (some network file systems keep the locks of a dead one), delete {folder / LOCK} and try again"
         ) from None
     except OSError as error:
         raise not_written(folder, error) from error
@@ -87,8 +87,8 @@ def not_written(folder: Path, error: OSError) -> StorageError:
     what = error.strerror or str(error).strip().splitlines()[0]
     where = f" ({error.filename})" if error.filename else ""
     return StorageError(
-        f"cannot write to {folder}: {what}{where}. Free some space, or choose another folder; what was finished is kept, and the "
-        "same command goes on there"
+        f"cannot write to {folder}: {what}{where}. Free some space, or choose another folder; what was finished is kept, "
+        "and the same command goes on there"
     )
 
 

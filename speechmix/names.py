@@ -92,7 +92,8 @@ def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
     distinct = list(clips)
     for places in by_name.values():
         paths = [clips[index].path for index in places]
-        if len(places) == 1 or any(path is None or clips[i].name != safe_name(path.stem) for path, i in zip(paths, places)):
+        named = any(clips[i].path is None or clips[i].name != safe_name(clips[i].path.stem) for i in places)
+        if len(places) == 1 or named:
             continue
         for index, name in zip(places, _told_apart(paths), strict=True):
             distinct[index] = clips[index].renamed(name)

@@ -112,7 +112,9 @@ class RunFolder:
             pass
         aside = path.with_name("run.json.damaged")
         path.replace(aside)
-        report(f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of")
+        report(
+            f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
+        )
         return {}
 
 
@@ -131,11 +133,15 @@ def question_options(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     unknown = set(options) - set(defaults) - set(_NOT_THE_QUESTION[2:])
     if unknown:
-        raise InputError(f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: {', '.join(defaults)}")
+        raise InputError(
+            f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: {', '.join(defaults)}"
+        )
     asked = {name: options.get(name, default) for name, default in defaults.items()}
     functions = [name for name, value in asked.items() if callable(value)]
     if functions:
-        raise InputError(f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix")
+        raise InputError(
+            f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix"
+        )
     return json.loads(json.dumps(asked, default=str))
 
 

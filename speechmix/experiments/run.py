@@ -166,7 +166,11 @@ def score_clips(
         run.skip(name, reason)
     with writing_to(run.out):
         options = {"measures": list(dict.fromkeys([measures] if isinstance(measures, str) else measures)), **options}
-        alignment = {"method": align_method, "aligner": aligner and aligner.label, "weights": aligner and aligner.fingerprint}
+        alignment = {
+            "method": align_method,
+            "aligner": aligner and aligner.label,
+            "weights": aligner and aligner.fingerprint,
+        }
         folder.begin(options, alignment, overwrite, report)
         wants_words = options.get("units", "word") == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
@@ -177,7 +181,9 @@ def score_clips(
     return run
 
 
-def _score(run: Run, folder: RunFolder, models, ready: Sequence[Clip], options, figures, ablation, progress, report) -> None:
+def _score(
+    run: Run, folder: RunFolder, models, ready: Sequence[Clip], options, figures, ablation, progress, report
+) -> None:
     """Score the clips with one model after the other; the tables stand when all are done."""
     names = (CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS)
     with ExitStack() as files:
@@ -187,12 +193,13 @@ def _score(run: Run, folder: RunFolder, models, ready: Sequence[Clip], options, 
         labels: dict[Any, str] = {}
         for model in models:
             model = model if isinstance(model, Model) else model()
-            other = labels.setdefault(same_file(model.label), model.label)
-            if other != model.label or list(labels).index(same_file(model.label)) < len(labels) - 1:
+            label = same_file(model.label)
+            if label in labels:
+                names = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
                 raise InputError(
-                    f"two models are called {other!r} and {model.label!r}, one name in files: give them runs, or folders, of "
-                    "their own names"
+                    f"two models are called {names}, one name in files: give them runs, or folders, of their own names"
                 )
+            labels[label] = model.label
             for number, (clip, maps) in enumerate(_scored(folder, model, ready, options, progress, report)):
                 try:
                     if isinstance(maps, SpeechmixError):

@@ -136,7 +136,9 @@ def _stored_maps(
         maps = stored.get(measure, [])
         question = maps_question(model, clip, options, measure) if maps else None
         stacks = {stored_map.stack for stored_map in maps}
-        if maps and all(m.provenance.get("question") == question and set(m.provenance["stacks"]) == stacks for m in maps):
+        if maps and all(
+            m.provenance.get("question") == question and set(m.provenance["stacks"]) == stacks for m in maps
+        ):
             usable |= {(measure, m.stack): _said_now(folder, model, clip, m) for m in maps}
     return {key: usable[key] for key in sorted(usable, key=_order(model, options))}
 
@@ -217,7 +219,9 @@ def memory_errors_named() -> Iterator[None]:
 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    raise OutOfMemory(f"{reason}. Cut the clip (Clip.cut, --cut), ask for the target's rows alone, or use a larger machine")
+    raise OutOfMemory(
+        f"{reason}. Cut the clip (Clip.cut, --cut), ask for the target's rows alone, or use a larger machine"
+    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -241,7 +245,9 @@ def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[
     content = {}
     for name, part in parts.items():
         kept = stored.get(name)
-        same = isinstance(kept, dict) and kept.get("question") == part["question"] and isinstance(kept.get("rows"), list)
+        same = (
+            isinstance(kept, dict) and kept.get("question") == part["question"] and isinstance(kept.get("rows"), list)
+        )
         content[name] = kept if same else {"question": part["question"], "rows": part["of"](model, clip)}
     if content != stored:
         _write_checked(path, content)

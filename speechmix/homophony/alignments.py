@@ -6,8 +6,8 @@ TextGrid. What sounds is what is aligned ("quatre-vingts"), what is written is w
 
 from __future__ import annotations
 
+import hashlib
 import heapq
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
@@ -27,6 +27,8 @@ from ..clips import Clip
 from ..corpora.rows import lot
 from ..errors import InputError
 from ..spans import Word
+from ..text_files import write_csv
+from ..whole_files import whole_file
 from ..words import check_words
 from .journal import LeftOut, kept
 from .spoken_french import Written, spoken, text_of, written_words
@@ -73,10 +75,8 @@ def align_line(
     else:
         alignment = place_clip(clip, method=method, model=model)
     words = linked(clip, alignment.words, written)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{clip.name}.part"
-    write_textgrid(partial, words, clip.duration)
-    os.replace(partial, folder / f"{clip.name}.TextGrid")
+    with whole_file(folder / f"{clip.name}.TextGrid") as unfinished:
+        write_textgrid(unfinished, words, clip.duration)
     found = {"seconds": round(clip.duration, 4), "alignment": alignment.method, "score": round(alignment.score, 4)}
     placed = [
         [place.start, place.stop, round(word.start, 4), round(word.end, 4), word.score and round(word.score, 4)]
@@ -123,7 +123,7 @@ def compare_on_sample(
         return align
 
     table = compare_aligners(ready(), {name: aligner(*how) for name, how in aligners.items()})
-    table.to_csv(study / "aligners.csv", index=False)
+    write_csv(table, study / "aligners.csv")
     return table
 
 
@@ -169,6 +169,14 @@ def linked(clip: Clip, heard, written: list[Written] | None = None) -> tuple[Wor
     pairs = [(text_of(word, clip.text), " ".join(word.spoken)) for word in written]
     words = link(pairs, heard, spoken=spoken if (clip.language or "fr").startswith("fr") else str)
     return check_words(words, duration=clip.duration, where=f"clip {clip.name!r}")
+
+
+def textgrid_bytes(folder: str | PathLike, name: str) -> str | None:
+    """Hash of a clip's TextGrid; None if there is none."""
+    try:
+        return hashlib.blake2b(_textgrid(folder, name).read_bytes(), digest_size=16).hexdigest()
+    except (LeftOut, OSError):
+        return None
 
 
 def _textgrid(folder: str | PathLike, name: str) -> Path:

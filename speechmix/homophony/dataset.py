@@ -49,7 +49,7 @@ _MODEL = pa.struct(
 _TEXTS = ("template", "number", "person", "tense", "lemma", "differs", "cue_word", "target_word", "via_word", "foil")
 SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("name", "clip", "audio", "text", "language")),
+        *((name, pa.string()) for name in ("name", "clip", "audio", "sound", "text", "language")),
         ("seconds", pa.float64()),
         *((name, pa.int32()) for name in ("cue", "target", "via")),
         *((name, pa.string()) for name in _TEXTS),
@@ -200,6 +200,7 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
         language=example["language"],
         name=example["name"],
         meta=meta,
+        sound=example.get("sound"),
     )
     clip.alignment, clip.doubts = example["alignment"], tuple(example["doubts"])
     return clip

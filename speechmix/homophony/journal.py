@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import InputError, SpeechmixError, StorageError
 from ..locks import writing_to
@@ -99,47 +99,53 @@ def run_stage(
         for stored_file in (path, unfinished):
             _refuse_others(stored_file, options, overwrite)
         header = {"stage": path.stem, "options": options, "versions": versions()}
+
+        def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
+            """Return the line of an item: the stored one if it is of the same ingredients, or its work done."""
+            asked = json.loads(json.dumps(ingredients(item, stored or {}), default=str))
+            if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
+                return {**stored, **asked}
+            try:
+                return {"key": key, **asked, **work(item)}
+            except StorageError:
+                raise
+            except SpeechmixError as error:
+                noted = getattr(error, "noted", {})
+                return {"key": key, **asked, "why": getattr(error, "why", why), "reason": str(error), **noted}
+            except Exception as error:
+                error.add_note(f"at {key!r} of the stage {path.stem}; what is done so far is kept in {unfinished}")
+                raise
+
         with _Former(path) as former, _reopened(unfinished, header) as file:
-
-            def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
-                """Return the line of an item: the stored one if it is of the same ingredients, or its work done."""
-                asked = json.loads(json.dumps(ingredients(item, stored or {}), default=str))
-                if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
-                    return {**stored, **asked}
-                try:
-                    return {"key": key, **asked, **work(item)}
-                except StorageError:
-                    raise
-                except SpeechmixError as error:
-                    dropped = {"key": key, **asked, "why": getattr(error, "why", why), "reason": str(error)}
-                    return {**dropped, **getattr(error, "noted", {})}
-                except Exception as error:
-                    error.add_note(f"at {key!r} of the stage {path.stem}; what is done so far is kept in {unfinished}")
-                    raise
-
-            count, whole, resuming = 0, file.tell(), True
-            for count, (key, item) in enumerate(_shown(items, path.stem, progress), start=1):
-                stored = _line(file.readline()) if resuming else None
-                if stored is not None and stored.get("key") != key:
-                    stored = None
-                line = made(key, item, stored or former.line_of(key))
-                if stored is None or line != stored:
-                    if resuming:  # what follows was cut, or is of other items
-                        resuming = False
-                        file.seek(whole)
-                        file.truncate()
-                    file.write(_checked(line))
-                    file.flush()
-                else:
-                    whole = file.tell()
-            if resuming:
-                file.seek(whole)
-                file.truncate()
+            count = _go_on(file, _shown(items, path.stem, progress), made, former)
             file.write(_checked({"end": count, "inputs": inputs or {}, "versions": versions()}))
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     return path
+
+
+def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: _Former) -> int:
+    """Write the lines that the unfinished file lacks, behind those that still stand; returns how many items there are."""
+    count, whole, standing = 0, file.tell(), True
+    for key, item in items:
+        stored = _line(file.readline()) if standing else None
+        stored = stored if stored and stored.get("key") == key else None
+        line = made(key, item, stored or former.line_of(key))
+        count += 1
+        if standing and line == stored:
+            whole = file.tell()
+            continue
+        if standing:  # what follows was cut off, or is of other items
+            standing = False
+            file.seek(whole)
+            file.truncate()
+        file.write(_checked(line))
+        file.flush()
+    if standing:
+        file.seek(whole)
+        file.truncate()
+    return count
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -296,7 +302,9 @@ def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None
         if path.stat().st_size and not path.name.endswith(".unfinished"):
             aside = path.with_name(f"{path.name}.damaged")
             os.replace(path, aside)
-            warnings.warn(f"{path} is damaged (or of an older version): set aside as {aside.name} and made again", stacklevel=3)
+            warnings.warn(
+                f"{path} is damaged (or of an older version): set aside as {aside.name} and made again", stacklevel=3
+            )
             return
         path.unlink()
     elif header["options"] != options:

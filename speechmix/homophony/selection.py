@@ -19,9 +19,10 @@ from typing import Any
 
 from ..corpora.rows import lot
 from ..errors import InputError
+from ..locks import writing_to
 from .counts import Counts, write_counts
 from .dataset import write_examples
-from .journal import digest, lines, options_of, versions
+from .journal import input_digest, inputs_of, lines, options_of, versions
 from .study import PAIRS, TRANSCRIPTS, WORDS, joined
 from .transcripts import Comparison, columns_and_rows, compare
 
@@ -98,7 +99,8 @@ def select_examples(
 
     stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
     known = {"audio_root": root, "select": options, "stages": stages, "versions": versions()}
-    return write_examples(study / EXAMPLES, chosen(), known, also=lambda folder: write_counts(folder, counts))
+    with writing_to(study):
+        return write_examples(study / EXAMPLES, chosen(), known, also=lambda folder: write_counts(folder, counts))
 
 
 def _examples(
@@ -149,6 +151,7 @@ def _example(line: dict[str, Any], pair: dict[str, Any]) -> dict[str, Any]:
         "clip": line["key"],
         "audio": line["path"],
         **{name: line[name] for name in ("text", "language", "seconds", "alignment", "doubts")},
+        "sound": line.get("sound"),
         "alignment_score": line["score"],
         "words": words,
         "meta": json.dumps(line["meta"], ensure_ascii=False, sort_keys=True),
@@ -233,8 +236,8 @@ def _paths(study: Path, models: Iterable[str]) -> list[Path]:
     missing = [model for model in models if model not in found]
     if missing:
         raise InputError(f"no transcripts of {', '.join(missing)}: there are those of {', '.join(found) or 'no model'}")
-    pairs = digest(study / PAIRS, "text", "path")
+    pairs = input_digest(study / PAIRS, "text", "path")
     for model in models:
-        if options_of(found[model])["pairs"] != pairs:
+        if inputs_of(found[model]).get("pairs") != pairs:
             raise InputError(f"the transcripts of {model} belong to other pairs than {study / PAIRS}: transcribe again")
     return [found[model] for model in models]

@@ -14,19 +14,21 @@ Each stage goes one clip at a time and can be stopped, resumed and done again al
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..clips import safe_name
 from ..corpora.rows import Rejected, Row, read_corpus
 from ..errors import InputError
-from .journal import LeftOut, digest, kept, options_of, run_stage
+from ..identity import digest
+from ..names import safe_name, same_file
+from .journal import LeftOut, input_digest, inputs_of, kept, run_stage
 from .lexicon import Lexicon
 from .mining import Pair, mine
-from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, joined, plain_line
+from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, joined, plain_line, sound_of
 from .templates import Template, load_template, load_templates
 
 if TYPE_CHECKING:
@@ -105,9 +107,16 @@ def mine_corpus(
             found["words"] = [[word.text, word.start, word.end] for word in row.words]
         return {**found, "meta": row.meta}
 
+    def ingredients(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(row, Rejected):
+            return {"of": digest([row.why, row.reason])}
+        audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
+        return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+
     rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
     items = ((row.name, row) for row in rows)
-    return run_stage(out / PAIRS, items, work, options=options, overwrite=overwrite, progress=progress)
+    also = {"options": options, "ingredients": ingredients, "overwrite": overwrite, "progress": progress}
+    return run_stage(out / PAIRS, items, work, **also)
 
 
 def align_corpus(
@@ -146,13 +155,14 @@ def align_corpus(
     InputError
         If nothing was mined yet, or the folder holds words aligned with other options.
     """
-    from .alignments import align_line
+    from .alignments import align_line, textgrid_bytes
 
     study = Path(study)
     options = {"method": "textgrid" if textgrids else method, "textgrids": textgrids and _where(textgrids)}
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
+    inputs = {}
     if source is None:
-        options["pairs"] = digest(study / PAIRS, "text", "path")
+        inputs["pairs"] = input_digest(study / PAIRS, "text", "path")
         items: Iterable = ((line["key"], line) for line in kept(study / PAIRS))
     else:
         options["source"] = _where(source)
@@ -163,8 +173,14 @@ def align_corpus(
             raise LeftOut(line["why"], line["reason"])
         return align_line(line, study / "textgrids", method=method, model=model, textgrids=textgrids)
 
-    path = study / WORDS
-    return run_stage(path, items, work, options=options, why="not aligned", overwrite=overwrite, progress=progress)
+    def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+        if "why" in line:
+            return {"of": digest([line["why"], line["reason"]])}
+        given = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
+        return {"of": digest([line["text"], line["language"], given]), **sound_of(line["path"], stored)}
+
+    also = {"ingredients": ingredients, "unimportant": ("file",), "overwrite": overwrite, "progress": progress}
+    return run_stage(study / WORDS, items, work, options=options, inputs=inputs, why="not aligned", **also)
 
 
 def transcribe_corpus(
@@ -201,23 +217,39 @@ def transcribe_corpus(
     from .transcripts import transcribe_line
 
     study, paths = Path(study), []
-    mined = digest(study / PAIRS, "text", "path")
-    if options_of(study / WORDS).get("pairs") != mined:
+    mined = input_digest(study / PAIRS, "text", "path")
+    if inputs_of(study / WORDS).get("pairs") != mined:
         raise InputError(f"{study / WORDS} belongs to other pairs than {study / PAIRS}: align again")
-    audible = digest(study / WORDS)
+    labels: dict[Any, str] = {}
     for model in models:
         model = model() if callable(model) else model
         path = study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
-        options = {"model": model.label, "weights": model.fingerprint, "max_tokens": max_tokens}
-        options |= {"pairs": mined, "words": audible}
+        if labels.setdefault(same_file(model.label), model.label) != model.label or path in paths:
+            raise InputError(f"two models are called {model.label!r} or alike: give them folders of their own names")
+        options = {
+            "model": model.label,
+            "weights": model.fingerprint,
+            "dtype": str(model.dtype),
+            "max_tokens": max_tokens,
+        }
         items = ((line["key"], line) for line in joined(study))
 
         def work(line: dict[str, Any], model=model) -> dict[str, Any]:
+            if sound_of(line["path"], {})["sound"] != line["sound"]:
+                raise LeftOut(
+                    "other recording", f"{line['path']} was replaced since its words were placed: align again"
+                )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
-        why = "not transcribed"
-        paths.append(run_stage(path, items, work, options=options, why=why, overwrite=overwrite, progress=progress))
+        also = {"ingredients": _heard, "unimportant": ("file",), "overwrite": overwrite, "progress": progress}
+        inputs = {"pairs": mined}
+        paths.append(run_stage(path, items, work, options=options, inputs=inputs, why="not transcribed", **also))
     return paths
+
+
+def _heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
+    return {"of": digest([line["text"], line["language"], line["sound"]]), **sound_of(line["path"], stored or line)}
 
 
 def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:

@@ -6,14 +6,16 @@ In: rows of a corpus. Out: lines (dictionaries that go to JSON) that the stages 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..audio import sound_fingerprint
 from ..clips import Clip
 from ..corpora.rows import Rejected, Row
 from ..errors import InputError
 from ..spans import Word
+from ..whole_files import whole_file
 from ..words import find_word
 from .journal import LeftOut, kept
 
@@ -35,6 +37,24 @@ def joined(study: Path) -> Iterator[dict[str, Any]]:
 def clip_of(line: dict[str, Any]) -> Clip:
     """Return the clip of a line, without words."""
     return Clip.from_file(line["path"], text=line["text"], language=line["language"], name=line["key"])
+
+
+def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Hash of a recording's sound, and its file's marks: size, times of change, place on the disk.
+
+    A file with the marks of a stored line is still the same and is not read again: times of change cannot be set by hand.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return {"sound": None, "file": None}
+    marks = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    if stored.get("file") == marks:
+        return {"sound": stored.get("sound"), "file": marks}
+    try:
+        return {"sound": sound_fingerprint(path), "file": marks}
+    except InputError:
+        return {"sound": None, "file": marks}
 
 
 def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
@@ -70,12 +90,9 @@ def audio_path(study: Path, row: Row) -> str:
     """Return where a row's audio is; what a data set holds itself is written into the study, whole or not at all."""
     if row.path is not None:
         return os.path.abspath(os.path.join(row.root, row.path))
-    folder = study / "audio"
     kinds = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
-    path = folder / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".part")
-        partial.write_bytes(row.audio or b"")
-        os.replace(partial, path)
+    path = study / "audio" / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
+    if not (path.is_file() and path.read_bytes() == row.audio):
+        with whole_file(path) as unfinished:
+            unfinished.write_bytes(row.audio or b"")
     return str(path.absolute())

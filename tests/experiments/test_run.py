@@ -160,7 +160,7 @@ def test_word_times_of_an_aligner_are_kept_and_used_again(models, tmp_path, monk
     assert run.contributions.cue.iloc[0] == "les"
 
 
-def test_a_table_that_fails_half_way_leaves_the_file_of_before_or_none(tmp_path):
+def test_a_table_that_fails_half_way_leaves_the_file_of_before_and_an_empty_one_none(tmp_path):
     with TableWriter(tmp_path / "t") as writer:
         writer.append(pd.DataFrame({"a": [1, 2]}))
         writer.append(pd.DataFrame({"a": [3]}))
@@ -170,7 +170,11 @@ def test_a_table_that_fails_half_way_leaves_the_file_of_before_or_none(tmp_path)
     writer.__enter__()
     writer.append(pd.DataFrame({"a": [4]}))
     writer.__exit__(ValueError, ValueError("stop"), None)
-    assert not (tmp_path / "t.csv").exists()
+    assert pd.read_csv(tmp_path / "t.csv")["a"].tolist() == [1, 2, 3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.parquet"]
+    with TableWriter(tmp_path / "t"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_weights_under_the_same_name_are_scored_again(models, tmp_path):

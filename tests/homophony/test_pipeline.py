@@ -145,7 +145,7 @@ def test_stopped_anywhere_and_resumed_it_is_identical(study, release, models, tm
         else:
             content = (out / stage).read_bytes()
             (out / stage).unlink()
-            (out / f"{stage}.part").write_bytes(content[: rng.randrange(len(content))])
+            (out / f"{stage}.unfinished").write_bytes(content[: rng.randrange(len(content))])
         pipeline(release, models, out)
         assert snapshot(out) == whole
 

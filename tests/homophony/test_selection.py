@@ -14,7 +14,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.homophony.counts import Counts, count_figure
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
-from speechmix.homophony.journal import digest, run_stage
+from speechmix.homophony.journal import input_digest, run_stage
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
 
@@ -65,12 +65,12 @@ def study(tmp_path):
         return work
 
     run_stage(tmp_path / PAIRS, [(name, name) for name in names], mined, options={})
-    pairs = digest(tmp_path / PAIRS, "text", "path")
-    run_stage(tmp_path / WORDS, [(name, name) for name in names], placed, options={"pairs": pairs})
+    pairs = input_digest(tmp_path / PAIRS, "text", "path")
+    run_stage(tmp_path / WORDS, [(name, name) for name in names], placed, options={}, inputs={"pairs": pairs})
     for model, wrong in (("sure", ()), ("unsure", ("clip_00", "clip_03"))):
         items = [(name, name) for name in names]
-        options = {"model": model, "pairs": pairs}
-        run_stage(tmp_path / TRANSCRIPTS / f"{model}.jsonl", items, written(wrong), options=options)
+        path, options = tmp_path / TRANSCRIPTS / f"{model}.jsonl", {"model": model}
+        run_stage(path, items, written(wrong), options=options, inputs={"pairs": pairs})
     return tmp_path
 
 
