@@ -14,7 +14,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.homophony.counts import Counts, count_figure
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
-from speechmix.homophony.journal import input_digest, run_stage
+from speechmix.homophony.journal import input_digest, kept, run_stage
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
 
@@ -164,7 +164,9 @@ def test_a_data_set_is_replaced_whole_or_not_at_all(study):
 
 
 def test_transcripts_of_other_pairs_are_refused(study):
-    (study / PAIRS).write_text((study / PAIRS).read_text(encoding="utf-8").replace("dort", "ment"), encoding="utf-8")
+    other = [{**line, "text": line["text"].replace("dort", "ment")} for line in kept(study / PAIRS)]
+    (study / PAIRS).unlink()
+    run_stage(study / PAIRS, [(line["key"], line) for line in other], lambda line: line, options={})
     with pytest.raises(InputError, match="belong to other pairs"):
         select_examples(study)
 

@@ -1,0 +1,202 @@
+"""A stored result is used only if everything that went into it is the same: one ingredient changed after the other.
+
+Each case changes one thing, gives the command again and counts what was computed: exactly what depends on it. What the folder
+then holds is what a run from scratch leaves.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import torch
+
+import speechmix
+from speechmix import bundled
+from speechmix.errors import InputError
+from speechmix.experiments import run as runs
+from speechmix.experiments import store
+from speechmix.mixing import MixingMap
+
+CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))
+QUIET = {"progress": False, "report": lambda line: None}
+
+
+@dataclass
+class Question:
+    """What one start of the run is asked, and where its file is."""
+
+    folder: object
+    seed: int = 0
+    text: str = "nos maisons"
+    words: tuple | None = (("nos", 0.1, 0.4), ("maisons", 0.4, 0.9))
+    cue: str | None = "nos"
+    target: str = "maisons"
+    foil: str | None = "maison"
+    language: str | None = "fr"
+    dtype: str | None = None
+    weight: float = 0.0
+    model: str = CTC
+    align_method: str = "auto"
+    options: dict = field(default_factory=dict)
+
+    def clip(self):
+        path = self.folder / "a.wav"
+        noise = np.random.default_rng(self.seed).standard_normal(16_000) / 10
+        soundfile.write(path, noise, 16_000, subtype="FLOAT")
+        return speechmix.Clip.from_file(
+            path, text=self.text, words=self.words, cue=self.cue, target=self.target, foil=self.foil, language=self.language
+        )
+
+    def run(self, out):
+        model = speechmix.load(self.model, device="cpu", dtype=self.dtype)
+        if self.weight:
+            weight = next(w for name, w in model.module.named_parameters() if name.endswith("k_proj.weight"))
+            with torch.no_grad():
+                weight[3, 5] += self.weight  # one number, between those that a sample of some would see
+        given = {"ablation": True, "measures": ["value_zeroing", "attention"], "overwrite": True, **self.options}
+        return runs.score_clips([model], [self.clip()], out, align_method=self.align_method, **given, **QUIET)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Counts of what is computed: words aligned, maps of each measure, ablations, transcripts, figures."""
+    counts: dict[str, int] = {}
+
+    def counted(module, name, names_of):
+        real = getattr(module, name)
+
+        def call(*args, **kwargs):
+            for what in names_of(kwargs):
+                counts[what] = counts.get(what, 0) + 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, call)
+
+    from speechmix.reports import clip_figure
+
+    counted(runs, "align", lambda options: ["words"])
+    counted(store, "mix", lambda options: options["measures"])
+    counted(store, "ablate", lambda options: ["ablation"])
+    counted(store, "transcribe", lambda options: ["transcript"])
+    counted(clip_figure, "clip_figure", lambda options: ["figure"])
+    return counts
+
+
+EVERYTHING = {"value_zeroing", "attention", "ablation", "transcript", "figure"}
+MAPS = {"value_zeroing", "attention", "figure"}
+CASES = {
+    "nothing": ({}, set()),
+    "the sound": ({"seed": 1}, EVERYTHING),
+    "the text": ({"text": "nos  grandes maisons"}, EVERYTHING),
+    "a word's time": ({"words": (("nos", 0.1, 0.4), ("maisons", 0.41, 0.9))}, EVERYTHING - {"transcript"}),
+    "the cue": ({"words": (("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)), "cue": None}, {"figure"}),
+    "the foil": ({"foil": "maisonnée"}, EVERYTHING - {"transcript"}),
+    "the language": ({"language": "en"}, EVERYTHING),
+    "the precision": ({"dtype": "float64"}, EVERYTHING),
+    "one weight": ({"weight": 1e-3}, EVERYTHING),
+    "an option of one measure": ({"options": {"distance": "euclidean"}}, {"value_zeroing", "figure"}),
+    "an option of all measures": ({"options": {"pooling": "max"}}, MAPS),
+    "one more measure": ({"options": {"measures": ["value_zeroing", "attention", "attention_norm"]}}, {"attention_norm", "figure"}),
+    "one measure less": ({"options": {"measures": ["attention"]}}, {"figure"}),
+    "an option that decides nothing": ({"options": {"batch_size": 100}}, set()),
+}
+
+
+def tables(run):
+    names = ("scores", "cue_contribution", "ablation", "transcripts")
+    return {name: pd.read_parquet(path) for name in names if (path := run.out / f"{name}.parquet").is_file()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, computed, tmp_path):
+    changes, expected = CASES[case]
+    before = Question(tmp_path)
+    before.run(tmp_path / "run")
+    computed.clear()
+    after = replace(before, **changes)
+    resumed = after.run(tmp_path / "run")
+    assert resumed.done == 1, resumed.skipped
+    assert set(computed) == expected
+    fresh = after.run(tmp_path / "fresh")
+    for name, table in tables(fresh).items():
+        pd.testing.assert_frame_equal(tables(resumed)[name], table)
+    assert tables(resumed).keys() == tables(fresh).keys()
+    maps = {path.name for path in resumed.out.glob("maps/*/*/*")}
+    assert maps == {path.name for path in fresh.out.glob("maps/*/*/*")}
+    for path in fresh.out.glob("maps/*/*/*"):
+        one, other = (MixingMap.load(p) for p in (path, resumed.out / path.relative_to(fresh.out)))
+        np.testing.assert_array_equal(one.scores, other.scores)
+        assert one.provenance == other.provenance
+
+
+def test_the_cue_of_the_ablation_is_the_cue_that_is_asked_about(computed, tmp_path):
+    three = (("nos", 0.1, 0.3), ("deux", 0.3, 0.5), ("maisons", 0.5, 0.9))
+    before = Question(tmp_path, text="nos deux maisons", words=three)
+    before.run(tmp_path / "run")
+    computed.clear()
+    resumed = replace(before, cue="deux").run(tmp_path / "run")
+    assert set(computed) == {"ablation", "figure"}
+    fresh = replace(before, cue="deux").run(tmp_path / "fresh")
+    pd.testing.assert_frame_equal(resumed.ablation, fresh.ablation)
+    stored = MixingMap.load(next(resumed.out.glob("maps/*/*/attention.encoder.safetensors")))
+    assert stored.provenance["cue"] == 1
+
+
+def test_words_are_placed_again_for_another_sound_text_aligner_or_method(computed, tmp_path, monkeypatch):
+    asked = []
+
+    def fake(clip, *, model, method):
+        asked.append(method)
+        return clip.with_words([("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)], alignment=method)
+
+    monkeypatch.setattr(runs, "align", fake)
+    question = Question(tmp_path, words=None)
+    for change in ({}, {}, {"seed": 1}, {"text": "nos maisons."}, {"align_method": "synthesis"}, {"language": "en"}):
+        question = replace(question, **change)
+        question.run(tmp_path / "run")
+    assert asked == ["auto", "auto", "auto", "synthesis", "synthesis"]
+    aligners = [speechmix.load(CTC, device="cpu"), speechmix.load(CTC, device="cpu", init="random", seed=1)]
+    model = speechmix.load(CTC, device="cpu")
+    for aligner in (aligners[0], aligners[0], aligners[1]):
+        runs.score_clips([model], [question.clip()], tmp_path / "b", aligner=aligner, figures=0, **QUIET)
+    assert len(asked) == 5 + 2
+
+
+@pytest.mark.parametrize("case", ["cut", "bit", "empty", "missing"])
+def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
+    question = Question(tmp_path, words=None)
+    aligned = [("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)]
+    lines = []
+    run = replace(question, words=aligned).run(tmp_path / "run")
+    whole = tables(run)
+    for path in [*run.out.rglob("*.safetensors"), *run.out.rglob("spelling/*/*"), *run.out.rglob("*.png"), run.out / "run.json"]:
+        data = bytearray(path.read_bytes())
+        if case == "missing":
+            path.unlink()
+            continue
+        data[len(data) // 2] ^= 16
+        path.write_bytes({"cut": data[: len(data) // 2], "bit": data, "empty": b""}[case])
+    model = speechmix.load(CTC, device="cpu")
+    given = {"ablation": True, "measures": ["value_zeroing", "attention"], "progress": False, "report": lines.append}
+    again = runs.score_clips([model], [replace(question, words=aligned).clip()], run.out, overwrite=case == "bit", **given)
+    for name, table in whole.items():
+        pd.testing.assert_frame_equal(tables(again)[name], table)
+    json.loads((run.out / "run.json").read_text(encoding="utf-8"))
+    if case in ("cut", "empty"):
+        assert sum("damaged" in line for line in lines) >= 4
+
+
+def test_two_clips_of_one_name_are_refused_with_both_places(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        soundfile.write(tmp_path / folder / "001.wav", np.ones(16_000) / 9, 16_000)
+    clips = [speechmix.Clip.from_file(tmp_path / folder / "001.wav") for folder in ("a", "b")]
+    model = speechmix.load(CTC, device="cpu")
+    with pytest.raises(InputError, match=r"a.001\.wav and .*b.001\.wav"):
+        runs.score_clips([model], clips, tmp_path / "run", units="frame", **QUIET)
+    assert not (tmp_path / "run").exists()
