@@ -49,7 +49,13 @@ class Question:
         noise = np.random.default_rng(self.seed).standard_normal(16_000) / 10
         soundfile.write(path, noise, 16_000, subtype="FLOAT")
         return speechmix.Clip.from_file(
-            path, text=self.text, words=self.words, cue=self.cue, target=self.target, foil=self.foil, language=self.language
+            path,
+            text=self.text,
+            words=self.words,
+            cue=self.cue,
+            target=self.target,
+            foil=self.foil,
+            language=self.language,
         )
 
     def run(self, out):
@@ -101,7 +107,10 @@ CASES = {
     "one weight": ({"weight": 1e-3}, EVERYTHING),
     "an option of one measure": ({"options": {"distance": "euclidean"}}, {"value_zeroing", "figure"}),
     "an option of all measures": ({"options": {"pooling": "max"}}, MAPS),
-    "one more measure": ({"options": {"measures": ["value_zeroing", "attention", "attention_norm"]}}, {"attention_norm", "figure"}),
+    "one more measure": (
+        {"options": {"measures": ["value_zeroing", "attention", "attention_norm"]}},
+        {"attention_norm", "figure"},
+    ),
     "one measure less": ({"options": {"measures": ["attention"]}}, {"figure"}),
     "an option that decides nothing": ({"options": {"batch_size": 100}}, set()),
 }
@@ -174,7 +183,12 @@ def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
     lines = []
     run = replace(question, words=aligned).run(tmp_path / "run")
     whole = tables(run)
-    for path in [*run.out.rglob("*.safetensors"), *run.out.rglob("spelling/*/*"), *run.out.rglob("*.png"), run.out / "run.json"]:
+    for path in [
+        *run.out.rglob("*.safetensors"),
+        *run.out.rglob("spelling/*/*"),
+        *run.out.rglob("*.png"),
+        run.out / "run.json",
+    ]:
         data = bytearray(path.read_bytes())
         if case == "missing":
             path.unlink()
@@ -183,7 +197,9 @@ def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
         path.write_bytes({"cut": data[: len(data) // 2], "bit": data, "empty": b""}[case])
     model = speechmix.load(CTC, device="cpu")
     given = {"ablation": True, "measures": ["value_zeroing", "attention"], "progress": False, "report": lines.append}
-    again = runs.score_clips([model], [replace(question, words=aligned).clip()], run.out, overwrite=case == "bit", **given)
+    again = runs.score_clips(
+        [model], [replace(question, words=aligned).clip()], run.out, overwrite=case == "bit", **given
+    )
     for name, table in whole.items():
         pd.testing.assert_frame_equal(tables(again)[name], table)
     json.loads((run.out / "run.json").read_text(encoding="utf-8"))
