@@ -7,12 +7,14 @@ Silence (all zeros) is legitimate audio; no samples at all, NaN and infinity are
 from __future__ import annotations
 
 import functools
+import hashlib
 import operator
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
+from .audio_files import LONGEST, checked_length, checked_rate, decode, header_seconds
 from .errors import InputError
 from .frames import Seconds
 
@@ -37,14 +39,18 @@ def audio_file(path: str | PathLike) -> Path:
     return path
 
 
-def read_audio(path: str | PathLike, *, sample_rate: int = 16_000) -> np.ndarray:
-    """Read a file as mono float32 at the wanted rate.
+def read_audio(
+    path: str | PathLike, *, sample_rate: int = 16_000, start: Seconds = 0.0, stop: Seconds | None = None
+) -> np.ndarray:
+    """Read a file, or a part of it, as mono float32 at the wanted rate.
 
     Parameters
     ----------
     path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes)
     sample_rate : int
         Samples per second of the result.
+    start, stop : float
+        Seconds, if only a part is to be read; of a file that is longer than `LONGEST` that is the only way.
 
     Returns
     -------
@@ -54,23 +60,82 @@ def read_audio(path: str | PathLike, *, sample_rate: int = 16_000) -> np.ndarray
     Raises
     ------
     InputError
-        If the file is missing, cannot be decoded, or holds no samples, NaN or infinity.
+        If the file is missing, cannot be decoded, holds more than `LONGEST` seconds, less than its header promises, or
+        no samples, NaN or infinity.
     """
+    sample_rate = positive_rate(sample_rate)
+    if start or stop is not None:
+        stop = LONGEST + start if stop is None else stop
+        samples, found_rate = decode(audio_file(path), start, stop)
+        return mono(samples, found_rate, sample_rate=sample_rate, where=f"{path} from {start:g} to {stop:g} s")
+    # A copy, so that a caller who writes into the result does not change what the next call gets.
+    return _read_once(path, sample_rate)[0].copy()
+
+
+def sound_fingerprint(path: str | PathLike, *, sample_rate: int = 16_000) -> str:
+    """Return what tells the sound of a file from any other: 32 hexadecimal digits.
+
+    It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels averaged, before they
+    are resampled: a copy, under whatever name, has the same.
+
+    Parameters
+    ----------
+    path : path of an audio file
+    sample_rate : int
+        At which the samples are wanted, too: `read_audio` at this rate does not decode the file again.
+
+    Raises
+    ------
+    InputError
+        As `read_audio`.
+    """
+    return _read_once(path, positive_rate(sample_rate))[1]
+
+
+def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
+    """Return the fingerprint of samples in memory: that of a file that holds them.
+
+    Parameters
+    ----------
+    samples : array, [samples] or [samples, channels]
+        Floats, or integers at full scale.
+    sample_rate : int
+        Samples per second.
+
+    Raises
+    ------
+    InputError
+        As `mono`.
+
+    Examples
+    --------
+    >>> tone = np.sin(np.arange(1600) / 9)
+    >>> fingerprint_of(tone, 16_000) == fingerprint_of(tone.astype(np.float32), 16_000)
+    True
+    >>> fingerprint_of(tone, 16_000) == fingerprint_of(tone, 8_000)
+    False
+    """
+    rate = positive_rate(sample_rate)
+    return _fingerprint(mono(samples, rate, sample_rate=rate, where="samples"), rate)
+
+
+def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
+    digest = hashlib.blake2b(f"{sample_rate} ".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(samples, dtype="<f4"))
+    return digest.hexdigest()
+
+
+def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
     path = audio_file(path)
     status = path.stat()
-    # A copy, so that a caller who writes into the result does not change what the next call gets.
-    return _decoded(str(path), status.st_mtime_ns, status.st_size, positive_rate(sample_rate)).copy()
+    return _decoded(str(path), status.st_mtime_ns, status.st_size, sample_rate)
 
 
 @functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
-def _decoded(path: str, modified: int, size: int, sample_rate: int) -> np.ndarray:
-    import soundfile
-
-    try:
-        samples, found_rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, TypeError, OSError) as error:
-        raise _undecodable(path, error) from error
-    return mono(samples, found_rate, sample_rate=sample_rate, where=path)
+def _decoded(path: str, modified: int, size: int, sample_rate: int) -> tuple[np.ndarray, str]:
+    samples, found_rate = decode(path)
+    samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
+    return _resampled(samples, found_rate, sample_rate), _fingerprint(samples, found_rate)
 
 
 def audio_seconds(path: str | PathLike) -> Seconds:
@@ -79,16 +144,9 @@ def audio_seconds(path: str | PathLike) -> Seconds:
     Raises
     ------
     InputError
-        If the file is missing or is no audio.
+        If the file is missing or no audio, or plainly holds less or more than its header says.
     """
-    import soundfile
-
-    path = audio_file(path)
-    try:
-        header = soundfile.info(str(path))
-    except (soundfile.SoundFileError, TypeError, OSError) as error:
-        raise _undecodable(path, error) from error
-    return header.frames / header.samplerate
+    return header_seconds(audio_file(path))
 
 
 def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
@@ -110,7 +168,8 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
     Raises
     ------
     InputError
-        For another shape or type, no samples, or samples that are NaN or infinite.
+        For another shape or type, no samples, more than `LONGEST` seconds, a rate that no recording has, or samples
+        that are NaN or infinite.
 
     Examples
     --------
@@ -128,6 +187,7 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
             f"{where}: expected audio of shape [samples] or [samples, channels], found {list(samples.shape)}: "
             "transpose it if its channels come first"
         )
+    checked_length(len(samples) / checked_rate(found_rate, where), where)
     samples = _float32(samples, where)
     if samples.ndim == 2:
         samples = samples.mean(axis=1)
@@ -139,6 +199,10 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
             f"{where}: expected finite samples, found {broken} of {len(samples)} that are NaN or infinite: "
             "write the file again from its source"
         )
+    return _resampled(samples, found_rate, sample_rate)
+
+
+def _resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
     if found_rate != sample_rate:
         import librosa
 
@@ -171,10 +235,3 @@ def _float32(samples: np.ndarray, where: str) -> np.ndarray:
         offset = full_scale if samples.dtype.kind == "u" else 0.0
         return ((samples.astype(np.float64) - offset) / full_scale).astype(np.float32)
     raise InputError(f"{where}: expected samples as floats or integers, found {samples.dtype}")
-
-
-def _undecodable(path: str | PathLike, error: Exception) -> InputError:
-    return InputError(
-        f"cannot read {path} as audio ({error}): expected WAV, FLAC, OGG or MP3; "
-        "convert other formats first, for example `ffmpeg -i in.m4a out.wav`"
-    )

@@ -22,6 +22,7 @@ from ..alignment.comparison import compare_aligners
 from ..alignment.linking import link
 from ..alignment.readers import read_words, write_textgrid
 from ..audio import audio_seconds
+from ..audio_files import CutOffAudio
 from ..clips import Clip
 from ..corpora.rows import lot
 from ..errors import InputError
@@ -130,6 +131,8 @@ def check_audio(clip: Clip) -> None:
     """Raise `LeftOut` for a recording that cannot be decoded, ends before its header says, or is silent."""
     try:
         audio, promised = clip.audio(16_000), audio_seconds(clip.path)
+    except CutOffAudio as error:
+        raise LeftOut("truncated audio", str(error)) from error
     except InputError as error:
         raise LeftOut("unreadable audio", str(error)) from error
     seconds = len(audio) / 16_000
