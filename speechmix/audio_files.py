@@ -195,8 +195,8 @@ def _cut_off(path: str | PathLike, promised: Seconds | None, held: Seconds) -> C
 
 
 def _duration(seconds: Seconds) -> str:
-    for unit, length in (("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * length:
+    for unit, length, least in (("hours", 3600.0, 2), ("minutes", 60.0, 20)):
+        if seconds >= least * length:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:.2f} s"
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .audio import audio_file, audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
+from .audio import LONGEST, audio_file, audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
 from .errors import InputError, SpeechmixError
 from .frames import Seconds
 from .identity import digest
@@ -252,7 +252,10 @@ class Clip:
         if not 0 <= start < end:
             raise InputError(f"clip {self.name!r}: expected 0 <= start < end (seconds) to cut, found {start} and {end}")
         rate = self._sample_rate or 16_000
-        samples = self.audio(rate)[round(start * rate) : round(end * rate)]
+        if self.path is not None and self.duration > LONGEST:  # only its part can be read
+            samples = read_audio(self.path, sample_rate=rate, start=start, stop=min(end, self.duration))
+        else:
+            samples = self.audio(rate)[round(start * rate) : round(end * rate)]
         if not len(samples):
             raise InputError(f"clip {self.name!r} of {self.duration:.2f} s has nothing between {start} and {end} s")
         kept = [i for i, word in enumerate(self.words or ()) if start <= word.start and word.end <= end]

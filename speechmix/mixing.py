@@ -275,10 +275,12 @@ class MixingMap:
     def load(cls, path: str | Path, *, lazy: bool = False) -> MixingMap:
         """Read a map written by `save`; with `lazy`, leave its scores in the file until they are used.
 
+        Either way the file is read through once and compared with its checksums.
+
         Raises
         ------
         InputError
-            If the file is not one.
+            If the file is not one, or not as it was written.
         """
         from .map_files import read_map
 

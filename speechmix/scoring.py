@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
@@ -26,7 +27,7 @@ from .batches import clips_together, in_groups, padded_together, pairs_at_once, 
 from .clips import Clip, read_ahead
 from .errors import InputError
 from .identity import digest
-from .map_files import ScoresByLayer, folders_of
+from .map_files import ScoresByLayer, folders_of, written_to
 from .measures import MEASURES, measure_named
 from .measures.gradients import BASELINES, GradientPass
 from .measures.numerics import distance_named
@@ -136,8 +137,10 @@ def mix(
     window : (start, end), optional
         With units="frame", only the frames within these seconds of the clip.
     out : path, optional
-        Folder to write the maps to while they are computed, one file a map (in a folder for each clip), as
-        `MixingMap.save` does; the maps returned then read their scores from there. For maps larger than memory.
+        Folder to write the maps to while they are computed, one file a map, as `MixingMap.save` does; the maps returned
+        then read their scores from there. For maps larger than memory. Each clip has a folder in it, named like the clip
+        (two of one name are refused); several prepared inputs are numbered, ``inputs_0``, ``inputs_1``, ...; a single one
+        has the folder itself.
     progress : bool
         Show a bar over clips.
 
@@ -181,33 +184,50 @@ def mix(
         "baseline": baseline,
         "batch_size": batch_size,
         "window": window,
-        "out": out,
     }
     _validate(options)
     if clips_at_once != "auto" and not (isinstance(clips_at_once, int) and clips_at_once >= 1):
         raise InputError(f"clips_at_once should be a whole number of at least 1, or 'auto'; found {clips_at_once!r}")
     if isinstance(clip, Mapping):
         rows = rows_of(clip)
-        found = [_mix_batch(model, [row], **options)[0] for row in rows]
+        folders = folders_of(out, rows)
+        found = [_mix_batch(model, [row], folders, **options)[0] for row in rows]
         return found[0] if len(rows) == 1 else found
     if isinstance(clip, (str, PathLike)) and model.hears:
         raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
     if isinstance(clip, (Clip, Sentence, str)):
-        return _mix_batch(model, [clip], **options)[0]
+        return _mix_batch(model, [clip], folders_of(out, [clip]), **options)[0]
+    if progress or out is not None:
+        clip = list(clip)
+    folders = folders_of(out, clip)
     if progress:
         from tqdm.auto import tqdm
 
-        clip = tqdm(list(clip), unit="clip", desc=f"mix {model.name}")
+        clip = tqdm(clip, unit="clip", desc=f"mix {model.name}")
     at_once = clips_together(model) if clips_at_once == "auto" else clips_at_once
     ahead = read_ahead(clip, sample_rate=model.sample_rate, count=at_once)
     with model.unchanged():
-        return [maps for batch in in_groups(ahead, at_once) for maps in _mix_batch(model, batch, **options)]
+        return [maps for batch in in_groups(ahead, at_once) for maps in _mix_batch(model, batch, folders, **options)]
 
 
 def _mix_batch(
-    model, clips, *, measures, stacks, layers, spans, targets, dtype, engine, product_dtype, batch_size, out, **options
+    model,
+    clips,
+    folders,
+    *,
+    measures,
+    stacks,
+    layers,
+    spans,
+    targets,
+    dtype,
+    engine,
+    product_dtype,
+    batch_size,
+    **options,
 ) -> list[Maps]:
-    """Maps of clips that share a forward pass."""
+    """Maps of clips that share a forward pass; each takes the next of the folders."""
+    folders = list(itertools.islice(folders, len(clips)))
     clips = [Sentence(clip) if isinstance(clip, str) else clip for clip in clips]
     stacks_of = [_stacks_of(model, clip, stacks) for clip in clips]
     if len(set(stacks_of)) > 1:
@@ -224,7 +244,7 @@ def _mix_batch(
         for name, tensor in padded_together(model, [one.prepared.inputs for one in sides]).items()
     }
     kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
-    collected = [ScoresByLayer(kept, folder) for folder in folders_of(out, clips)]
+    collected = [ScoresByLayer(kept, folder) for folder in folders]
     units_of: list[dict[str, Units]] = [{} for _ in clips]
     product = Product(product_dtype or dtype, model.kept)
     chosen = {"distance": options["distance"], "heads": options["heads"], "engine": engine}
@@ -242,20 +262,24 @@ def _mix_batch(
             collected[block.clip].append((name, block.stack.name), scores)
 
     watched = [model.stacks[name] for name in stacks]
-    with (
-        model.in_dtype(dtype),
-        torch.no_grad(),
-        torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
-        attention_readable(model.module),
-        Capture(watched, on_block, layers=layers),
-    ):
-        model.family.run(model.base, inputs, stacks)
-    known = [_provenance(model, clip, dtype, engine, product_dtype, options) for clip in clips]
-    maps = [_labelled(*each, kept, by_block, options) for each in zip(sides, collected, known, strict=True)]
+    with ExitStack() as unfinished:  # whatever happens, no half a file is left
+        for scores in collected:
+            unfinished.enter_context(scores)
+        with (
+            model.in_dtype(dtype),
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
+            attention_readable(model.module),
+            Capture(watched, on_block, layers=layers),
+        ):
+            model.family.run(model.base, inputs, stacks)
+        known = [_provenance(model, clip, dtype, engine, product_dtype, options) for clip in clips]
+        maps = [_labelled(*each, kept, by_block, options) for each in zip(sides, collected, known, strict=True)]
     if not by_pass:
         return maps
     for index, (clip, side, units) in enumerate(zip(clips, sides, units_of, strict=True)):
         more = _differentiated(model, clip, side, units, known[index], kept, by_pass, dtype, options)
+        more = {key: written_to(folders[index], one) for key, one in more.items()}
         every = {**maps[index], **more}
         maps[index] = Maps({(name, stack): every[name, stack] for name in measures for stack in stacks})
     return maps

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import struct
+import tracemalloc
+from contextlib import suppress
+
 import numpy as np
 import pytest
+import soundfile
+import torch
 
 import speechmix
 from speechmix import MixingMap, bundled
 from speechmix.errors import InputError
-from speechmix.map_files import LayerWriter
+from speechmix.map_files import LayerWriter, read_map
 
 
 def a_map(dtype) -> MixingMap:
@@ -48,6 +56,147 @@ def test_an_unfinished_file_does_not_look_like_a_map(tmp_path):
     writer.append(mixing_map.scores[0])
     with pytest.raises(InputError, match="MixingMap"):
         MixingMap.load(tmp_path / "x.safetensors")
+    writer.discard()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (2, 1, 2, 0)])
+def test_a_map_without_targets_or_sources(tmp_path, shape):
+    units = tuple(speechmix.Span(i, i + 1) for i in range(3))
+    empty = MixingMap(np.zeros(shape), units[: shape[-2]], units[: shape[-1]], "attention", "encoder", (0, 1))
+    path = empty.save(tmp_path / "x.safetensors")
+    assert MixingMap.load(path).scores.shape == MixingMap.load(path, lazy=True).scores.shape == shape
+
+
+def test_scores_that_a_file_cannot_hold_are_refused_and_leave_nothing(tmp_path):
+    for scores, provenance in ((np.zeros((1, 1, 1), np.float16), {}), (np.zeros((1, 1, 1)), {"clip": object()})):
+        span = speechmix.Span(0, 1)
+        with pytest.raises(InputError, match=r"float16|provenance"):
+            MixingMap(scores, (span,), (span,), "attention", "encoder", (0,), provenance).save(
+                tmp_path / "x.safetensors"
+            )
+    assert not list(tmp_path.iterdir())
+
+
+class TestDamage:
+    """No byte of a file can change without being an error (or not being of any weight: a blank)."""
+
+    @pytest.mark.parametrize("lazy", [False, True])
+    def test_every_byte_counts(self, tmp_path, lazy):
+        original = a_map(np.float32)
+        path = original.save(tmp_path / "x.safetensors")
+        data = path.read_bytes()
+        for place in range(len(data)):
+            damaged = bytearray(data)
+            damaged[place] ^= 1 << place % 8
+            path.write_bytes(damaged)
+            with suppress(InputError):
+                found = read_map(path, lazy=lazy)
+                assert chr(data[place]).isspace()
+                assert np.array_equal(found.scores, original.scores)
+                assert found.targets == original.targets
+
+    def test_what_is_damaged_is_said(self, tmp_path):
+        path = a_map(np.float64).save(tmp_path / "x.safetensors")
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        with pytest.raises(InputError, match="scores of layer 4 are not as they were written: the file is damaged"):
+            MixingMap.load(path)
+        path.write_bytes(data.replace(b"livres", b"livret").replace(b"les", b"des"))
+        with pytest.raises(InputError, match="labels or provenance are not as they were written"):
+            MixingMap.load(path, lazy=True)
+        path.write_bytes(data[:-8])
+        with pytest.raises(InputError, match="cut off"):
+            MixingMap.load(path)
+
+    def test_a_map_of_an_earlier_version_is_read(self, tmp_path):
+        path = of_version_1(tmp_path / "x.safetensors", a_map(np.float32))
+        for lazy in (False, True):
+            assert np.array_equal(MixingMap.load(path, lazy=lazy).scores, a_map(np.float32).scores)
+            assert MixingMap.load(path, lazy=lazy).targets == a_map(np.float32).targets
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("layers", "[0]"),
+            ("layers", "[0, -1]"),
+            ("layers", "[0, true]"),
+            ("layers", "3"),
+            ("targets", "[]"),
+            ("targets", "{"),
+            ("targets", "[1, 2]"),
+            ("sources", '[{"start": -5, "stop": 0}, {"start": 0, "stop": 1}]'),
+            ("sources", '[{"start": 5, "stop": 0}, {"start": 0, "stop": 1}]'),
+            ("sources", '[{"start": "0", "stop": 1}, {"start": 0, "stop": 1}]'),
+            ("sources", '[{"start": 0, "stop": 1, "colour": 2}, {"start": 0, "stop": 1}]'),
+            ("provenance", "[]"),
+            ("provenance", "[" * 100_000),
+            ("provenance", "1" * 5000),
+            ("version", "3"),
+            ("measure", None),
+        ],
+    )
+    def test_labels_of_an_earlier_version_that_make_no_sense(self, tmp_path, name, text):
+        path = of_version_1(tmp_path / "x.safetensors", a_map(np.float32), **{name: text})
+        with pytest.raises(InputError, match=r"x\.safetensors"):
+            MixingMap.load(path)
+
+    @pytest.mark.parametrize(
+        "shape", [[2**40, 1, 1], [2, 3, 2, 2, 1], [-2, 3, 2, -2], [2.0, 3, 2, 2], [24], 24, [True, 24, 1]]
+    )
+    def test_shapes_that_lie(self, tmp_path, shape):
+        path = of_version_1(tmp_path / "x.safetensors", a_map(np.float32), shape=shape)
+        with pytest.raises(InputError, match=r"x\.safetensors"):
+            MixingMap.load(path)
+
+    @pytest.mark.parametrize("length", [0, 1, 2**30, 2**40, 2**63, 2**64 - 1])
+    def test_a_header_that_declares_terabytes(self, tmp_path, length):
+        path = a_map(np.float32).save(tmp_path / "x.safetensors")
+        path.write_bytes(struct.pack("<Q", length) + path.read_bytes()[8:])
+        tracemalloc.start()
+        for lazy in (False, True):
+            with pytest.raises(InputError, match=r"x\.safetensors"):
+                MixingMap.load(path, lazy=lazy)
+        assert tracemalloc.get_traced_memory()[1] < 2e6
+        tracemalloc.stop()
+
+    @pytest.mark.parametrize("lazy", [False, True])
+    def test_what_is_no_file(self, tmp_path, lazy):
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "empty").touch()
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        for name in ("folder", "empty", "loop", "gone", "a\0b", "x" * 300):
+            with pytest.raises(InputError, match="expected a map written by MixingMap"):
+                MixingMap.load(tmp_path / name, lazy=lazy)
+
+    def test_a_file_that_may_not_be_read(self, tmp_path, monkeypatch):
+        def refused(*args):
+            raise PermissionError(13, "Permission denied")
+
+        path = a_map(np.float32).save(tmp_path / "x.safetensors")
+        monkeypatch.setattr(type(path), "open", refused)
+        with pytest.raises(InputError, match=r"x\.safetensors: expected a map .* Permission denied"):
+            MixingMap.load(path)
+
+
+def of_version_1(path, mixing_map, *, shape=None, **entries):
+    """Write a map as version 1 had it, without checksums, with entries of its header replaced."""
+    header = {
+        "format": "speechmix.MixingMap",
+        "version": "1",
+        "measure": mixing_map.measure,
+        "stack": mixing_map.stack,
+        "layers": json.dumps(mixing_map.layers),
+        "targets": json.dumps([dataclasses.asdict(span) for span in mixing_map.targets]),
+        "sources": json.dumps([dataclasses.asdict(span) for span in mixing_map.sources]),
+        "provenance": json.dumps(mixing_map.provenance),
+    }
+    header = {name: text for name, text in {**header, **entries}.items() if text is not None}
+    shape = list(mixing_map.scores.shape) if shape is None else shape
+    tensor = {"dtype": "F32", "shape": shape, "data_offsets": [0, mixing_map.scores.nbytes]}
+    content = json.dumps({"__metadata__": header, "scores": tensor}).encode()
+    path.write_bytes(struct.pack("<Q", len(content)) + content + mixing_map.scores.tobytes())
+    return path
 
 
 class TestOut:
@@ -61,12 +210,69 @@ class TestOut:
             assert written[key].provenance == expected.provenance
             path = tmp_path / clip.name / f"{key[0]}.{key[1]}.safetensors"
             assert np.array_equal(MixingMap.load(path).scores, expected.scores)
-        assert not list(tmp_path.rglob("*.part"))
+        assert not list(tmp_path.rglob("*.part")) + list(tmp_path.rglob(".*"))
 
     def test_a_folder_for_each_clip(self, whisper, tmp_path):
         clips = bundled.clips()[:2]
         speechmix.mix(whisper, clips, stacks="encoder", out=tmp_path)
         assert sorted(folder.name for folder in tmp_path.iterdir()) == sorted(clip.name for clip in clips)
+
+    def test_a_folder_for_each_of_several_prepared_inputs(self, whisper, tmp_path):
+        shape = (3, whisper.config.num_mel_bins, 2 * whisper.config.max_source_positions)
+        features = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        options = {"measures": "attention", "stacks": "encoder", "spans": [(0, 20), (20, 49)]}
+        written = speechmix.mix(whisper, {"input_features": features}, out=tmp_path, **options)
+        for index, expected in enumerate(speechmix.mix(whisper, {"input_features": features}, **options)):
+            path = tmp_path / f"inputs_{index}" / "attention.encoder.safetensors"
+            for found in (MixingMap.load(path), written[index]["attention", "encoder"]):
+                assert np.array_equal(found.scores, expected["attention", "encoder"].scores)
+        speechmix.mix(whisper, {"input_features": features[:1]}, out=tmp_path / "single", **options)
+        assert [path.name for path in (tmp_path / "single").iterdir()] == ["attention.encoder.safetensors"]
+
+    @pytest.mark.parametrize("names", [("001", "001"), ("a b", "a_b"), ("\u00e9", "e\u0301"), ("Les", "les")])
+    def test_two_clips_of_one_name_are_refused_before_anything_is_computed(self, whisper, tmp_path, names):
+        paths = [tmp_path / folder / "001.wav" for folder in "ab"]
+        for path in paths:
+            path.parent.mkdir()
+            soundfile.write(path, np.zeros(16_000), 16_000)
+        clips = [speechmix.Clip.from_file(path, name=name) for path, name in zip(paths, names, strict=True)]
+        out = tmp_path / "out"
+        with pytest.raises(InputError, match=rf"two clips .*{paths[0]}.*{paths[1]}.*name="):
+            speechmix.mix(whisper, iter(clips), units="frame", stacks="encoder", out=out)
+        memory = [speechmix.Clip.from_array(np.zeros(16_000), 16_000) for _ in range(2)]
+        with pytest.raises(InputError, match="samples in memory"):
+            speechmix.mix(whisper, memory, units="frame", stacks="encoder", out=out)
+        assert not out.exists()
+
+    def test_maps_of_gradient_measures_too(self, whisper, tmp_path):
+        clip, measures = bundled.clips()[0], ["gradient_input", "value_zeroing"]
+        written = speechmix.mix(whisper, clip, measures=measures, out=tmp_path)
+        for key, expected in speechmix.mix(whisper, clip, measures=measures).items():
+            found = MixingMap.load(tmp_path / clip.name / f"{key[0]}.{key[1]}.safetensors")
+            assert isinstance(written[key].scores, np.memmap)
+            for one in (found, written[key]):
+                assert np.array_equal(one.scores, expected.scores)
+                assert one.provenance == json.loads(json.dumps(expected.provenance))
+
+    @pytest.mark.parametrize("blocks", [0, 1, 3])
+    def test_a_pass_that_dies_leaves_nothing(self, whisper, tmp_path, monkeypatch, blocks):
+        append = LayerWriter.append
+        left = iter(range(blocks))
+
+        def dying(writer, scores):
+            append(writer, scores)
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(LayerWriter, "append", dying)
+        with pytest.raises(KeyboardInterrupt):
+            speechmix.mix(whisper, bundled.clips()[0], measures=["value_zeroing", "attention"], out=tmp_path)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+    def test_out_that_is_a_file(self, whisper, tmp_path):
+        (tmp_path / "out").touch()
+        with pytest.raises(InputError, match="expected a folder to write maps to, found a file"):
+            speechmix.mix(whisper, bundled.clips()[0], out=tmp_path / "out")
 
 
 class TestFrameMaps:

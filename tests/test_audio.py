@@ -1,0 +1,193 @@
+"""Audio files: fingerprints of their sound, and files that are not what their name or header says."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix import Clip
+from speechmix.audio import audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
+from speechmix.audio_files import _AT_ONCE, LONGEST, CutOffAudio
+from speechmix.errors import InputError
+
+RATE = 16_000
+
+
+def tone(seconds: float = 2.0, rate: int = RATE) -> np.ndarray:
+    return (0.4 * np.sin(np.arange(round(seconds * rate)) * 2 * np.pi * 220 / rate)).astype(np.float32)
+
+
+def written(path: Path, samples: np.ndarray | None = None, rate: int = RATE, **options) -> Path:
+    soundfile.write(path, tone() if samples is None else samples, rate, **options)
+    return path
+
+
+def changed(path: Path, place: Callable[[bytes], int], content: bytes) -> Path:
+    """The file with some of its bytes replaced."""
+    data = bytearray(path.read_bytes())
+    start = place(data)
+    data[start : start + len(content)] = content
+    path.write_bytes(data)
+    return path
+
+
+class TestFingerprint:
+    def test_the_same_sound_has_it_whatever_the_file_is_called(self, tmp_path):
+        first, second = written(tmp_path / "a.wav"), tmp_path / "b.wav"
+        second.write_bytes(first.read_bytes())
+        assert sound_fingerprint(first) == sound_fingerprint(second)
+        assert re.fullmatch("[0-9a-f]{32}", sound_fingerprint(first))
+
+    def test_other_samples_or_another_rate_have_another(self, tmp_path):
+        louder = tone()
+        louder[100] += 1e-3
+        paths = [
+            written(tmp_path / "a.wav", subtype="FLOAT"),
+            written(tmp_path / "b.wav", louder, subtype="FLOAT"),
+            written(tmp_path / "c.wav", rate=8000, subtype="FLOAT"),
+        ]
+        assert len({sound_fingerprint(path) for path in paths}) == 3
+
+    @pytest.mark.parametrize("rate", [RATE, 44_100])
+    def test_an_array_has_that_of_the_file_it_is_written_to(self, tmp_path, rate):
+        stereo = np.stack([tone(1.0, rate), 0.1 * tone(1.0, rate)], axis=1)
+        path = written(tmp_path / "a.wav", stereo, rate, subtype="FLOAT")
+        assert fingerprint_of(stereo, rate) == sound_fingerprint(path)
+        assert fingerprint_of(mono(stereo, rate, sample_rate=rate, where="stereo"), rate) == sound_fingerprint(path)
+        whole = (20_000 * tone(1.0, rate)).astype(np.int16)
+        assert fingerprint_of(whole, rate) == sound_fingerprint(written(tmp_path / "b.wav", whole, rate))
+
+    def test_sound_and_fingerprint_are_decoded_once(self, tmp_path, monkeypatch):
+        path, opened = written(tmp_path / "a.wav"), []
+        real = soundfile.SoundFile
+        monkeypatch.setattr(soundfile, "SoundFile", lambda *args: opened.append(args) or real(*args))
+        sound_fingerprint(path)
+        read_audio(path)
+        sound_fingerprint(path)
+        assert len(opened) == 1
+
+
+class TestLength:
+    def test_a_long_file_is_refused_and_its_part_is_read(self, tmp_path):
+        path = tmp_path / "long.flac"
+        with soundfile.SoundFile(path, "w", 8000, 1) as file:
+            for second in range(int(LONGEST) + 60):
+                file.write(np.full(8000, (second % 100) / 200))
+        tracemalloc.start()
+        with pytest.raises(InputError, match=r"long\.flac: expected at most 10 minutes of audio, found 660\.00 s.*cut"):
+            read_audio(path)
+        assert tracemalloc.get_traced_memory()[1] < 2e6
+        tracemalloc.stop()
+        part = read_audio(path, sample_rate=8000, start=630.0, stop=632.0)
+        np.testing.assert_allclose(part, np.repeat([0.15, 0.155], 8000), atol=1e-4)
+        assert audio_seconds(path) == LONGEST + 60
+
+    def test_a_part_is_cut_out_of_a_long_clip(self, tmp_path):
+        path = written(tmp_path / "long.wav", np.zeros(int(LONGEST + 1) * 1000), 1000)
+        clip = Clip.from_file(path, words=[("les", 600.1, 600.3), ("livres", 600.3, 600.8)]).cut(600.0, 601.0)
+        assert clip.duration == 1.0
+        assert [word.text for word in clip.words] == ["les", "livres"]
+
+    def test_a_part_that_is_too_long_or_holds_nothing(self, tmp_path):
+        path = written(tmp_path / "a.wav")
+        with pytest.raises(InputError, match="at most 10 minutes"):
+            read_audio(path, start=0.5, stop=2000.0)
+        with pytest.raises(InputError, match="0 samples"):
+            read_audio(path, start=5.0, stop=6.0)
+
+    def test_arrays_too(self):
+        with pytest.raises(InputError, match=r"clip 'c'.*at most 10 minutes"):
+            Clip.from_array(np.zeros(int(LONGEST) * 1000 + 1, np.int8), 1000, name="c")
+        with pytest.raises(InputError, match="samples per second, found 1:"):
+            Clip.from_array(np.zeros(RATE), 1)
+
+    def test_many_channels_are_averaged_in_parts(self, tmp_path, monkeypatch):
+        noise = np.random.default_rng(0).standard_normal((3000, 7)).astype(np.float32) / 10
+        path = written(tmp_path / "seven.wav", noise, subtype="FLOAT")
+        whole = read_audio(path)
+        monkeypatch.setattr("speechmix.audio_files._AT_ONCE", 1000)
+        np.testing.assert_array_equal(read_audio(path, start=0.0, stop=100.0), whole)
+        assert _AT_ONCE > 600 * 48_000 * 2  # an MP3 is always read in one go
+
+
+class TestHeadersThatLie:
+    @pytest.mark.parametrize("promised", [4_000_000_000, 2**32 - 1, 100_000])
+    def test_wav_with_less_than_it_says(self, tmp_path, promised):
+        path = changed(written(tmp_path / "a.wav"), lambda d: d.find(b"data") + 4, struct.pack("<I", promised))
+        for read in (read_audio, audio_seconds):
+            with pytest.raises(CutOffAudio, match=r"a\.wav: its header promises .* it holds 2\.00 s: it was cut off"):
+                read(path)
+
+    def test_a_wav_that_was_streamed_does_not_know_its_length(self, tmp_path):
+        path = changed(written(tmp_path / "a.wav"), lambda d: d.find(b"data") + 4, b"\xff" * 4)
+        assert len(read_audio(changed(path, lambda d: 4, b"\xff" * 4))) == 2 * RATE
+
+    @pytest.mark.parametrize("rate", [1, 999, 400_000, 2**31 - 1])
+    def test_wav_with_a_rate_that_nothing_has(self, tmp_path, rate):
+        path = changed(written(tmp_path / "a.wav"), lambda d: 24, struct.pack("<I", rate))
+        with pytest.raises(InputError, match=f"expected 1,000 to 384,000 samples per second, found {rate:,}"):
+            read_audio(path)
+
+    def test_wav_with_all_the_channels_there_can_be(self, tmp_path):
+        path = changed(written(tmp_path / "a.wav"), lambda d: 22, b"\xff\xff")
+        with pytest.raises(InputError, match=r"a\.wav as audio .*channels"):
+            read_audio(path)
+
+    @pytest.mark.parametrize(("frames", "message"), [(2**31 - 1, "it holds 2"), (20, "but it holds 2")])
+    def test_mp3_with_a_forged_count(self, tmp_path, frames, message):
+        path = written(tmp_path / "a.mp3")
+        path = changed(path, lambda d: max(d.find(b"Xing"), d.find(b"Info")) + 8, struct.pack(">I", frames))
+        for read in (read_audio, audio_seconds):
+            with pytest.raises(InputError, match=rf"a\.mp3: its header promises .* {message}"):
+                read(path)
+
+    @pytest.mark.parametrize("samples", [2**36 - 1, 0])
+    def test_flac_with_a_forged_count(self, tmp_path, samples):
+        path = written(tmp_path / "a.flac")
+        start = int.from_bytes(path.read_bytes()[18:26], "big") >> 36 << 36
+        changed(path, lambda d: 18, (start | samples).to_bytes(8, "big"))
+        with pytest.raises(
+            InputError, match=r"a\.flac: (expected at most 10 minutes|its header does not say how long)"
+        ):
+            read_audio(path)
+
+    @pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "mp3"])
+    @pytest.mark.parametrize("share", [0.3, 0.8])
+    def test_cut_off(self, tmp_path, ending, share):
+        path = written(tmp_path / f"a.{ending}", np.random.default_rng(0).standard_normal(4 * RATE) / 10)
+        path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+        with pytest.raises(InputError, match="cut off"):
+            read_audio(path)
+
+
+class TestFilesThatAreNoAudio:
+    @pytest.mark.parametrize(
+        ("content", "kind"),
+        [
+            (b"", "holds 0 bytes"),
+            (b"<!DOCTYPE html><html><body>404 Not Found</body></html>" * 100, "is an HTML page"),
+            (b'{"error": "not found"}', "is a JSON text"),
+            ("Prière de réessayer. ".encode() * 100, "is a text"),
+            (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "is a pointer of Git LFS"),
+        ],
+    )
+    @pytest.mark.parametrize("ending", ["wav", "mp3", "flac"])
+    def test_is_called_what_it_is(self, tmp_path, content, kind, ending):
+        path = tmp_path / f"a.{ending}"
+        path.write_bytes(content)
+        for read in (read_audio, audio_seconds):
+            with pytest.raises(InputError, match=rf"cannot read .*a\.{ending} as audio: it {kind}"):
+                read(path)
+
+    def test_noise_is_no_audio(self, tmp_path):
+        path = tmp_path / "noise.wav"
+        path.write_bytes(np.random.default_rng(0).bytes(4000))
+        with pytest.raises(InputError, match="expected WAV, FLAC, OGG or MP3; convert"):
+            read_audio(path)
