@@ -1,4 +1,4 @@
-"""A clip's words with times: are they usable, and which of them does "les" mean?
+"""A clip's words with times: are they usable, and which of them (or of a sentence's words) does "les" mean?
 
 In: words as a user gives them, and requests such as 3, "les", "les:2" or ("les", 2). Out: a checked tuple of `Word`
 in time order, and indices into it. Nothing is guessed: a request that fits two words is an error that lists both.
@@ -11,15 +11,22 @@ import operator
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from .errors import InputError
 from .frames import Seconds
 from .spans import Word
 
+if TYPE_CHECKING:
+    from .sentences import TextWord
+
 # Overlaps up to this long come from times that were rounded to milliseconds; they are trimmed.
 ROUNDING_NOISE: Seconds = 0.001
 # Aligners round word ends up to their own frames; an end this far behind the audio is cut to it.
 END_TOLERANCE: Seconds = 0.05
+
+# <mask>, <|endoftext|>, [MASK]: not the word between the brackets.
+MARKER = r"<\|?\w+\|?>|\[[A-Z]+\]"
 
 WordRequest = int | str | tuple[str, int]
 
@@ -75,16 +82,20 @@ def check_words(words: Iterable, *, duration: Seconds | None = None, where: str 
     return tuple(checked)
 
 
-def find_word(words: Sequence[Word], request: WordRequest, *, role: str = "word", where: str = "words") -> int:
+def find_word(
+    words: Sequence[Word | TextWord], request: WordRequest, *, role: str = "word", where: str = "words"
+) -> int:
     """Index of the word that is meant.
 
     Parameters
     ----------
-    words : sequence of Word
+    words : sequence of Word or TextWord
+        Of a clip or of a sentence.
     request : int, str or (str, int)
         An index from 0; a word; a word and which of its occurrences, from 1: ``("les", 2)`` or ``"les:2"``. A string
         is first taken as a word, then as word:occurrence, then, if it is all digits, as an index. Case, punctuation
-        at the edges, the form of the apostrophe and of accents (NFC or NFD) make no difference.
+        at the edges, the form of the apostrophe and of accents (NFC or NFD) make no difference. A marker such as
+        ``<mask>`` is that marker alone, never the word "mask".
     role, where : str
         What to call the request and the list in an error.
 
@@ -110,7 +121,7 @@ def find_word(words: Sequence[Word], request: WordRequest, *, role: str = "word"
     return _index(words, operator.index(request), role, where)
 
 
-def _find_string(words: Sequence[Word], request: str, role: str, where: str) -> int:
+def _find_string(words: Sequence[Word | TextWord], request: str, role: str, where: str) -> int:
     matches = _matches(words, request)
     if len(matches) == 1:
         return matches[0]
@@ -128,7 +139,7 @@ def _find_string(words: Sequence[Word], request: str, role: str, where: str) -> 
     raise _absent(words, request, role, where)
 
 
-def _occurrence(words: Sequence[Word], text: str, number: int, role: str, where: str) -> int:
+def _occurrence(words: Sequence[Word | TextWord], text: str, number: int, role: str, where: str) -> int:
     matches = _matches(words, text)
     if not matches:
         raise _absent(words, text, role, where)
@@ -139,7 +150,7 @@ def _occurrence(words: Sequence[Word], text: str, number: int, role: str, where:
     return matches[number - 1]
 
 
-def _index(words: Sequence[Word], index: int, role: str, where: str) -> int:
+def _index(words: Sequence[Word | TextWord], index: int, role: str, where: str) -> int:
     if not 0 <= index < len(words):
         raise InputError(f"{where}: {role} index must be 0 to {len(words) - 1}, found {index}; {_listed(words)}")
     return index
@@ -149,9 +160,16 @@ def _is_index(value: object) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _matches(words: Sequence[Word], text: str) -> list[int]:
+def _matches(words: Sequence[Word | TextWord], text: str) -> list[int]:
+    if _is_marker(text):
+        return [index for index, word in enumerate(words) if word.text.strip().casefold() == text.strip().casefold()]
     wanted = comparable(text)
-    return [index for index, word in enumerate(words) if comparable(word.text) == wanted]
+    matches = [index for index, word in enumerate(words) if comparable(word.text) == wanted]
+    return [index for index in matches if not _is_marker(words[index].text)] or matches
+
+
+def _is_marker(text: str) -> bool:
+    return re.fullmatch(MARKER, text.strip()) is not None
 
 
 def comparable(text: str) -> str:
@@ -212,14 +230,16 @@ def _within(word: Word, index: int, duration: Seconds | None, where: str) -> Wor
     return Word(word.text, start, end, word.score)
 
 
-def _described(word: Word, index: int) -> str:
-    return f"word {index} {word.text!r} ({word.start:.3f} to {word.end:.3f} s)"
+def _described(word: Word | TextWord, index: int) -> str:
+    if isinstance(word, Word):
+        return f"word {index} {word.text!r} ({word.start:.3f} to {word.end:.3f} s)"
+    return f"word {index} {word.text!r} (at character {word.start} of the {word.part})"
 
 
-def _listed(words: Sequence[Word], most: int = 40) -> str:
+def _listed(words: Sequence[Word | TextWord], most: int = 40) -> str:
     shown = ", ".join(f"{index} {word.text!r}" for index, word in enumerate(words[:most]))
     return f"the words are {shown}" + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-def _absent(words: Sequence[Word], text: str, role: str, where: str) -> InputError:
+def _absent(words: Sequence[Word | TextWord], text: str, role: str, where: str) -> InputError:
     return InputError(f"{where}: {role} {text!r} is not one of the words; {_listed(words)}. Choose one of these")

@@ -2,12 +2,16 @@
 
 import json
 import shutil
+import unicodedata
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from speechmix.clips import safe_name
+from speechmix.corpora.rows import Rejected, Row, read_corpus
 from speechmix.errors import InputError
 from speechmix.manifests import read_clips
 from speechmix.spans import Word
@@ -73,7 +77,9 @@ def test_encodings_and_line_ends(folder, encoding, line_end):
 
 
 def test_latin1_is_not_guessed(folder):
-    with pytest.raises(InputError, match=r"m\.tsv: expected UTF-8 or UTF-16 text, found byte 0xe9 at position 19"):
+    with pytest.raises(
+        InputError, match=r"m\.tsv, row 2: expected UTF-8 or UTF-16 text, found byte 0xe9 at position 9 "
+    ):
         read_clips(manifest(folder, "path\ttext\nclip.wav\tété\n", encoding="latin-1"))
 
 
@@ -84,7 +90,10 @@ def test_utf16_without_a_mark(folder):
 
 def test_names_are_unique_even_where_capitals_do_not_count(folder):
     text = "path\tname\nclip.wav\ta\nclip.wav\tA\nclip.wav\ta-2\nclip.wav\t\nclip.wav\t\n"
-    assert [clip.name for clip in read_clips(manifest(folder, text))] == ["a", "A-2", "a-2-2", "clip", "clip-2"]
+    with pytest.warns(UserWarning, match=r"'A' of row 3 \(clip\.wav\), as in row 2 \(clip\.wav\): now 'A-2'") as warned:
+        clips = read_clips(manifest(folder, text))
+    assert [clip.name for clip in clips] == ["a", "A-2", "a-2-2", "clip", "clip-2"]
+    assert len(warned) == 1
 
 
 def test_tier_option(folder):
@@ -149,7 +158,7 @@ class TestUnusable:
             read_clips(manifest(folder, "path;text\nclip.wav;oui\n", "m.csv"))
 
     def test_open_quotation_in_csv(self, folder):
-        with pytest.raises(InputError, match=r"m\.csv, line 2: not a readable table"):
+        with pytest.raises(InputError, match=r"m\.csv, row 2: not a readable row"):
             read_clips(manifest(folder, 'path,text\nclip.wav,"oui\n', "m.csv"))
 
     def test_ending_and_missing_manifest(self, folder):
@@ -216,3 +225,124 @@ class TestOnError:
         text = '{"path": "clip.wav"}\n{\n{"path": "clip.wav"}\n'
         clips = read_clips(manifest(folder, text, "m.jsonl"), on_error=lambda row, *_: seen.append(row))
         assert (len(clips), seen) == (2, [2])
+
+
+class TestOneReader:
+    """`read_clips` and `read_corpus` say the same of the same file."""
+
+    def both(self, path, **options):
+        reasons = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clips = read_clips(path, on_error=lambda row, _, error: reasons.update({row: str(error)}), **options)
+            rows = list(read_corpus(path, **options))
+        rejected = {row.origin.row: row.reason for row in rows if isinstance(row, Rejected)}
+        assert rejected == reasons
+        assert [row.name for row in rows if isinstance(row, Row)] == [clip.name for clip in clips]
+        assert [row.text for row in rows if isinstance(row, Row)] == [clip.text for clip in clips]
+        assert [row.words for row in rows if isinstance(row, Row)] == [clip.words for clip in clips]
+        return clips, reasons
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+    @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+    @pytest.mark.parametrize("name", ["m.tsv", "m.csv", "m.jsonl"])
+    def test_names_texts_and_reasons(self, folder, encoding, line_end, name):
+        (folder / "more").mkdir()
+        for other in ("more/clip.wav", "a b.wav", "les.livres.wav"):
+            shutil.copy(folder / "clip.wav", folder / other)
+        rows = [
+            {"path": "clip.wav", "text": "l'été", "words": "words.ctm", "cue": "les", "target": "livres"},
+            {"path": "more/clip.wav", "sentence": "les livres"},
+            {"path": "clip.wav", "text": "les livres", "name": "a b"},
+            {"path": "a b.wav", "text": "les livres"},
+            {"path": "clip.wav", "text": "les livres", "name": "v1.2"},
+            {"path": "gone.wav", "text": "les livres"},
+            {"path": "../secret.wav", "text": "les livres"},
+            {"path": ".", "text": "les livres"},
+            {"path": "clip.wav", "text": "les livres", "words": "words.ctm", "cue": "la"},
+            {"path": "clip.wav", "text": "les livres", "words": "gone.ctm"},
+            {"text": "les livres"},
+            {"path": "les.livres.wav", "text": "les livres"},
+        ]
+        columns = ["path", "text", "words", "cue", "target", "name", "sentence"]
+        if name == "m.jsonl":
+            lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        else:
+            separator = "\t" if name == "m.tsv" else ","
+            lines = [
+                separator.join(row.get(column, "") for column in columns) for row in ({c: c for c in columns}, *rows)
+            ]
+        clips, reasons = self.both(manifest(folder, line_end.join(lines) + line_end, name, encoding))
+        assert [clip.name for clip in clips] == ["clip", "clip-2", "a_b", "a_b-2", "v1.2", "les.livres"]
+        first = 1 if name == "m.jsonl" else 2
+        assert sorted(reasons) == [first + i for i in (5, 6, 7, 8, 9, 10)]
+        assert [clip.path.is_file() for clip in clips] == [True] * 6
+
+    def test_a_release(self, folder):
+        (folder / "clips").mkdir()
+        shutil.copy(folder / "clip.wav", folder / "clips" / "a.mp3")
+        lines = ["client_id\tpath\tsentence", "x\ta.mp3\tl'été", "x\ta.mp3\tl'été", "x\ta\tl'été"]
+        clips, reasons = self.both(manifest(folder, "\n".join(lines)))
+        assert [(clip.name, clip.text) for clip in clips] == [("a", "l'été")]
+        assert sorted(reasons) == [3, 4]
+
+    def test_a_corpus_asks_for_a_sentence_besides(self, folder):
+        path = manifest(folder, "path\ttext\nclip.wav\t\nclip.wav\tles livres\n")
+        assert [clip.name for clip in read_clips(path)] == ["clip", "clip-2"]
+        assert [(row.name, getattr(row, "why", "")) for row in read_corpus(path)] == [
+            ("clip", "empty sentence"),
+            ("clip-2", ""),
+        ]
+
+    def test_a_name_does_not_depend_on_whether_another_rows_file_is_there(self, folder):
+        path = manifest(folder, "path\ttext\nmore/clip.wav\tles livres\nclip.wav\tles livres\n")
+        clips, reasons = self.both(path)
+        assert ([clip.name for clip in clips], list(reasons)) == (["clip-2"], [2])
+
+    def test_two_questions_about_one_recording(self, folder):
+        lines = [
+            "path\ttext\twords\tcue\ttarget",
+            *(f"clip.wav\tx\twords.ctm\t{cue}\tlivres" for cue in ("les", "elle")),
+        ]
+        clips, _ = self.both(manifest(folder, "\n".join(lines)))
+        assert [(clip.name, clip.cue) for clip in clips] == [("clip", 3), ("clip-2", 0)]
+
+
+def test_names_that_are_one_as_files_are_told_apart(folder):
+    names = [
+        "é",
+        unicodedata.normalize("NFD", "é"),
+        "É",
+        "a b",
+        "a_b",
+        "A/b",
+        "x" * 300,
+        "x" * 301,
+        "é" * 300,
+        "é" * 300,
+    ]
+    text = "path\tname\n" + "".join(f"clip.wav\t{name}\n" for name in names)
+    with pytest.warns(UserWarning, match="names that occur more than once"):
+        clips = read_clips(manifest(folder, text))
+    folded = [unicodedata.normalize("NFC", clip.name.casefold()) for clip in clips]
+    assert len(set(folded)) == len(names)
+    assert [clip.name for clip in clips[:6]] == ["é", "é-2", "É-3", "a_b", "a_b-2", "A_b-3"]
+    assert all(len(clip.name) <= 150 for clip in clips)
+    assert clips[9].name.endswith("-2")
+    assert all(safe_name(clip.name) == clip.name for clip in clips)
+
+
+def test_thousands_of_recordings_of_one_name_are_numbered_in_a_moment(folder):
+    clips = read_clips(manifest(folder, "path\n" + "clip.wav\n" * 3_000))
+    assert [clip.name for clip in clips[:2] + clips[-1:]] == ["clip", "clip-2", "clip-3000"]
+
+
+def test_a_stray_carriage_return_does_not_cut_a_row(folder):
+    (clip,) = read_clips(manifest(folder, "path\ttext\nclip.wav\tles \rlivres\n"))
+    assert clip.text == "les \rlivres"
+
+
+def test_words_of_an_hour_fit_a_line(folder):
+    words = [[f"mot{i}", i / 1000, (i + 1) / 1000] for i in range(9_000)]
+    (clip,) = read_clips(manifest(folder, json.dumps({"path": "clip.wav", "words": words}), "m.jsonl"))
+    assert len(clip.words) == 9_000

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..spans import Word
-from ..text_files import read_table, read_text
+from ..table_files import read_table
+from ..text_files import read_text
 from ..words import check_words
 from .textgrid import read_textgrid, tier_words, write_textgrid
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from ..errors import InputError
 from ..spans import Word
+from ..table_files import RowError
 from ..words import comparable
-from .rows import Rejected, Row, checked_text, located, row_name
+from .rows import Rejected, Row, checked_sentence, located_audio, row_name
 
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 _PAPER = ("audio", "transcription", "cue_word", "target_word", "alignment")
@@ -51,7 +52,13 @@ def read_dataset(source: str | PathLike, *, split: str | None = None) -> Iterato
     data = data.cast_column("audio", Audio(decode=False))
     root = Path(source) if Path(source).is_dir() else Path()
     for number, cells in enumerate(data):
-        yield _row(cells, text, root, number)
+        audio = cells["audio"] or {}
+        path = str(audio.get("path") or cells.get("path") or "")
+        name = row_name(path, number)
+        try:
+            yield _row(name, cells, text, root, path, audio.get("bytes"))
+        except RowError as error:
+            yield Rejected(name, error.why, str(error))
 
 
 def _load(source: str | PathLike, split: str | None) -> Any:
@@ -74,25 +81,18 @@ def _load(source: str | PathLike, split: str | None) -> Any:
     return data[split]
 
 
-def _row(cells: dict[str, Any], text: str, root: Path, number: int) -> Row | Rejected:
-    audio = cells["audio"] or {}
-    content, path = audio.get("bytes"), str(audio.get("path") or cells.get("path") or "")
-    name = row_name(path, number)
-    sentence = checked_text(name, cells[text])
-    if isinstance(sentence, Rejected):
-        return sentence
+def _row(name: str, cells: dict[str, Any], text: str, root: Path, path: str, content: bytes | None) -> Row:
+    sentence = checked_sentence(cells[text])
     if content is None:
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
-        rejected = located(root, path, name)
-        if rejected is not None:
-            return rejected
+        located_audio(root, path)
     meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
     row = Row(name, sentence, root, path if content is None else None, content, meta=meta)
     return _annotated(row, cells) if all(name in cells for name in _PAPER) else row
 
 
-def _annotated(row: Row, cells: dict[str, Any]) -> Row | Rejected:
+def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     """Words, cue and target of the paper's annotated set."""
     intervals = (cells["alignment"] or {}).get("intervals") or []
     if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
@@ -111,7 +111,7 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row | Rejected:
                 reason = (
                     f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this order, in its alignment"
                 )
-                return Rejected(row.name, "pair not found", reason)
+                raise RowError("pair not found", reason)
             pairs.append({"cue": found[0], "target": found[1], "template": cells.get("template"), "number": number})
     return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
 

@@ -1,8 +1,8 @@
 """Rows of any corpus, one after the other: a Common Voice release, a `datasets` folder, a manifest of one's own.
 
 In: a path or hub id. Out: an iterator of `Row`s that can be used and `Rejected` rows that cannot, each with a reason,
-in the corpus's order. Nothing is kept in memory but the row at hand: what was seen before (duplicates) is in a
-temporary database on disk, so 100,000 rows need no more memory than 1,000.
+in the corpus's order. Nothing is kept in memory but the row at hand: what was seen before (names, duplicates) is in
+temporary databases on disk, so 100,000 rows need no more memory than 1,000.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 import sqlite3
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -20,10 +21,32 @@ from pathlib import Path
 
 from ..clips import safe_name
 from ..errors import InputError
+from ..naming import Names
 from ..spans import Word
+from ..table_files import RowError
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MOST_CHARACTERS = 1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a row stands in its table, and what the table itself calls it.
+
+    Parameters
+    ----------
+    row : int
+        Line of the table; 0 where there is no table.
+    name, path : str
+        Cells of these columns, as they are; "" if there are none.
+    """
+
+    row: int = 0
+    name: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"row {self.row} ({self.path[:200]})"
 
 
 @dataclass(frozen=True)
@@ -35,7 +58,7 @@ class Row:
     name : str
         Unique in the corpus and safe in a file name.
     text : str
-        The sentence, as it is written, in NFC.
+        The sentence, as it is written, in NFC; "" in a manifest without one.
     root : Path
         The corpus's folder.
     path : str, optional
@@ -47,6 +70,13 @@ class Row:
     pairs : tuple of dict
         Cue and target (indices into `words`, or word requests if there are none), where the corpus names them.
     meta : dict of str
+    asked : dict
+        What a manifest says of cue, target and foil, be it one of them alone.
+    alignment : str, optional
+        Kind of file that the words come from.
+    origin : Origin
+    repeatable : bool
+        True where a recording may have several rows (a manifest asks several things of it); in a corpus they are duplicates.
     """
 
     name: str
@@ -57,6 +87,10 @@ class Row:
     words: tuple[Word, ...] | None = None
     pairs: tuple[dict, ...] = ()
     meta: dict[str, str] = field(default_factory=dict)
+    asked: dict = field(default_factory=dict, compare=False)
+    alignment: str | None = field(default=None, compare=False)
+    origin: Origin = field(default_factory=Origin, compare=False)
+    repeatable: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -71,11 +105,13 @@ class Rejected:
         Kind of reason, a few words, the same for all rows it happens to ("missing clip").
     reason : str
         What was expected, what was found.
+    origin : Origin
     """
 
     name: str
     why: str
     reason: str
+    origin: Origin = field(default_factory=Origin, compare=False)
 
 
 def read_corpus(
@@ -106,6 +142,7 @@ def read_corpus(
     ...     print(row.name, row.text if isinstance(row, Row) else row.reason)
     """
     from . import common_voice, hub_datasets
+    from .manifest_rows import manifest_rows
 
     path = Path(source)
     if hub_datasets.is_dataset_folder(path) or (not path.exists() and str(source).count("/") == 1 and not path.suffix):
@@ -113,50 +150,85 @@ def read_corpus(
     elif path.is_dir():
         rows = common_voice.read_release(path, split=split)
     elif path.is_file():
-        rows = common_voice.read_table_rows(path, allow_outside=allow_outside)
+        rows = manifest_rows(path, allow_outside=allow_outside, sentences=True)
     else:
         raise InputError(f"no such corpus: {source}. Expected a folder, a table (.tsv, .csv, .jsonl) or a hub id")
-    return _sampled(_unique(rows), sample, seed)
+    return _sampled(told_apart(rows, where=str(source)), sample, seed)
 
 
-def checked_text(name: str, text: object) -> str | Rejected:
-    """Return a sentence in NFC, or why it cannot be used.
+def checked_sentence(text: object) -> str:
+    """Return a sentence in NFC.
+
+    Raises
+    ------
+    RowError
+        For no sentence, one that is too long, or one with control characters.
 
     Examples
     --------
-    >>> checked_text("a", " Les livres. "), checked_text("a", "le\\x07").why
-    ('Les livres.', 'control characters')
+    >>> checked_sentence(" Les livres. ")
+    'Les livres.'
     """
     if not isinstance(text, str) or not text.strip():
-        return Rejected(name, "empty sentence", "expected a sentence, found none")
+        raise RowError("empty sentence", "expected a sentence, found none")
     text = unicodedata.normalize("NFC", text.strip())
     if len(text) > MOST_CHARACTERS:
         found = f"found {len(text):,}: {text[:40]!r} ..."
-        return Rejected(name, "too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {found}")
+        raise RowError("too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {found}")
     control = _CONTROL.search(text)
     if control:
-        return Rejected(name, "control characters", f"the sentence holds the control character {control.group()!r}")
+        raise RowError("control characters", f"the sentence holds the control character {control.group()!r}")
     return text
 
 
-def located(root: Path, path: str, name: str, *, allow_outside: bool = False) -> Rejected | None:
-    """Return the rejection of a row whose file leads out of the corpus's folder (links followed) or is not there.
+def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
+    """Return the absolute path of a file that a corpus names.
+
+    Raises
+    ------
+    RowError
+        If it is no path, or leads out of the corpus's folder (links followed).
 
     Examples
     --------
-    >>> located(Path("."), "../../etc/passwd", "a").why
-    'unsafe path'
+    >>> located(Path("."), "../../etc/passwd")
+    Traceback (most recent call last):
+    ...
+    speechmix.table_files.RowError: path '../../etc/passwd' leads out of the folder .: move the file there, ...
     """
+    if not isinstance(path, str):
+        raise RowError("unreadable row", f"expected a path as a string, found {path!r}"[:400])
     try:
         # Not pathlib: it interns every part of every path, which grows with the corpus.
-        found, inside = os.path.realpath(os.path.join(root, path)), _real(root)
-        if not allow_outside and not found.startswith(inside + os.sep):
-            return Rejected(name, "unsafe path", f"{path[:200]!r} leads out of the corpus's folder {root}: refused")
-        if os.path.isfile(found):
-            return None
-    except (OSError, ValueError) as error:  # a null byte, a name that is too long, a loop of links
-        return Rejected(name, "unsafe path", f"{path[:200]!r} is no usable path ({error})"[:400])
-    return Rejected(name, "missing clip", f"expected the file {path[:200]!r} in {root}, found none")
+        absolute = os.path.join(_real(root), path)
+        resolved = os.path.realpath(absolute)
+    except (OSError, ValueError, RuntimeError) as error:  # a null byte, a name that is too long, a loop of links
+        raise RowError("unsafe path", f"not a usable path: {path[:200]!r} ({error})"[:400]) from error
+    if not allow_outside and resolved != _real(root) and not resolved.startswith(_real(root).rstrip(os.sep) + os.sep):
+        raise RowError(
+            "unsafe path",
+            f"path {path[:200]!r} leads out of the folder {root}: move the file there, "
+            "or say allow_outside=True (--allow-outside) if you trust this manifest",
+        )
+    # Not the resolved path: a clip is named after its link, and links may point at names without an ending.
+    return absolute
+
+
+def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> str:
+    """Return the absolute path of an audio file that a corpus names.
+
+    Raises
+    ------
+    RowError
+        As `located`, and if there is no such file.
+    """
+    absolute = located(root, path, allow_outside=allow_outside)
+    if os.path.isfile(absolute):
+        return absolute
+    if os.path.isdir(absolute):
+        raise RowError("missing clip", f"expected an audio file, found a folder: {absolute[:400]}")
+    reason = f"no such audio file: {absolute[:400]}. Check the spelling and the folder it is relative to"
+    raise RowError("missing clip", reason)
 
 
 @functools.lru_cache(maxsize=8)
@@ -164,27 +236,50 @@ def _real(folder: Path) -> str:
     return os.path.realpath(folder)
 
 
-def _unique(rows: Iterable[Row | Rejected]) -> Iterator[Row | Rejected]:
-    """Reject a recording that was there before; tell two recordings of one name apart."""
-    seen = sqlite3.connect("")  # an anonymous database on disk
-    seen.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE seen (key TEXT PRIMARY KEY)")
-    seen.isolation_level = None
-    seen.execute("BEGIN")
+def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
+    """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus had before.
 
-    def first(key: str) -> bool:
-        return seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount == 1
+    A row that is rejected has its name too, so that the others keep theirs when its file is there one day. Names that a
+    manifest itself gives twice are told apart like others, with a warning: a long run should not end because of them.
 
-    try:
-        for row in rows:
-            if isinstance(row, Row):
-                identity = os.path.normpath(row.path) if row.path is not None else f"{row.name}\0{row.text}"
-                if not first(f"path {identity}"):
-                    row = Rejected(row.name, "duplicate", f"{identity.split(chr(0))[0]} occurs in an earlier row")
-                elif not first(f"name {row.name.casefold()}"):
-                    row = replace(row, name=f"{row.name[:140]}-{hashlib.sha1(identity.encode()).hexdigest()[:8]}")
-            yield row
-    finally:
-        seen.close()
+    Parameters
+    ----------
+    rows : iterable of Row or Rejected
+    where : str
+        What to call the table in the warning.
+    """
+    names, recordings, doubled = Names(), _Seen(), []
+    for row in rows:
+        identity = ""
+        if isinstance(row, Row) and not row.repeatable:
+            identity = os.path.normpath(row.path) if row.path is not None else f"{row.name}\0{row.text}"
+        if identity and not recordings.add(identity):
+            reason = f"{identity.split(chr(0))[0]} occurs in an earlier row"
+            yield Rejected(row.name, "duplicate", reason, row.origin)
+            continue
+        name = names.unused(row.name, str(row.origin))
+        if row.origin.name and name != row.name:
+            doubled.append(f"{row.origin.name[:80]!r} of {row.origin}, as in {names.owner(row.name)}: now {name!r}")
+            doubled[6:] = []
+        yield replace(row, name=name) if name != row.name else row
+    if doubled:
+        shown = "\n  ".join([*doubled[:5], *(["..."] if len(doubled) > 5 else [])])
+        warnings.warn(f"{where}: names that occur more than once got a number:\n  {shown}", stacklevel=2)
+
+
+class _Seen:
+    """What has been seen, on disk."""
+
+    def __init__(self):
+        self._keys = sqlite3.connect("", isolation_level=None).cursor()
+        self._keys.executescript(
+            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE seen (key TEXT PRIMARY KEY)"
+        )
+        self._keys.execute("BEGIN")
+
+    def add(self, key: str) -> bool:
+        """Note a key; True if it is the first time."""
+        return self._keys.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount == 1
 
 
 def _sampled(rows: Iterable[Row | Rejected], sample: float, seed: int) -> Iterator[Row | Rejected]:
@@ -204,13 +299,14 @@ def lot(name: str, seed: int) -> float:
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode("utf-8", "surrogatepass")).digest()[:6]) / 2**48
 
 
-def row_name(path: str, number: int) -> str:
-    """Return the name of a row: its audio file's without the ending, else its number.
+def row_name(path: str, number: int, *, name: str = "") -> str:
+    """Return what a row is called: its own name, else its audio file's without the ending, else its number.
 
     Examples
     --------
-    >>> row_name("common_voice_fr_17299384.mp3", 2), row_name("", 7)
-    ('common_voice_fr_17299384', 'row_7')
+    >>> row_name("common_voice_fr_17299384.mp3", 2), row_name("a.wav", 3, name="les livres"), row_name("", 7)
+    ('common_voice_fr_17299384', 'les_livres', 'row_7')
     """
     stem = path.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    return safe_name(stem) if stem.strip("._ ") else f"row_{number}"
+    wanted = (called for called in (name, stem) if any(letter.isalnum() for letter in called))
+    return safe_name(next(wanted, f"row_{number}"))

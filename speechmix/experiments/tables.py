@@ -58,20 +58,67 @@ def _rows_of(found: MixingMap, clip: Clip) -> list[str]:
     return ["target", "deciding"] if deciding else ["target"]
 
 
-_OF_A_CLIP = ("clip", "seconds", "text", "cue", "target", "foil", "alignment", "doubts", "language", "audio_file")
+_OF_A_CLIP = ("clip", "seconds", "text", "cue", "target", "foil", "alignment", "doubts", "language")
+_OF_ITS_SOURCE = ("audio_file", "fingerprint", "sound")
+# Columns of the other tables, and those the report puts beside them: merged with the clips they must keep their meaning.
+_OF_OTHER_TABLES = """
+    model init seed stack measure rows layer depth contribution share_of_length length_matched head source target_label
+    source_label target_kind source_kind target_onset target_offset source_onset source_offset score share ablated margin
+    right transcript character_error_rate boundaries reason group run unit trained random difference
+""".split()
 
 
 def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
-    """One row per clip, with the further columns of its manifest."""
+    """One row per clip, with the further columns of its manifest.
+
+    A manifest's column that is called like one of a run's tables (clip, seconds, alignment, fingerprint, model, layer, ...)
+    is here `manifest_<name>`, so that it can neither replace it nor clash with it when tables are merged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="a", meta={"clip": "b", "model": "c", "speaker": "d"})
+    >>> clip_table([clip]).loc[0, ["clip", "manifest_clip", "manifest_model", "speaker"]].tolist()
+    ['a', 'b', 'c', 'd']
+    """
+    names = manifest_columns([column for clip in clips for column in clip.meta])
     rows = []
     for clip in clips:
         words = clip.words or ()
         cue, target = (words[i].text if i is not None else "" for i in (clip.cue, clip.target))
-        known = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
-        known |= {"foil": clip.foil, "alignment": clip.alignment, "doubts": " ".join(clip.doubts)}
-        known |= {"language": clip.language, **clip.meta}
-        rows.append({**known, "audio_file": str(clip.path.resolve()) if clip.path else ""})
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=_OF_A_CLIP)
+        own = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
+        own |= {
+            "foil": clip.foil,
+            "alignment": clip.alignment,
+            "doubts": " ".join(clip.doubts),
+            "language": clip.language,
+        }
+        source = {"audio_file": str(clip.path.resolve()) if clip.path else ""}
+        source |= {name: getattr(clip, name, "") for name in ("fingerprint", "sound")}
+        rows.append({**own, **{names[column]: value for column, value in clip.meta.items()}, **source})
+    return pd.DataFrame(rows, columns=[*_OF_A_CLIP, *names.values(), *_OF_ITS_SOURCE])
+
+
+def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
+    """What each further column of a manifest is called in the clip table.
+
+    Examples
+    --------
+    >>> manifest_columns(["speaker", "seconds", "manifest_seconds"])
+    {'speaker': 'speaker', 'seconds': 'manifest_seconds-2', 'manifest_seconds': 'manifest_seconds'}
+    """
+    reserved = {*_OF_A_CLIP, *_OF_ITS_SOURCE, *_OF_OTHER_TABLES}
+    names = {column: column for column in dict.fromkeys(columns)}
+    taken = reserved | {column for column in names if column not in reserved}
+    for column in names:
+        if column in reserved:
+            names[column] = wanted = f"manifest_{column}"
+            number = 1
+            while names[column] in taken:
+                number += 1
+                names[column] = f"{wanted}-{number}"
+            taken.add(names[column])
+    return names
 
 
 def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ..errors import InputError
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
 
@@ -49,14 +50,30 @@ def study_table(run: Run, *, group: str | None = None) -> pd.DataFrame:
 
 
 def grouped_clips(run: Run, *, group: str | None = None) -> pd.DataFrame:
-    """Clip table with the group of each clip; `attrs["ties"]` says what makes a group."""
+    """Clip table with the group of each clip; `attrs["ties"]` says what makes a group.
+
+    Raises
+    ------
+    InputError
+        If there is no such column, or two that may be meant.
+    """
     clips = run.clips
     if group is not None:
-        clips["group"], ties = clips[group].astype(str), group
+        clips["group"], ties = clips[_column(clips, group)].astype(str), group
     else:
         clips["group"], ties = groups_of(clips)
     clips.attrs["ties"] = ties
     return clips
+
+
+def _column(clips: pd.DataFrame, name: str) -> str:
+    """Column of the clip table that a user means, who knows it as the manifest calls it."""
+    renamed = f"manifest_{name}"
+    if name in clips and renamed in clips:
+        raise InputError(f"{name!r} is a column of the run and one of the manifest: for the manifest's say {renamed!r}")
+    if name not in clips and renamed not in clips:
+        raise InputError(f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}")
+    return name if name in clips else renamed
 
 
 def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame:

@@ -86,6 +86,63 @@ class TestSentence:
         with pytest.raises(InputError, match="cue"):
             Sentence(TEXT, cue=given)
 
+    @pytest.mark.parametrize("request_", ["les:2", ("les", 2), "LES:2", "3", 3, "« les »:2"])
+    def test_ways_to_name_a_word_are_those_of_a_clip(self, request_):
+        assert Sentence("Les chats et les chiens.", cue=request_).cue == 3
+
+    @pytest.mark.parametrize(
+        ("text", "asked", "index"),
+        [
+            ("the mask and <mask> fell.", "mask", 1),
+            ("the mask and <mask> fell.", "<mask>", 3),
+            ("the mask and <mask> fell.", "<MASK>", 3),
+            ("a [MASK] or <mask>.", "[MASK]", 1),
+            ("the cat fell.", ".", 3),
+            ("oui, non, si", ",:2", 3),
+            ("aujourd’hui", "aujourd'hui", 0),
+            ("l'e\u0301te\u0301", "L'ÉTÉ", 0),
+            ("vingt et 1 ou 3", "1", 2),
+            ("a :: b", "::2", 2),
+        ],
+    )
+    def test_markers_punctuation_and_spellings(self, text, asked, index):
+        assert Sentence(text, target=asked).target == index
+
+    @pytest.mark.parametrize(
+        ("text", "asked", "message"),
+        [
+            ("les chats et les chiens", "les", r"'les:1' word 0 'les' \(at character 0 of the text\), 'les:2' word 3"),
+            ("les chats", "les:2", r"cue 'les' occurs 1 time\(s\)"),
+            ("les chats", "chiens", "'chiens' is not one of the words; the words are 0 'les', 1 'chats'"),
+            ("the mask fell", "<mask>", "'<mask>' is not one of the words"),
+            ("les chats", 7, "cue index must be 0 to 1, found 7"),
+            ("les chats", 1.5, "cue must be an index, a word or"),
+            ("les chats", True, "cue must be an index, a word or"),
+            ("les chats", ("les", "1"), "occurrence from 1"),
+        ],
+    )
+    def test_requests_that_fit_no_word_or_two(self, text, asked, message):
+        with pytest.raises(InputError, match=message):
+            Sentence(text, cue=asked)
+
+    def test_the_fingerprint_is_of_the_question_alone(self):
+        asked = {"text": "les chats dorment", "cue": "les", "target": "dorment", "foil": "dort"}
+        prints = [Sentence(**asked).fingerprint]
+        changes = {
+            "text": "les chats dorment.",
+            "pair": "oui",
+            "translation": "cats",
+            "cue": 1,
+            "target": 1,
+            "foil": "d",
+        }
+        prints += [Sentence(**{**asked, name: value}).fingerprint for name, value in changes.items()]
+        assert len(set(prints)) == 7
+        assert {len(one) for one in prints} == {32}
+        same = Sentence(**{**asked, "cue": 0}, name="other", meta={"a": "b"})
+        assert same.fingerprint == prints[0] == "0aa6c5f2637535e75a900dd3f248d86a"
+        assert Sentence("a\ud800").fingerprint != Sentence("a").fingerprint
+
     @pytest.mark.parametrize("text", ["", "  ", None])
     def test_nothing_to_read(self, text):
         with pytest.raises(InputError, match="text with words"):

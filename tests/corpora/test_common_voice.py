@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from speechmix.corpora.common_voice import read_release, read_table_rows
+from speechmix.corpora.common_voice import read_release
+from speechmix.corpora.manifest_rows import manifest_rows
 from speechmix.corpora.rows import Rejected, Row, read_corpus
 from speechmix.errors import InputError
 from tests.corpora.miniature import COLUMNS, row
@@ -157,14 +158,23 @@ def test_any_bytes_at_all_are_rows_or_reasons(release, header):
     for _ in range(40):
         body = b"".join(rng.choice(BITS) for _ in range(rng.randrange(100)))
         (release / name).write_bytes(columns.encode() + b"\n" + body)
-        for found in read_table_rows(release / name):
+        for found in manifest_rows(release / name, sentences=True):
             assert found.why if isinstance(found, Rejected) else (found.root / found.path).is_file()
 
 
-def test_a_table_in_another_encoding_is_an_error(release):
-    (release / "test.tsv").write_bytes("path\tsentence\na.mp3\tété".encode("utf-16"))
-    with pytest.raises(InputError, match="expected the columns path"):
-        list(read_table_rows(release / "test.tsv"))
+def test_a_table_in_another_encoding_is_read_or_an_error(release):
+    table, text = release / "test.tsv", "path\tsentence\na.mp3\tété"
+    table.write_bytes(text.encode("utf-16"))
+    assert [row.text for row in read_corpus(table)] == ["été"]
+    for encoded, message in (
+        (text.encode("utf-16-le"), "null characters"),
+        (text.replace("path", "é").encode("latin-1"), "expected UTF-8 or UTF-16 text, found byte 0xe9"),
+        (text.encode("utf-16")[:-1], "expected UTF-16 text"),
+        (text.replace("path", "file").encode(), "expected a first row with the column path"),
+    ):
+        table.write_bytes(encoded)
+        with pytest.raises(InputError, match=message):
+            list(manifest_rows(table, sentences=True))
 
 
 def test_two_recordings_of_one_name_are_told_apart(release):

@@ -30,7 +30,7 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
     saved(tmp_path / "data", rows)
     good, bad = read_corpus(tmp_path / "data")
     assert (good.name, good.text, good.audio, good.path, good.meta) == ("a", "Le livre.", encoded, None, {"age": "30"})
-    assert bad == Rejected("a", "empty sentence", "expected a sentence, found none")
+    assert bad == Rejected("a-2", "empty sentence", "expected a sentence, found none")
 
 
 def test_splits(tmp_path, encoded):
