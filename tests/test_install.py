@@ -163,6 +163,33 @@ class TestWheel:
             assert "pairs: 1 kept, 0 dropped" in run(installed / "speechmix", *command, cwd=tmp_path)
 
 
+def test_without_torchaudio_all_works_but_ctc_alignment_which_names_it(tmp_path):
+    code = """
+import sys
+sys.modules["torchaudio"] = None  # as if it were not installed
+import speechmix
+from speechmix import bundled
+from speechmix.evaluation.spelling import character_error_rate, transcribe
+
+clip = bundled.clips()[1]
+for folder in bundled.models().values():
+    model = speechmix.load(folder, device="cpu")
+    print(model.label, *speechmix.mix(model, clip, measures=["attention"]), transcribe(model, clip))
+print(character_error_rate("les livres", "le livre"))
+ctc = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+unplaced = speechmix.Clip.from_file(clip.path, text=clip.text, language="fr")
+try:
+    speechmix.align(unplaced, model=ctc, method="ctc")
+except speechmix.SpeechmixError as error:
+    print(error)
+"""
+    printed = run(sys.executable, "-c", code, cwd=ROOT)
+    assert "('attention', 'cross') nos maisons" in printed
+    assert "\n0.2\n" in printed
+    assert "needs a torchaudio that goes with torch" in printed
+    assert "docs/start.md" in printed
+
+
 def one_clip(folder: Path) -> str:
     """A manifest of a clip, with its sound, in the folder."""
     source = Path(bundled.__file__).parent / "clips"
