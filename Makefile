@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test lint bench docs notebooks clean
+.PHONY: env demo test soak lint bench docs notebooks clean
 
 env: .venv/.ready
 
@@ -10,7 +10,7 @@ env: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechmix needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,docs,notebooks]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,docs,notebooks]'
 	touch $@
 
 demo: env
@@ -18,6 +18,9 @@ demo: env
 
 test: env
 	$(BIN)/python -m pytest
+
+soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan for the package
+	$(BIN)/python -m pytest -m long tests/reliability tests/test_install.py
 
 lint: env
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

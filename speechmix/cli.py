@@ -1,4 +1,4 @@
-"""The command line: `speechmix check`, `score`, `ablate`, `mine`, `align`, `transcribe`, `select`, `report`, `compare`."""
+"""The command line: `speechmix check, score, ablate, mine, align, transcribe, select, study, report, compare`."""
 
 from __future__ import annotations
 

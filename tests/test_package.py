@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -34,6 +35,36 @@ def test_importing_is_quick_and_has_no_side_effects():
         "assert not heavy, heavy; assert before == dict(os.environ); assert not logging.getLogger().handlers"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_every_module_changes_nothing_around_it(tmp_path):
+    """No environment variable, folder, logging handler, warning filter, seed or thread count is set by an import."""
+    code = """
+import importlib, logging, os, random, sys, warnings
+import numpy, torch
+
+def surroundings():
+    return {
+        "environment": dict(os.environ),
+        "logging": (list(logging.getLogger().handlers), logging.getLogger().level),
+        "warnings": list(warnings.filters),
+        "seeds": (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(), random.getstate()),
+        "torch": (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()),
+        "temporary files": os.listdir(os.environ["TMPDIR"]),
+    }
+
+before = surroundings()
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    after = surroundings()
+    for what, value in after.items():
+        assert value == before[what], f"{name} changes {what}: {before[what]} -> {value}"
+"""
+    names = ["speechmix", *MODULES]
+    surroundings = {**os.environ, "TMPDIR": str(tmp_path)}
+    surroundings.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    ran = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, env=surroundings)
+    assert ran.returncode == 0, ran.stderr[-1500:]
 
 
 def test_public_names_exist():

@@ -8,11 +8,11 @@ Shapes: R rows, S changes (sources, or heads x sources), D width, F width of the
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from transformers import activations
 
 from .blocks import FeedForwardPlan, eps_of, gain_of, weight_of
 from .products import Product
@@ -25,16 +25,6 @@ _LARGEST = 80.0
 # Changes of an activation's input up to here go by Taylor's series to the third order, which is then right to 3e-7 (GELU
 # in float32) or 1e-13 (float64); the subtraction is as good for larger ones.
 _SMALL = {torch.float32: 2**-6, torch.float64: 2**-13}
-_GELU = (nn.GELU, activations.GELUActivation)
-SMOOTH = (
-    *_GELU,
-    activations.GELUTanh,
-    activations.NewGELUActivation,
-    activations.FastGELUActivation,
-    activations.QuickGELUActivation,
-    nn.SiLU,
-    activations.SiLUActivation,
-)
 
 
 class Norm:
@@ -86,7 +76,7 @@ class FeedForward:
         self._up_module, self._down_module = block.part(plan.up), block.part(plan.down)
         self._gate_module = block.part(plan.gate) if plan.gate else None
         self._activation, self._terms = block.part(plan.activation), None
-        self._smooth = isinstance(self._activation, SMOOTH)
+        self._smooth = isinstance(self._activation, smooth_activations())
         self._product, self._down = product, product.of(self._down_module)
         self.entered = [module for module in (self._up_module, self._gate_module) if module is not None]
         self.width = sum(weight_of(module).shape[0] for module in self.entered)
@@ -140,9 +130,26 @@ class FeedForward:
         return torch.addcmul(second, dg, third).mul_(dg).add_(first).mul_(dg)
 
 
+@cache
+def smooth_activations() -> tuple[type[nn.Module], ...]:
+    """Activations that Taylor's series may stand in for."""
+    # Imported when used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
+    from transformers import activations
+
+    names = ("GELUTanh", "NewGELUActivation", "FastGELUActivation", "QuickGELUActivation", "SiLUActivation")
+    return (*_gelus(), nn.SiLU, *(getattr(activations, name) for name in names))
+
+
+@cache
+def _gelus() -> tuple[type[nn.Module], ...]:
+    from transformers.activations import GELUActivation
+
+    return (nn.GELU, GELUActivation)
+
+
 def taylor(activation: nn.Module, x: Tensor) -> list[Tensor]:
     """First three derivatives of an activation at x, over 1, 2 and 6."""
-    if isinstance(activation, _GELU) and getattr(activation, "approximate", "none") == "none":
+    if isinstance(activation, _gelus()) and getattr(activation, "approximate", "none") == "none":
         density = (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)
         first = torch.special.ndtr(x).addcmul_(x, density)
         return [first, density * (1 - x.square() / 2), density * x * (x.square() - 4) / 6]

@@ -8,6 +8,8 @@ output; the stack's output is its last layer's behind the final norm. A failure 
 from __future__ import annotations
 
 import platform
+from functools import cache
+from importlib import metadata
 
 import torch
 
@@ -118,12 +120,20 @@ def _close(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def versions() -> str:
     """Return one line with the versions that decide a result."""
-    import torchaudio
     import transformers
 
     from .. import __version__
 
     return (
         f"speechmix {__version__}, transformers {transformers.__version__}, torch {torch.__version__}, "
-        f"torchaudio {torchaudio.__version__}, Python {platform.python_version()}"
+        f"torchaudio {_installed('torchaudio')}, Python {platform.python_version()}"
     )
+
+
+@cache
+def _installed(package: str) -> str:
+    """Version by the package's metadata, which can be read where the package itself cannot be imported."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"

@@ -1,4 +1,7 @@
-"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the study on the command line, each one call."""
+"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the study on the command line; `study` is all of it.
+
+In: the parser's subcommands, to which each command is added. Each command is one call of the library.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,16 @@ _EXAMPLES = """the whole pipeline:
   speechmix select study --balance number
 A stage that was stopped goes on where it was when the same command is given again.
 """
+_STUDY_EXAMPLES = """examples:
+  speechmix study                                        # tiny models and synthetic clips of the package
+  speechmix study --clips clips.tsv --models openai/whisper-small --seeds 0 1 2 --out runs/small
+  speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
+"""
+_MEASURES = ("value_zeroing", "attention", "attention_norm")
 
 
 def add_commands(commands) -> None:
-    """Add the four commands to a parser's subcommands."""
+    """Add the five commands to a parser's subcommands."""
     style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     mine = commands.add_parser(
         "mine", help="find homophone pairs in a corpus (Common Voice, data set, manifest)", **style
@@ -64,6 +73,43 @@ def add_commands(commands) -> None:
         command.add_argument("--overwrite", action="store_true", help="start the stage afresh with other options")
     for command in (align, transcribe):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+    _add_study(commands)
+
+
+def _add_study(commands) -> None:
+    """Add the whole study, from clips or a corpus to the page."""
+    study = commands.add_parser(
+        "study", help="the French homophony study, from clips or a corpus to the page",
+        description="Score clips with models and their random twins, silence the cue stack by stack, write one page.",
+        epilog=_STUDY_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    study.set_defaults(command=_study)
+    study.add_argument(
+        "--clips", "--manifest", metavar="MANIFEST",
+        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language; default: the package's own clips)",
+    )  # fmt: skip
+    study.add_argument(
+        "--common-voice", "--corpus", metavar="FOLDER",
+        help="make the clips from a Common Voice release folder, a manifest without cues, or a data set (folder or hub id)",
+    )  # fmt: skip
+    study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
+    models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"
+    study.add_argument("--models", nargs="+", help=models_help)
+    seeds_help = "seeds of the random twins (default: 0 1 2)"
+    study.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2], help=seeds_help)
+    study.add_argument("--measures", nargs="+", default=list(_MEASURES), help=f"default: {' '.join(_MEASURES)}")
+    study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
+    corpus = study.add_argument_group("a corpus (--common-voice)")
+    corpus.add_argument("--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner")
+    add_mining_options(corpus)
+    add_selection_options(corpus)
+    study.add_argument("--aligner", help="CTC model that places the words of clips without word times")
+    study.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
+    study.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
+    study.add_argument("--out", default="runs/french_homophony", help="folder of the run; a stopped run goes on there")
+    study.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
+    study.add_argument("--figures", type=int, default=4, help="clips to draw a figure of, per model (default: 4)")
+    study.add_argument("--verbose", action="store_true", help="print a line a clip")
 
 
 def add_mining_options(command: argparse.ArgumentParser) -> None:
@@ -189,4 +235,11 @@ def _select(options) -> int:
     )
     print(summary(folder))
     print(f"\ndata set: {folder}")
+    return 0
+
+
+def _study(options) -> int:
+    from .french_study import study
+
+    study(options)
     return 0

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.activations import ACT2CLS
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import InputError, MissingExtraError
@@ -38,9 +37,6 @@ BASELINES = ("mean", "zero")
 
 # Share of the parts' length by which integrated gradients may miss completeness without a warning.
 _INCOMPLETE = 0.01
-
-# Elementwise activations that transformers makes modules of: the rescale rule holds for each of them.
-_ACTIVATIONS = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()})
 
 # Bytes that the states of one batch of steps of an integral may take, all layers together.
 _BATCH_BYTES = 2**28
@@ -260,12 +256,17 @@ def _rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> T
         from captum.attr._core.deep_lift import SUPPORTED_NON_LINEAR, nonlinear
     except ImportError as error:
         raise MissingExtraError("captum", "gradients", "the measure 'deeplift'") from error
+    # Elementwise activations that transformers makes modules of: the rescale rule holds for each of them. Imported when
+    # used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
+    from transformers.activations import ACT2CLS
+
+    elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()})
 
     class Rescale(DeepLift):
         """With captum's own elementwise rule for transformers' activations too."""
 
         def _is_non_linear(self, part):
-            return isinstance(part, (*_ACTIVATIONS, *SUPPORTED_NON_LINEAR))
+            return isinstance(part, (*elementwise, *SUPPORTED_NON_LINEAR))
 
         def _backward_hook(self, part, grad_input, grad_output):
             if type(part) in SUPPORTED_NON_LINEAR:

@@ -10,7 +10,7 @@ from transformers.activations import ACT2FN
 
 import speechmix
 from speechmix.adapters.carrier import Carrier
-from speechmix.adapters.changes import SMOOTH, Norm, taylor
+from speechmix.adapters.changes import Norm, smooth_activations, taylor
 from speechmix.errors import ModelError
 from speechmix.measures.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of
@@ -163,7 +163,7 @@ class TestPieces:
         ],
     )
     def test_series_of_an_activation_has_its_derivatives(self, activation):
-        assert isinstance(activation, SMOOTH)
+        assert isinstance(activation, smooth_activations())
         x, dx = torch.linspace(-6, 6, 101, dtype=torch.double), 2.0**-13
         with torch.no_grad():
             first, second, third = taylor(activation, x)
@@ -171,7 +171,7 @@ class TestPieces:
             torch.testing.assert_close(found, activation(x + dx) - activation(x), rtol=1e-10, atol=3e-16)
 
     def test_relu_has_no_series(self):
-        assert not isinstance(ACT2FN["relu"], SMOOTH)
+        assert not isinstance(ACT2FN["relu"], smooth_activations())
 
     @pytest.mark.parametrize("name", DISTANCES)
     def test_distance_of_a_change_is_that_of_the_states(self, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+import sys
 import warnings
 
 import numpy as np
@@ -217,6 +218,16 @@ class TestDoubtsAndErrors:
     def test_ctc_model_without_its_tokenizer(self):
         model = speechmix.load(build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor())
         with pytest.raises(AlignmentError, match="tokenizer"):
+            align_by_ctc(model, AUDIO, "les amis")
+
+    def test_torchaudio_that_cannot_be_imported_is_named(self, hearing, tmp_path, monkeypatch):
+        model = hearing(LES_AMIS)
+        (tmp_path / "torchaudio").mkdir()
+        (tmp_path / "torchaudio" / "__init__.py").write_text("raise OSError('libcudart.so.13: cannot open it')")
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(AlignmentError, match=r"torchaudio that goes with torch .* libcudart.* method='synthesis'"):
             align_by_ctc(model, AUDIO, "les amis")
 
     def test_half_precision_model_is_run_in_float32_and_given_back(self, hearing):

@@ -26,7 +26,7 @@ def recipe():
 def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(recipe, tmp_path, capsys, monkeypatch):
     clips = bundled.clips()
     few = [clip for side in ("left", "right") for clip in [c for c in clips if c.meta["side"] == side][:4]]
-    monkeypatch.setattr(recipe.bundled, "clips", lambda: few)
+    monkeypatch.setattr(bundled, "clips", lambda: few)
     assert recipe.main(["--out", str(tmp_path), "--figures", "1", "--seeds", "0", "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
     assert "32 done, 0 skipped" in printed  # 8 clips, two models, trained and random

@@ -1,0 +1,205 @@
+"""Installing: bounds and tested versions agree, what pip would choose is what is tested, and a wheel is complete by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from speechmix import bundled
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CORE = [Requirement(line) for line in PROJECT["dependencies"]]
+EXTRAS = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
+PAIR = ("torch", "torchaudio")
+# pyarrow calls every release a new major version; what is used of it, Parquet, stays.
+EVERY_RELEASE_IS_MAJOR = {"pyarrow"}
+
+
+def pinned_versions() -> dict[str, Version]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(pin.name): Version(next(iter(pin.specifier)).version) for pin in pins}
+
+
+TESTED = pinned_versions()
+
+
+class TestBounds:
+    @pytest.mark.parametrize("requirement", [*CORE, *EXTRAS], ids=lambda requirement: requirement.name)
+    def test_what_is_tested_is_accepted(self, requirement):
+        assert TESTED[canonicalize_name(requirement.name)] in requirement.specifier
+
+    @pytest.mark.parametrize("requirement", CORE, ids=lambda requirement: requirement.name)
+    def test_the_next_major_version_is_not(self, requirement):
+        after = Version(str(TESTED[canonicalize_name(requirement.name)].major + 1))
+        assert (after in requirement.specifier) == (requirement.name in EVERY_RELEASE_IS_MAJOR)
+
+    def test_torch_and_torchaudio_are_one_pair(self):
+        """Each is bound to the tested minor version: beside another torch, torchaudio does not load."""
+        bounds = {requirement.name: requirement.specifier for requirement in CORE}
+        assert TESTED["torch"].release[:2] == TESTED["torchaudio"].release[:2]
+        assert bounds["torch"] == bounds["torchaudio"]
+        major, minor = TESTED["torch"].release[:2]
+        assert f"{major}.{minor}.99" in bounds["torch"]
+        assert f"{major}.{minor + 1}" not in bounds["torch"]
+
+
+class TestPlan:
+    """What `pip install` would choose without constraints.txt. Asks the package index; skipped where there is none."""
+
+    def test_of_the_requirements(self, tmp_path):
+        """Newest version within each bound; quick, as nothing is asked about what they need in turn."""
+        check_plan(plan("--no-deps", *map(str, CORE), folder=tmp_path, seconds=60))
+
+    @pytest.mark.long
+    def test_of_the_package(self, tmp_path):
+        check_plan(plan(str(ROOT), folder=tmp_path, seconds=300))
+
+
+def check_plan(versions: dict[str, Version]) -> None:
+    for requirement in CORE:
+        name = canonicalize_name(requirement.name)
+        chosen, tested = versions[name], TESTED[name]
+        if name in PAIR:
+            assert chosen.release[:2] == tested.release[:2], f"pip chooses {name} {chosen}; tested is {tested}"
+        elif name not in EVERY_RELEASE_IS_MAJOR:
+            assert chosen.major == tested.major, f"pip chooses {name} {chosen}; tested is {tested}"
+    assert versions["torch"].release[:2] == versions["torchaudio"].release[:2]
+
+
+def plan(*asked: str, folder: Path, seconds: int) -> dict[str, Version]:
+    """Versions that pip's resolver chooses; only metadata are fetched, and what is fetched ends in the folder."""
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("pip is not installed")
+    report = folder / "plan.json"
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--report", str(report)]
+    command += ["--quiet", "--retries", "1", "--timeout", "15", "--only-binary", ":all:", *asked]
+    surroundings = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+    surroundings["TMPDIR"] = str(folder)
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=surroundings, cwd=folder)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"the package index did not answer within {seconds} s")
+    if ran.returncode:
+        unreachable = ("from versions: none", "connection broken", "Max retries", "timed out")
+        if any(words in ran.stderr for words in unreachable):
+            pytest.skip("no package index can be reached")
+        pytest.fail(f"pip finds no plan: {ran.stderr[-1500:]}")
+    chosen = [entry["metadata"] for entry in json.loads(report.read_text(encoding="utf-8"))["install"]]
+    return {canonicalize_name(entry["name"]): Version(entry["version"]) for entry in chosen}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    pytest.importorskip("hatchling", reason="hatchling (extra `dev`) is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """Folder of the commands of a new environment: the wheel, and the dependencies of this interpreter."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    python = folder / "bin" / "python"
+    options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
+    run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=folder)
+    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    dependencies = [path for path in sys.path if Path(path).name == "site-packages"]
+    (Path(packages) / "dependencies.pth").write_text("\n".join(dependencies), encoding="utf-8")
+    return folder / "bin"
+
+
+def run(*command: object, cwd: Path) -> str:
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    ran = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, cwd=cwd, env=surroundings, timeout=300
+    )
+    assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-3000:]
+    return ran.stdout
+
+
+class TestWheel:
+    def test_it_holds_every_file_of_the_package_and_nothing_else(self, wheel):
+        inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+        package = (path for path in (ROOT / "speechmix").rglob("*") if path.is_file())
+        assert inside == {str(path.relative_to(ROOT)) for path in package if "__pycache__" not in path.parts}
+
+    def test_the_study_runs_from_an_empty_folder(self, installed, tmp_path):
+        version = "import speechmix; print(speechmix.__file__)"
+        assert str(installed.parent) in run(installed / "python", "-c", version, cwd=tmp_path)
+        usage = run(installed / "speechmix", "study", "--help", cwd=tmp_path)
+        assert usage == run(installed / "python", "-m", "speechmix", "study", "--help", cwd=tmp_path)
+        for option in ("--clips", "--common-voice", "--models", "--seeds", "--aligner", "--balance", "--out"):
+            assert option in usage
+        name = one_clip(tmp_path)
+        few = ["--seeds", "--measures", "attention", "--figures", "0", "--device", "cpu"]
+        printed = run(
+            installed / "speechmix", "study", "--clips", name, "--models", model_of(installed), *few, cwd=tmp_path
+        )
+        assert "1 done, 0 skipped" in printed
+        assert (tmp_path / "runs" / "french_homophony" / "index.html").stat().st_size > 10_000
+
+    def test_mining_finds_the_templates_of_the_wheel(self, installed, tmp_path):
+        pytest.importorskip("jiwer", reason="the extra `french` is not installed")
+        name = one_clip(tmp_path)
+        for templates in ("french", "french_paper"):
+            command = ["mine", name, "--out", templates, "--template", templates]
+            assert "pairs: 1 kept, 0 dropped" in run(installed / "speechmix", *command, cwd=tmp_path)
+
+
+def test_without_torchaudio_all_works_but_ctc_alignment_which_names_it(tmp_path):
+    code = """
+import sys
+sys.modules["torchaudio"] = None  # as if it were not installed
+import speechmix
+from speechmix import bundled
+from speechmix.evaluation.spelling import character_error_rate, transcribe
+
+clip = bundled.clips()[1]
+for folder in bundled.models().values():
+    model = speechmix.load(folder, device="cpu")
+    print(model.label, *speechmix.mix(model, clip, measures=["attention"]), transcribe(model, clip))
+print(character_error_rate("les livres", "le livre"))
+ctc = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+unplaced = speechmix.Clip.from_file(clip.path, text=clip.text, language="fr")
+try:
+    speechmix.align(unplaced, model=ctc, method="ctc")
+except speechmix.SpeechmixError as error:
+    print(error)
+"""
+    printed = run(sys.executable, "-c", code, cwd=ROOT)
+    assert "('attention', 'cross') nos maisons" in printed
+    assert "\n0.2\n" in printed
+    assert "needs a torchaudio that goes with torch" in printed
+    assert "docs/start.md" in printed
+
+
+def one_clip(folder: Path) -> str:
+    """A manifest of a clip, with its sound, in the folder."""
+    source = Path(bundled.__file__).parent / "clips"
+    clip = json.loads((source / "manifest.jsonl").read_text(encoding="utf-8").splitlines()[1])
+    shutil.copy(source / clip["path"], folder)
+    (folder / "clips.jsonl").write_text(json.dumps(clip), encoding="utf-8")
+    return "clips.jsonl"
+
+
+def model_of(installed: Path) -> Path:
+    """The smaller of the models in the wheel."""
+    (folder,) = installed.parent.glob("lib/python*/site-packages/speechmix/bundled/models/tiny-french-ctc")
+    return folder
