@@ -266,7 +266,7 @@ def _mix_batch(
         for scores in collected:
             unfinished.enter_context(scores)
         with (
-            model.in_dtype(dtype),
+            model.in_use(dtype),
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
             attention_readable(model.module),
@@ -292,7 +292,7 @@ def _differentiated(model: Model, clip, sides: Sides, units, provenance, layers,
         for name, tensor in sides.prepared.inputs.items()
     }
     maps = {}
-    with model.in_dtype(dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), attention_readable(model.module):
+    with model.in_use(dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), attention_readable(model.module):
         objective = None
         if any(measure_named(name).objective for name in measures):
             known = None if isinstance(clip, Mapping) else clip

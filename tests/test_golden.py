@@ -99,7 +99,7 @@ def test_last_hidden_states_of_the_plain_forward_pass(golden, name):
     expected, _, cases = golden
     model, inputs = cases[name]
     doubled = {key: x.double() if x.is_floating_point() else x for key, x in inputs.items()}
-    with model.in_dtype(torch.float64), torch.no_grad():
+    with model.in_use(torch.float64), torch.no_grad():
         if name == "whisper":
             output = model.base(**doubled, use_cache=False)
             found = {"encoder": output.encoder_last_hidden_state, "decoder": output.last_hidden_state}

@@ -84,7 +84,7 @@ def test_scores_are_those_of_the_published_code(golden, name, key, dtype):
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
 def test_last_hidden_states_of_the_plain_forward_pass(golden, name):
     expected, inputs, cases = golden
-    with cases[name].in_dtype(torch.float64), torch.no_grad():
+    with cases[name].in_use(torch.float64), torch.no_grad():
         found = cases[name].base(**inputs).last_hidden_state.numpy()
     assert np.abs(found - expected[f"{name}|last_hidden"]).max() <= 1e-9
 

@@ -47,7 +47,7 @@ def self_check(model: Model) -> None:
     hooks = _stack_outputs(model, outputs)
     try:
         with (
-            model.in_dtype(wide),
+            model.in_use(wide),
             torch.no_grad(),
             attention_readable(model.module),
             Capture(stacks, on_block, max_positions=_POSITIONS),

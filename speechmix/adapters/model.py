@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +16,8 @@ import torch
 
 from ..errors import InputError, ModelError
 from .blocks import Stack, resolve
+from .fingerprint import Seen, fingerprint
+from .lending import lent
 from .products import Kept
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Model:
     Parameters
     ----------
     module : transformers.PreTrainedModel
-        In evaluation mode, without gradients.
+        As its owner has it; whatever runs it does so within `in_use`.
     family : Family
     name : str
         Hub id, folder or class name, as it is written in reports.
@@ -89,6 +88,7 @@ class Model:
     tokenizer: Any = None
     stacks: dict[str, Stack] = field(init=False, repr=False)
     kept: Kept | None = field(default=None, init=False, repr=False)
+    _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         found = (
@@ -134,18 +134,19 @@ class Model:
         """Precision to compute in: the weights' own, float32 for half-precision weights."""
         return self.dtype if self.dtype.itemsize >= 4 else torch.float32
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """Short hash of the config and of some numbers of every weight: tells two checkpoints of one name apart.
+        """Short hash of all that decides a result: class, config, every weight and buffer, feature extractor, tokenizer.
 
-        The same wherever the checkpoint lies.
+        The same wherever the checkpoint lies; another for another precision. Made once (about a second for each gigabyte)
+        and made again where weights were exchanged or written to in between. What is written through ``weight.data`` or a
+        numpy view is not noticed: torch does not count it.
         """
-        known = {name: value for name, value in self.config.to_dict().items() if name != "_name_or_path"}
-        digest = hashlib.sha1(json.dumps(known, sort_keys=True, default=str).encode())
-        for name, weight in sorted(self.module.state_dict().items()):
-            some = weight.flatten()[:: max(1, weight.numel() // 16)]
-            digest.update(name.encode() + some.float().cpu().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        parts = (self.module, self.feature_extractor, self.tokenizer)
+        if self._fingerprint is None or not self._fingerprint[0].still(*parts):
+            seen = Seen(*parts)  # before hashing: what is written meanwhile is noticed next time
+            self._fingerprint = seen, fingerprint(*parts)
+        return self._fingerprint[1]
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's rate."""
@@ -166,21 +167,23 @@ class Model:
         return self.name if self.init == "trained" else f"{self.name} random {self.seed}"
 
     @contextmanager
-    def in_dtype(self, dtype: torch.dtype) -> Iterator[None]:
-        """Compute in another precision for a while. Only upwards, so that the weights come back bit by bit."""
+    def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
+        """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all is as before.
+
+        Whatever runs the module runs it in here, for the module may be its owner's, who trains it in between.
+
+        Parameters
+        ----------
+        dtype : torch.dtype, optional
+            Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing is converted.
+        """
         own = self.dtype
-        if dtype == own:
-            yield
-            return
-        if torch.finfo(dtype).eps > torch.finfo(own).eps:
+        if dtype is not None and torch.finfo(dtype).eps > torch.finfo(own).eps:
             raise ModelError(
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
             )
-        self.module.to(dtype)
-        try:
+        with lent(self.module, dtype):
             yield
-        finally:
-            self.module.to(own)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

@@ -168,7 +168,7 @@ def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
         raise InputError(f"{clip.name}: say the language (language='fr'): {model.label} cannot detect it by itself")
     features = model.features(clip.audio(model.sample_rate))["input_features"]
     start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
-    with torch.no_grad():
+    with model.in_use(), torch.no_grad():
         logits = model.module(features.to(model.device, model.dtype), decoder_input_ids=start).logits[0, -1]
     return max(languages, key=lambda name: logits[languages[name]].item())
 

@@ -75,7 +75,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
 
 def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
     features = model.features(audio)["input_values"]
-    with model.in_dtype(model.state_dtype), torch.no_grad():
+    with model.in_use(model.state_dtype), torch.no_grad():
         logits = model.module(features.to(model.device, model.dtype)).logits[0]
     return logits.float().log_softmax(dim=-1).cpu().numpy()
 

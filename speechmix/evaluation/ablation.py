@@ -109,7 +109,7 @@ class _Spelling:
 
     def margin(self) -> float:
         model = self._model
-        with model.in_dtype(self._dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with model.in_use(self._dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
             options = {"use_cache": False} if self._tokens is not None else {}
             logits = model.module(**self._inputs, **options).logits[0].double()
         log_probs = logits.log_softmax(dim=-1)

@@ -40,6 +40,11 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
     Tensor [N]
         Natural logarithms.
     """
+    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        return _log_likelihoods(model, clip, texts)
+
+
+def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
     features = _features(model, clip)
     if model.family.name != "whisper":
         # [1, T, V] -> [T, V]
@@ -84,7 +89,10 @@ def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     if not can_spell(model):
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
     features = model.features(clip.audio(model.sample_rate))
-    return {name: value.to(model.device) for name, value in features.items()}
+    return {
+        name: value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
+        for name, value in features.items()
+    }
 
 
 def ctc_log_probability(scores: torch.Tensor, ids: Sequence[int], *, blank: int) -> torch.Tensor:

@@ -46,7 +46,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = {name: tensor.to(model.device, wide) for name, tensor in inputs.items()}
-    with model.in_dtype(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):
         if "decoder" not in model.stacks:
             return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
         ids = decoder_prefix(model, clip)

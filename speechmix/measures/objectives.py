@@ -229,7 +229,7 @@ def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared
 
 def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
     """The token that the model itself finds likeliest at a position."""
-    with torch.no_grad():
+    with model.in_use(), torch.no_grad():
         output = model.module(**{name: tensor.to(model.device) for name, tensor in prepared.inputs.items()})
     return int(logits_of(output)[0, position].argmax())
 

@@ -1,0 +1,113 @@
+"""Models with adapters (PEFT: LoRA and its kin): what is measured is a copy with the adapters merged into the weights.
+
+A LoRA layer adds B A x to W x. Merged, W + B A is one matrix again, so every part is where the family's table says it is
+and scores are those of ``merge_and_unload()``. In: a model object with adapters, or a folder with adapter_config.json and
+the model it was trained on. Out: a plain transformers model; the object given stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+from torch import nn
+
+from ..errors import MissingExtraError, ModelError
+
+
+def has_adapters(module: nn.Module) -> bool:
+    """True if some part of a model is PEFT's."""
+    return any(type(part).__module__.partition(".")[0] == "peft" for part in module.modules())
+
+
+def merged(module: nn.Module) -> nn.Module:
+    """Return a copy of a model with its active adapters merged.
+
+    Raises
+    ------
+    ModelError
+        For adapters that are no change of weights (prompts, prefixes).
+    """
+    return _merged(copy.deepcopy(module))
+
+
+def _merged(copied: nn.Module) -> nn.Module:
+    if hasattr(copied, "merge_and_unload"):
+        return _without_traces(copied.merge_and_unload())
+    if hasattr(copied, "peft_config") and hasattr(copied, "get_base_model"):
+        raise ModelError(
+            f"{type(copied).__name__}: its adapter adds prompts and changes no weights, so there is nothing to merge. Load the "
+            "model without it: model.get_base_model()"
+        )
+    for path, part in [*copied.named_modules()]:  # adapters set into a plain model (model.add_adapter)
+        if not path or type(part).__module__.partition(".")[0] != "peft":
+            continue
+        parent, _, name = path.rpartition(".")
+        if hasattr(part, "merge") and hasattr(part, "get_base_layer"):
+            part.merge()
+            setattr(copied.get_submodule(parent), name, part.get_base_layer())
+        elif hasattr(part, "modules_to_save"):
+            setattr(copied.get_submodule(parent), name, part.modules_to_save[part.active_adapter])
+    return _without_traces(copied)
+
+
+def _without_traces(module: nn.Module) -> nn.Module:
+    if has_adapters(module):
+        raise ModelError(
+            f"{type(module).__name__}: not all of its adapters can be merged. Merge them and pass the result"
+        )
+    return module
+
+
+def base_of(folder: str) -> str | None:
+    """Return the model that an adapter in a folder was trained on; None for a folder with a model.
+
+    Raises
+    ------
+    ModelError
+        If adapter_config.json cannot be read or names no model.
+    """
+    path = Path(folder) / "adapter_config.json"
+    if not path.is_file() or (Path(folder) / "config.json").is_file():
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        base = config.get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"cannot read {str(path)!r}: expected the config of an adapter ({error})") from error
+    if not base or not isinstance(base, str):
+        raise ModelError(
+            f"{str(path)!r} does not say which model the adapter was trained on (base_model_name_or_path): load that model "
+            "with transformers, the adapter with peft, and pass the object"
+        )
+    beside = Path(folder) / base
+    return str(beside) if not Path(base).exists() and beside.is_dir() else base
+
+
+def with_adapter(module: nn.Module, folder: str) -> nn.Module:
+    """Return a model with the adapter in a folder merged into it (the module itself is used up).
+
+    Raises
+    ------
+    MissingExtraError
+        Without peft.
+    ModelError
+        If the adapter cannot be read or was trained on another architecture.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtraError("peft", "peft", f"the adapter in {folder!r}") from error
+    try:
+        weights = peft.load_peft_weights(folder, device="cpu")
+        adapted = peft.PeftModel.from_pretrained(module, folder)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"cannot load the adapter in {folder!r} into {type(module).__name__}: {error}") from error
+    stray = sorted(weights.keys() ^ peft.get_peft_model_state_dict(adapted).keys())
+    if stray:
+        raise ModelError(
+            f"the adapter in {folder!r} does not fit {type(module).__name__}: {len(stray)} of its weights have no place there, "
+            f"or places no weight ({stray[0]}). Load the model it was trained on, the adapter with peft, and pass the object"
+        )
+    return _merged(adapted)

@@ -1,0 +1,117 @@
+"""What lies in a folder or on the hub: config, trained weights, feature extractor and tokenizer.
+
+In: a folder or hub id. Out: what transformers reads from it. Whatever goes wrong on the way, in a damaged file, in the
+hub's client or in transformers' own imports, is a `ModelError` that says what was wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from ..errors import ModelError
+from .blocks import Family
+from .sources import quantised
+
+# Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and pre-training heads.
+_UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "project_hid")
+
+
+def config_of(source: str, options: dict):
+    try:
+        return transformers_class("AutoConfig").from_pretrained(source, **options)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever the hub's client or a damaged file makes of it
+        beside = Path(source).parent
+        nearby = (
+            f"; there is a folder {str(beside)!r}, without {Path(source).name!r} in it" if _is_inside(beside) else ""
+        )
+        raise ModelError(
+            f"cannot read a model config from {source!r}: expected a hub id or a folder with config.json "
+            f"({brief(error)}){nearby}"
+        ) from error
+
+
+def _is_inside(folder: Path) -> bool:
+    return folder != Path() and folder.is_dir()
+
+
+def trained(cls, source: str, config, dtype: torch.dtype, options: dict) -> torch.nn.Module:
+    """Trained weights of a folder or hub id, as transformers reads them."""
+    if getattr(config, "quantization_config", None) is not None:
+        raise ModelError(quantised(source, config.quantization_config))
+    try:
+        module, report = cls.from_pretrained(source, config=config, dtype=dtype, output_loading_info=True, **options)
+    except Exception as error:  # damaged files raise the errors of many libraries
+        raise ModelError(f"cannot load the weights of {source!r}: {brief(error)}") from error
+    _refuse_missing(source, report["missing_keys"])
+    return module
+
+
+def transformers_class(name: str):
+    """Return a class of transformers by name.
+
+    Raises
+    ------
+    ModelError
+        If transformers cannot be imported as far as that; names torchaudio where it is the reason.
+    """
+    try:
+        return getattr(transformers, name)
+    except AttributeError as error:
+        raise ModelError(f"transformers {transformers.__version__} has no {name}: a newer one may") from error
+    except (ImportError, OSError, RuntimeError) as error:
+        try:
+            importlib.import_module("torchaudio")
+        except Exception as broken:
+            raise ModelError(
+                f"torchaudio is installed but cannot be imported ({brief(broken)}), and transformers imports it: torch "
+                f"{torch.__version__} and torchaudio have to be of one release and for one kind of machine. Install the pair "
+                "as docs/start.md says, or uninstall torchaudio"
+            ) from error
+        raise ModelError(f"transformers cannot import {name}: {brief(error)}") from error
+
+
+def _refuse_missing(source: str, missing) -> None:
+    """transformers fills missing weights with random numbers and goes on; a study cannot."""
+    missing = sorted(key for key in missing if not any(part in key for part in _UNUSED_WEIGHTS))
+    if missing:
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        raise ModelError(
+            f"the checkpoint {source!r} lacks weights ({shown}), which would be filled at random. "
+            "Check that the folder is complete and that config.json names the right architecture"
+        )
+
+
+def stored(auto_class: str, source: str, options: dict):
+    """Feature extractor or tokenizer of a source, or None where it has none."""
+    try:
+        return transformers_class(auto_class).from_pretrained(source, **options)
+    except Exception as error:  # a damaged file, the hub's client, a library that is not installed
+        if Path(source).is_dir():
+            return None  # a folder with weights alone is fine for prepared inputs
+        warnings.warn(f"{source}: no {auto_class.removeprefix('Auto')} ({brief(error)})", stacklevel=4)
+        return None
+
+
+def processors_of(processor, family: Family, config) -> tuple[Any, Any]:
+    """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from its config alone."""
+    extractor = getattr(processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None)
+    tokenizer = getattr(processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None)
+    if extractor is None and family.name == "whisper":
+        seconds = family.grid(config, 0).duration
+        if seconds == int(seconds):
+            extractor = transformers_class("WhisperFeatureExtractor")(
+                feature_size=config.num_mel_bins, chunk_length=int(seconds)
+            )
+    return extractor, tokenizer
+
+
+def brief(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

@@ -1,0 +1,109 @@
+"""A module that is borrowed: it runs in evaluation mode, in a precision of our choice, and is given back as it was.
+
+In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter asks for a gradient and
+numbers are raised to one precision. Nothing is converted and converted back: parameters and buffers are *exchanged* for stand-ins
+and the very same objects are put back, so values, storages and gradients are those of before, bit for bit. A stand-in of
+a parameter that need not be converted shares its memory; buffers, which are small, are copied, because some forward
+passes write to them (rotary tables that grow with the text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
+    """Have a module ready for measuring while the block lasts.
+
+    Parameters
+    ----------
+    module : nn.Module
+    dtype : torch.dtype, optional
+        Precision that coarser parameters and buffers are raised to; by default each keeps its own.
+
+    Examples
+    --------
+    >>> layer = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).to(torch.bfloat16)
+    >>> with lent(layer, torch.float32):
+    ...     print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
+    False torch.float32 False
+    >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
+    True torch.bfloat16 True
+    """
+    stand_ins: dict[int, Tensor] = {}  # tied weights stay tied
+    with ExitStack() as undo:
+        for part in module.modules():
+            _set(undo, part, "training", False)
+            _set(undo, part, "chunk_size_feed_forward", 0)  # saves memory, refuses lengths it does not divide
+            if part._parameters:
+                _exchange_parameters(undo, part, stand_ins, dtype)
+            if part._buffers:
+                _exchange_buffers(undo, part, stand_ins, dtype)
+        yield
+
+
+def _set(undo: ExitStack, part: nn.Module, name: str, value) -> None:
+    """Set an attribute that is there and has another value."""
+    before = part.__dict__.get(name)
+    if before:
+        part.__dict__[name] = value
+        undo.callback(part.__dict__.__setitem__, name, before)
+
+
+def _exchange_parameters(undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tensor], dtype) -> None:
+    asked = {
+        name: parameter
+        for name, parameter in part._parameters.items()
+        if parameter is not None and (parameter.requires_grad or _converted_by(parameter, dtype))
+    }
+    undo.callback(part._parameters.update, asked)
+    for name, parameter in asked.items():
+        if id(parameter) not in stand_ins:
+            numbers = parameter.detach()
+            numbers = numbers.to(dtype) if _converted_by(parameter, dtype) else numbers
+            stand_ins[id(parameter)] = nn.Parameter(numbers, requires_grad=False)
+        part._parameters[name] = stand_ins[id(parameter)]
+
+
+def _exchange_buffers(undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tensor], dtype) -> None:
+    owned, attributes = dict(part._buffers), dict(part.__dict__)
+    not_stored = set(part._non_persistent_buffers_set)
+    for name, buffer in owned.items():
+        if buffer is not None:
+            if id(buffer) not in stand_ins:
+                stand_ins[id(buffer)] = buffer.detach().to(
+                    dtype if _converted_by(buffer, dtype) else buffer.dtype, copy=True
+                )
+            part._buffers[name] = stand_ins[id(buffer)]
+    used = {name: (buffer, _writes(buffer)) for name, buffer in part._buffers.items()}
+
+    def give_back() -> None:
+        now = {name: (buffer, _writes(buffer)) for name, buffer in part._buffers.items()}
+        written = now.keys() != used.keys() or any(
+            now[name][0] is not used[name][0] or now[name][1] != used[name][1] for name in used
+        )
+        part._buffers.clear()
+        part._buffers.update(owned)
+        part._non_persistent_buffers_set.clear()
+        part._non_persistent_buffers_set.update(not_stored)
+        if written:  # and with its tables what it notes about them, such as how long a text they reach
+            for name in part.__dict__.keys() - attributes.keys():
+                del part.__dict__[name]
+            part.__dict__.update(attributes)
+
+    undo.callback(give_back)
+
+
+def _converted_by(tensor: Tensor, dtype: torch.dtype | None) -> bool:
+    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision models are float32)."""
+    return dtype is not None and tensor.is_floating_point() and torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
+
+
+def _writes(tensor: Tensor | None) -> int | None:
+    """How often a tensor has been written to."""
+    return None if tensor is None or tensor.is_inference() else tensor._version
