@@ -128,11 +128,12 @@ def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
 def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
     path = audio_file(path)
     status = path.stat()
-    return _decoded(str(path), status.st_mtime_ns, status.st_size, sample_rate)
+    marks = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return _decoded(str(path), marks, sample_rate)
 
 
 @functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
-def _decoded(path: str, modified: int, size: int, sample_rate: int) -> tuple[np.ndarray, str]:
+def _decoded(path: str, marks: tuple[int, ...], sample_rate: int) -> tuple[np.ndarray, str]:
     samples, found_rate = decode(path)
     samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
     return _resampled(samples, found_rate, sample_rate), _fingerprint(samples, found_rate)

@@ -423,7 +423,7 @@ def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, product_dty
         "seed": model.seed,
         "weights": model.fingerprint,
         "clip": known.name if known else None,
-        "fingerprint": getattr(known, "fingerprint", None) if known else _fingerprint_of_inputs(clip),
+        "fingerprint": known.fingerprint if known else _fingerprint_of_inputs(clip),
         "sound": heard.sound if heard else None,
         "language": heard.language if heard else None,
         "text": known.text if known else None,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..clips import safe_name
 from ..errors import InputError
-from ..naming import Names
+from ..names import Names
 from ..spans import Word
 from ..table_files import RowError
 
