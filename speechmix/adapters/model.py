@@ -18,6 +18,7 @@ from ..errors import InputError, ModelError
 from .blocks import Stack, resolve
 from .fingerprint import Seen, fingerprint
 from .lending import lent
+from .memory import check_fits
 from .products import Kept
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class Model:
                 f"{self.name} was loaded without a feature extractor, so it cannot be given audio: load it with "
                 "processor=, or pass prepared inputs"
             )
+        check_fits(self, len(audio))
         return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
 
     def grid(self, n_samples: int) -> FrameGrid:

@@ -200,3 +200,39 @@ def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
     rows = runs.score_clips([model], singular, tmp_path / "rows", targets="target", **quiet)
     assert (rows.done, rows.skipped) == (2, [])
     np.testing.assert_allclose(rows.contributions.contribution, whole.contributions.contribution, rtol=1e-4)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")])
+def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_and_then_skipped(
+    error, models, tmp_path, monkeypatch
+):
+    real, tries = store.mix, []
+
+    def short_of_memory(model, clips, **options):
+        names = [one.name for one in (clips if isinstance(clips, list) else [clips])]
+        tries.append((names, options.get("batch_size")))
+        if "huge" in names or ("large" in names and options.get("batch_size") is None):
+            raise error
+        return real(model, clips, **options)
+
+    monkeypatch.setattr(store, "mix", short_of_memory)
+    monkeypatch.setattr(runs, "clips_together", lambda model: 3)
+    clips = [clip("huge"), clip("large"), clip("small")]
+    run = runs.score_clips(models[:1], clips, tmp_path, figures=0, progress=False, report=lambda line: None)
+    assert run.done == 2
+    (skipped,) = run.skipped
+    assert skipped["clip"] == "huge"
+    assert skipped["reason"].startswith("not enough memory")
+    assert tries == [
+        (["huge", "large", "small"], None),
+        *[(["huge"], None), (["huge"], 256), (["large"], None), (["large"], 256), (["small"], None)],
+    ]
+
+
+def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp_path, monkeypatch):
+    def broken(*args, **options):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(store, "mix", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        runs.score_clips(models[:1], [clip("a")], tmp_path, figures=0, progress=False, report=lambda line: None)
