@@ -7,12 +7,12 @@ a word, because it sounds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
 from ..errors import InputError
+from ..json_files import parse_json
 from ..spans import Word
 from ..table_files import read_table
 from ..text_files import read_text
@@ -160,15 +160,15 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
 
 def _read_json(path: Path, tier: str | None) -> list[Word]:
     """A list of words, or an object with "words", "segments" (Whisper), "chunks" (transformers) or "tiers" (MFA)."""
-    try:
-        data = json.loads(read_text(path))
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from error
     where = str(path)
+    data = parse_json(read_text(path), where=where)
     if isinstance(data, dict) and isinstance(data.get("tiers"), dict):
         return tier_words(_json_tiers(data["tiers"], where), tier=tier, where=where)
     if isinstance(data, dict) and isinstance(data.get("segments"), list) and "words" not in data:
-        data = [word for segment in data["segments"] if isinstance(segment, dict) for word in segment.get("words", ())]
+        words_of = [segment.get("words", []) for segment in data["segments"] if isinstance(segment, dict)]
+        if not all(isinstance(words, list) for words in words_of):
+            raise InputError(f"{path}: expected segments with lists of words, found {str(words_of)[:200]}")
+        data = [word for words in words_of for word in words]
     elif isinstance(data, dict):
         found = sorted(data)
         data = data.get("words", data.get("chunks"))
@@ -185,7 +185,7 @@ def _json_tiers(tiers: dict, where: str) -> dict[str, list[tuple]]:
             for name, content in tiers.items()
             if content.get("type", "interval") == "interval"
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where}: expected tiers with entries [start, end, label] ({error!r})") from error
 
 
@@ -197,8 +197,9 @@ def _word(text: object, start: object, end: object, score: object, *, where: str
     try:
         times = float(start), float(end)
         score = None if score is None else float(score)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
+        found = ", ".join(repr(value)[:40] for value in (start, end))
         raise InputError(
-            f"{where}: expected seconds as numbers with a decimal point, found {start!r}, {end!r}, score {score!r}"
+            f"{where}: expected seconds as numbers with a decimal point, found {found}, score {score!r:.40}"
         ) from error
     return Word(str(text).strip(), *times, score)

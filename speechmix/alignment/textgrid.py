@@ -54,9 +54,11 @@ def read_textgrid(path: str | PathLike, *, tier: str | None = None) -> list[Word
                 name = found["name"] if found["name"] not in intervals else f"{found['name']} ({len(intervals) + 1})"
                 intervals[name] = [(label, float(start), float(end)) for start, end, label in found["entries"]]
     # praatio checks little: what it raises on a damaged file depends on where the damage is.
-    except (errors.PraatioException, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+    except (
+        errors.PraatioException, ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
+    ) as error:  # fmt: skip
         raise InputError(
-            f"{path}: not a readable TextGrid ({type(error).__name__}: {error}): open it in Praat and save it again"
+            f"{path}: not a readable TextGrid ({type(error).__name__}: {str(error)[:200]}): open it in Praat and save it again"
         ) from error
     return tier_words(intervals, tier=tier, where=str(path))
 

@@ -11,7 +11,6 @@ the target and the noun the cue; in their twins that end in 1 it is the other wa
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,9 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import InputError
+from ..json_files import parse_json
 from ..sentences import Sentence
+from ..text_files import read_text
 from .blimp_cues import cue_by_construction, cue_by_dependency, number_of, plainly_plural
 from .rows import Rejected
 
@@ -126,7 +127,7 @@ def read_blimp(
 
     Examples
     --------
-    >>> import tempfile
+    >>> import json, tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> pair = {"sentence_good": "Most ladies haven't left.", "sentence_bad": "Most ladies hasn't left.", "pairID": "7"}
     >>> _ = (folder / "regular_plural_subject_verb_agreement_1.jsonl").write_text(json.dumps(pair))
@@ -207,16 +208,16 @@ def _pairs(path: Path, paradigm: str):
     """Name, acceptable and unacceptable sentence of each line, contractions expanded."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; get it from github.com/alexwarstadt/blimp (data folder)")
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+    for number, line in enumerate(read_text(path).split("\n")):
         if not line.strip():
             continue
-        try:
-            pair = json.loads(line)
-            sentences = [str(pair[key]) for key in ("sentence_good", "sentence_bad")]
-        except (ValueError, KeyError, TypeError) as error:
+        where = f"{path}, line {number + 1}"
+        pair = parse_json(line, where=where)
+        sentences = [pair.get(key) for key in ("sentence_good", "sentence_bad")] if isinstance(pair, dict) else [None]
+        if not all(isinstance(sentence, str) for sentence in sentences):
             raise InputError(
-                f"{path}, line {number + 1}: expected a JSON object with sentence_good and sentence_bad ({error})"
-            ) from error
+                f"{where}: expected a JSON object with sentence_good and sentence_bad, found {line[:200]!r}"
+            )
         yield f"{paradigm}-{pair.get('pairID', number)}", *map(expand_contractions, sentences)
 
 

@@ -68,8 +68,10 @@ def _load(source: str | PathLike, split: str | None) -> Any:
         data = (
             datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source, streaming=True)
         )
-    except (OSError, ValueError, RuntimeError) as error:  # not there, damaged, a script that is no longer run
-        raise InputError(f"cannot load the data set {source} ({error}): give a folder or the id of one") from error
+    # Not there, a script that is no longer run; what datasets raises on damaged files depends on where the damage is.
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError) as error:
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"cannot load the data set {source} ({why}): give a folder or the id of one") from error
     if not isinstance(data, dict):
         return data
     if split is None and len(data) == 1:

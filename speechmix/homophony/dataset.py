@@ -8,8 +8,6 @@ the Parquet metadata and in `about.json`. `data_templates/annotated/README.md` e
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -22,7 +20,10 @@ import pyarrow.parquet as pq
 
 from ..clips import Clip
 from ..errors import InputError, SpeechmixError
+from ..json_files import parse_json, read_json_object
+from ..parquet_files import readable_parquet
 from ..spans import Word
+from ..whole_files import whole_folder
 
 PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
 _BATCH = 500
@@ -65,6 +66,24 @@ SCHEMA = pa.schema(
 )
 
 
+_NOTED = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
+_READ = (
+    "name",
+    "clip",
+    "audio",
+    "text",
+    "language",
+    "cue",
+    "target",
+    "foil",
+    "words",
+    "alignment",
+    "doubts",
+    "meta",
+    *_NOTED,
+)
+
+
 def write_examples(
     folder: str | PathLike,
     examples: Iterable[dict[str, Any]],
@@ -99,23 +118,19 @@ def write_examples(
     import datasets
 
     folder = Path(folder)
-    partial = folder.with_name(folder.name + ".part")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     text = json.dumps(about, indent=1, ensure_ascii=False)
     schema = SCHEMA.with_metadata({"speechmix": text})
     remaining = iter(examples)
-    with pq.ParquetWriter(partial / PARQUET, schema) as writer:
-        while rows := list(islice(remaining, _BATCH)):
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-    table = datasets.table.InMemoryTable(pq.read_table(partial / PARQUET).replace_schema_metadata())
-    data = datasets.Dataset(table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix")
-    with _without_bars():
-        data.save_to_disk(partial / FOLDER)
-    (partial / ABOUT).write_text(text, encoding="utf-8")
-    also(partial)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(partial, folder)
+    with whole_folder(folder) as unfinished:
+        with pq.ParquetWriter(unfinished / PARQUET, schema, write_page_checksum=True) as writer:
+            while rows := list(islice(remaining, _BATCH)):
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        table = datasets.table.InMemoryTable(pq.read_table(unfinished / PARQUET).replace_schema_metadata())
+        data = datasets.Dataset(table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix")
+        with _without_bars():
+            data.save_to_disk(unfinished / FOLDER)
+        (unfinished / ABOUT).write_text(text, encoding="utf-8")
+        also(unfinished)
     return folder
 
 
@@ -149,17 +164,21 @@ def read_examples(
     Raises
     ------
     InputError
-        If there is no data set, or a recording is missing.
+        If there is no data set, it is damaged, or a recording is missing.
     """
-    root = Path(audio_root or about(folder)["audio_root"])
+    root = audio_root or about(folder).get("audio_root")
+    if not isinstance(root, (str, PathLike)):
+        raise InputError(
+            f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder (audio_root=)"
+        )
     clips = []
     for example in _examples(Path(folder) / PARQUET):
         try:
-            clips.append(_clip(example, root))
+            clips.append(_clip(example, Path(root)))
         except SpeechmixError as error:
             if skipped is None:
                 raise
-            skipped.append((example["name"], str(error)))
+            skipped.append((str(example["name"]), str(error)))
     return clips
 
 
@@ -169,27 +188,35 @@ def about(folder: str | PathLike) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If there is no data set.
+        If there is no data set, or the file is damaged.
     """
     path = Path(folder) / ABOUT
     if not path.is_file():
         raise InputError(f"{folder} holds no annotated data set ({ABOUT} is not there): run `speechmix select` first")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json_object(path)
 
 
 def _examples(path: Path) -> Iterator[dict[str, Any]]:
-    for batch in pq.ParquetFile(path).iter_batches(_BATCH):
-        yield from batch.to_pylist()
+    with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+        missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
+        if missing:
+            raise InputError(f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}")
+        for batch in file.iter_batches(_BATCH):
+            batch.validate(full=True)
+            yield from batch.to_pylist()
 
 
 def _clip(example: dict[str, Any], root: Path) -> Clip:
-    known = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
+    where = f"example {example['name']!r}"
+    known = parse_json(example["meta"] or "{}", where=f"{where}: meta")
+    absent = [name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None]
+    if absent or not isinstance(known, dict) or any(word is None for word in example["words"]):
+        raise InputError(
+            f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
+        )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
-    meta = {
-        **json.loads(example["meta"] or "{}"),
-        **{name: str(example[name]) for name in known},
-        "pair": example["clip"],
-    }
+    meta = {**known, **{name: str(example[name]) for name in _NOTED}, "pair": example["clip"]}
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],

@@ -9,10 +9,12 @@ after the first of a spelling is a dictionary access.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import InputError
 from .lexicon_files import Rows, lexique_path, read_rows, rows_by_form
 
 # Called plural, but nouns of their own: fois is no plural of foi.
@@ -134,7 +136,13 @@ class Lexicon:
         return cls(rows_by_form(rows))
 
     def readings(self, form: str) -> tuple[Reading, ...]:
-        """Return everything a spelling (lower case, œ as oe) can be; nothing for an unknown one."""
+        """Return everything a spelling (lower case, œ as oe) can be; nothing for an unknown one.
+
+        Raises
+        ------
+        InputError
+            If its frequency in the lexicon's file is no number.
+        """
         found = self._readings.get(form)
         if found is None:
             found = tuple(self._reading(form, *row) for row in self._rows.get(form, ()))
@@ -149,7 +157,12 @@ class Lexicon:
                 features.append((mood_tense, person))
         if self._repair and pos in ("NOUN", "ADJ") and (not number or form == lemma):
             number = self._number(form, sound, lemma, number)
-        values = [float(value) for value in frequency.replace(",", ".").split(";") if value]
+        try:
+            values = [float(value) for value in frequency.replace(",", ".").split(";") if value]
+        except ValueError:
+            values = [math.nan]
+        if not all(math.isfinite(value) for value in values):
+            raise InputError(f"lexicon: expected a frequency per million words of {form!r}, found {frequency[:40]!r}")
         return Reading(lemma, pos, sound, gender, number or "sp", sum(values) / max(len(values), 1), tuple(features))
 
     def _number(self, form: str, sound: str, lemma: str, given: str) -> str:

@@ -48,10 +48,16 @@ def read_rows(path: str | Path) -> tuple[Rows, bool]:
     """
     try:
         raw = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"lexicon {path}: cannot be read ({error.strerror}): give the path of a TSV") from error
+    except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"lexicon {path}: cannot be read ({why}): give the path of a TSV") from error
     if raw.startswith(b"1_ortho\t"):
-        return _lexique_rows(raw.decode("cp1252")), True
+        try:
+            return _lexique_rows(raw.decode("cp1252")), True
+        except ValueError as error:  # bytes that are no letters, a line of fewer cells
+            raise InputError(
+                f"lexicon {path}: starts as Lexique 3.83, but is damaged ({error}): fetch it again"
+            ) from error
     return rows_by_form(_own_rows(raw, path)), False
 
 

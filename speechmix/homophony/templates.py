@@ -124,7 +124,9 @@ def load_template(source: str | Path) -> Template:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"template {path}: cannot be read ({error.strerror}): give the path of a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise InputError(f"template {path}: not valid TOML: nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, a null byte in the path
         raise InputError(f"template {path}: not valid TOML: {error}") from error
     return _template(table, f"template {path.name}")
 
@@ -146,7 +148,7 @@ def _template(table: dict, where: str) -> Template:
     return Template(
         name=_text(table, "name", where),
         language=_text(table, "language", where),
-        description=table.get("description", ""),
+        description=_text(table, "description", where) if table.get("description", "") != "" else "",
         relation=_choice(table.get("relation"), RELATIONS, f"{where}: relation"),
         cues=_cues(_section(table, "cues", where), where),
         target_pos=_strings(target, "pos", where, required=True),
@@ -154,14 +156,28 @@ def _template(table: dict, where: str) -> Template:
         without_partner=_choice(target.get("without_partner", "drop"), ("drop", "keep"), f"{where}: without_partner"),
         words_between=words_between,
         between_pos=_strings(between, "pos", where),
-        noun_may_tell=bool(between.get("noun_may_tell", False)),
+        noun_may_tell=_flag(between, "noun_may_tell", where, default=False),
         tenses=_strings(target, "tenses", where),
-        endings={who: tuple(endings) for who, endings in _section(target, "endings", where).items()},
+        endings=_endings(_section(target, "endings", where), where),
         exclude_lemmas=_strings(target, "exclude_lemmas", where),
         exclude_lemma_endings=_strings(target, "exclude_lemma_endings", where),
-        sentence_initial=bool(sentence.get("capital_cue", True)),
-        first_only=bool(sentence.get("first_only", False)),
+        sentence_initial=_flag(sentence, "capital_cue", where, default=True),
+        first_only=_flag(sentence, "first_only", where, default=False),
     )
+
+
+def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:
+    return {
+        _choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): _strings(table, agreement, where)
+        for agreement in table
+    }
+
+
+def _flag(table: dict, name: str, where: str, *, default: bool) -> bool:
+    found = table.get(name, default)
+    if not isinstance(found, bool):
+        raise InputError(f"{where}: {name} must be true or false, found {found!r}")
+    return found
 
 
 def _cues(table: dict, where: str) -> dict[str, CueForm]:

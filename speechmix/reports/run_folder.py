@@ -6,17 +6,16 @@ made on another machine): a file named like the clip, or like its audio file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from ..clips import Clip, safe_name
 from ..errors import InputError
+from ..json_files import read_json_object
 from ..mixing import MixingMap
+from ..text_files import read_csv
 
 if TYPE_CHECKING:
     from ..experiments.run import Run
@@ -39,7 +38,9 @@ def open_run(folder: str | PathLike) -> Run:
     if not (folder / "run.json").is_file() or not (folder / "clips.csv").is_file():
         raise InputError(f"{folder} holds no run: expected run.json and clips.csv, as `speechmix score` leaves them")
     skipped = folder / "skipped.csv"
-    reasons = pd.read_csv(skipped, keep_default_na=False, dtype=str).to_dict("records") if skipped.is_file() else []
+    reasons = read_csv(skipped).to_dict("records") if skipped.is_file() else []
+    if any(set(reason) != {"clip", "model", "reason"} for reason in reasons[:1]):
+        raise InputError(f"{skipped}: expected the columns clip, model and reason, found {list(reasons[0])}")
     done = sum(1 for maps in folder.glob("maps/*/*") if maps.is_dir() and maps.suffix != ".part")
     return Run(folder, done=done, skipped=reasons)
 
@@ -50,7 +51,7 @@ def described_run(run: Run) -> dict[str, Any]:
     for name in ("run.json", "report.json"):
         path = run.out / name
         if path.is_file():
-            found |= json.loads(path.read_text(encoding="utf-8"))
+            found |= read_json_object(path)
     return found
 
 
@@ -62,7 +63,9 @@ def maps_of_clip(run: Run, name: str) -> Maps:
         if not paths:
             continue
         known = MixingMap.load(paths[0]).provenance
-        key = (known["model"], known["init"], known.get("seed"))
+        key = (str(known.get("model")), str(known.get("init")), known.get("seed"))
+        if not isinstance(key[2], int | None):
+            raise InputError(f"{paths[0]}: expected the seed of its model, found {key[2]!r:.80}")
         twin = next((other for other in found if other[:2] == key[:2] == (key[0], "random")), None)
         if twin is not None:
             if (twin[2] or 0) <= (key[2] or 0):

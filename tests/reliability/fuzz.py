@@ -18,7 +18,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -139,9 +139,9 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def as_table(counts: dict[str, Counter]) -> str:
+def as_table(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Markdown: a row a reader, and their sum."""
-    rows = [(name, *(count[outcome] for outcome in OUTCOMES)) for name, count in counts.items()]
+    rows = [(name, *(count.get(outcome, 0) for outcome in OUTCOMES)) for name, count in counts.items()]
     rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
     lines = [f"| reader | inputs | {' | '.join(OUTCOMES)} |", f"|---{'|---:' * (len(OUTCOMES) + 1)}|"]
     return "\n".join(

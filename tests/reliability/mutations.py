@@ -81,7 +81,7 @@ def recoded(data: bytes, rng: random.Random) -> bytes:
         text = data.decode("utf-8")
         return rng.choice(
             (
-                text.encode("utf-16"), text.encode("utf-16-le", "surrogatepass"), text.encode("utf-8-sig"), text.encode("utf-32"),
+                text.encode("utf-16"), text.encode("utf-16-le"), text.encode("utf-8-sig"), text.encode("utf-32"),
                 text.encode("cp1252", "replace"), text.replace("\n", "\r").encode(), text.replace(" ", "\u00a0").encode(),
                 text.replace("\t", ";").replace(",", ";").encode(), text.upper().encode(), data[::-1],
             )

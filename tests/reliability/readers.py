@@ -206,7 +206,8 @@ def _write_examples(folder: Path) -> None:
     words = [("les", 0.1, 0.3), ("livres", 0.3, 0.9)]
     words = [{"text": text, "start": start, "end": end, "score": 0.9, "from": 0, "to": 3} for text, start, end in words]
     example = {
-        "name": "a", "clip": "a", "audio": "a.wav", "text": "les livres", "language": "fr", "seconds": 1.0, "cue": 0, "target": 1,
+        "name": "a", "clip": "a", "audio": "a.wav", "text": "les livres", "language": "fr", "seconds": 1.0,
+        "cue": 0, "target": 1,
         "foil": "livre", "words": words, "alignment": "ctc", "doubts": [], "models": [], "meta": '{"age": "teens"}',
     }  # fmt: skip
     write_examples(folder / "data", [example, {**example, "name": "b"}], {"audio_root": str(folder / "sound")})
