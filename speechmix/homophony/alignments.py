@@ -26,6 +26,7 @@ from ..clips import Clip
 from ..corpora.rows import lot
 from ..errors import InputError
 from ..spans import Word
+from ..text_files import write_csv
 from ..words import check_words
 from .journal import LeftOut, kept
 from .spoken_french import Written, spoken, text_of, written_words
@@ -122,7 +123,7 @@ def compare_on_sample(
         return align
 
     table = compare_aligners(ready(), {name: aligner(*how) for name, how in aligners.items()})
-    table.to_csv(study / "aligners.csv", index=False)
+    write_csv(table, study / "aligners.csv")
     return table
 
 

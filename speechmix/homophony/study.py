@@ -14,6 +14,7 @@ from ..clips import Clip
 from ..corpora.rows import Rejected, Row
 from ..errors import InputError
 from ..spans import Word
+from ..whole_files import whole_file
 from ..words import find_word
 from .journal import LeftOut, kept
 
@@ -74,8 +75,6 @@ def audio_path(study: Path, row: Row) -> str:
     kinds = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
     path = folder / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".part")
-        partial.write_bytes(row.audio or b"")
-        os.replace(partial, path)
+        with whole_file(path) as unfinished:
+            unfinished.write_bytes(row.audio or b"")
     return str(path.absolute())
