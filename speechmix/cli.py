@@ -93,6 +93,7 @@ def _ablate(options) -> int:
     from .adapters import load
     from .alignment import align
     from .evaluation.ablation import ablate
+    from .text_files import write_csv
 
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)
@@ -114,7 +115,7 @@ def _ablate(options) -> int:
         rates = table.groupby("ablated", sort=False).right.mean().mul(100)
         print("target spelled right (%), by what is silenced: " + ", ".join(f"{k} {v:.0f}" for k, v in rates.items()))
         if options.out:
-            table.to_csv(options.out, index=False)
+            write_csv(table, options.out)
     for name, reason in skipped:
         print(f"skipped {name}: {reason}")
     print(f"{len(tables)} done, {len(skipped)} skipped")

@@ -23,10 +23,13 @@ from .evaluation.statistics import cross_fitted_layer, described, trained_agains
 from .reports.cue_curves import cue_figure
 from .reports.cue_heat_maps import cue_heat_map
 from .reports.page import Part, SortableTable, page
+from .reports.panels import write_figure
 from .reports.run_folder import open_run
 from .reports.study_tables import KEYS, headline, shown, study_table
 from .reports.text_tables import markdown
 from .reports.wording import LENGTH, READING, method
+from .text_files import write_csv
+from .whole_files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,15 +87,22 @@ class Comparison:
     def write(self, out: str | PathLike, *, published: bool = False) -> Path:
         """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the page's path."""
         out = Path(out)
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._write(out, published)
+        except OSError as error:
+            raise InputError(
+                f"cannot write the comparison into {out} ({error}): expected a folder that can be written"
+            ) from error
+
+    def _write(self, out: Path, published: bool) -> Path:
         tables = {name: getattr(self, name) for name in ("headline", "by_depth", "pairs", "agreement", "curves")}
         for name, table in tables.items():
-            table.to_csv(out / f"{name}.csv", index=False)
-        (out / "headline.md").write_text(markdown(shown(self.headline)) + "\n", encoding="utf-8")
+            write_csv(table, out / f"{name}.csv")
+        write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
         used = self.table[self.table.control != "yes"]
         figures = [self.figure(published=published), cue_heat_map(used, published=published)]
         for name, figure in zip(("by_depth", "heat_map"), figures, strict=True):
-            figure.savefig(out / f"{name}.pdf")
+            write_figure(figure, out / f"{name}.pdf")
         runs = (
             self.table.groupby("run", sort=False)
             .agg(models=("model", _listed), clips=("clip", "nunique"))
@@ -110,7 +120,7 @@ class Comparison:
             rounded = self.agreement.assign(rho=self.agreement.rho.map(_said_rho)).drop(columns="p")
             parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
         path = out / "comparison.html"
-        path.write_text(page("Runs compared", parts), encoding="utf-8")
+        write_text(path, page("Runs compared", parts))
         return path
 
 

@@ -20,8 +20,9 @@ from .whole_files import whole_file
 if TYPE_CHECKING:
     import pandas as pd
 
-# What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd; behind apostrophes it is text.
-_FORMULA = re.compile(r"'*(?:[=+@\t\r]|-[^\W\d_])")
+# What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd, -2+3; behind apostrophes it is text, and a
+# negative number is one.
+_FORMULA = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
 
 
 def read_text(path: str | PathLike) -> str:
@@ -32,7 +33,10 @@ def read_text(path: str | PathLike) -> str:
     InputError
         If there is no such file, or it is in another encoding.
     """
-    path = Path(path)
+    return _decoded(Path(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decoded(path: Path) -> str:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
@@ -47,13 +51,14 @@ def read_text(path: str | PathLike) -> str:
         ) from error
     if "\0" in text:
         raise InputError(f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order mark?)")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text
 
 
 def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
     """Write a table whole or not at all; a cell that a spreadsheet would compute gets an apostrophe before it.
 
-    Such cells start with ``=``, ``+``, ``@``, a tab, or ``-`` before a letter; `read_csv` takes the apostrophe off again.
+    Such cells start with ``=``, ``+``, ``@``, a tab, or a ``-`` that is not a number's; `read_csv` takes the apostrophe off
+    again.
 
     Examples
     --------
@@ -65,20 +70,30 @@ def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
     >>> read_csv(path)["clip"].tolist()
     ['=1+1', '-t-il', 'les']
     """
+    table = neutral(table)
+    # A carriage return within a cell is only put in quotation marks where it is part of the line's end.
+    returns = any(table[name].map(lambda cell: isinstance(cell, str) and "\r" in cell).any() for name in _texts(table))
+    line_end = "\r\n" if returns else "\n"
     with whole_file(path) as unfinished:
-        neutral(table).to_csv(unfinished, index=False, encoding="utf-8")
+        table.to_csv(unfinished, index=False, encoding="utf-8", errors="backslashreplace", lineterminator=line_end)
 
 
 def neutral(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with cells and column names that a spreadsheet would compute turned into text."""
-    texts = [
+    return table.assign(**{name: table[name].map(_quoted) for name in _texts(table)}).rename(columns=_quoted)
+
+
+def _texts(table: pd.DataFrame) -> list[str]:
+    return [
         name for name in table.columns if table[name].dtype == object or str(table[name].dtype) in ("str", "string")
     ]
-    return table.assign(**{name: table[name].map(_quoted) for name in texts}).rename(columns=_quoted)
 
 
 def _quoted(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\0", "\ufffd")  # no table may hold it
+    return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
 def read_csv(path: str | PathLike) -> pd.DataFrame:
@@ -91,11 +106,15 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
     """
     import pandas as pd
 
-    text = read_text(path)
+    text = _decoded(Path(path))
     try:
-        table = pd.read_csv(io.StringIO(text), keep_default_na=False, dtype=str)
+        table = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False, dtype=str)
     except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
+    if not isinstance(table.index, pd.RangeIndex) or table.isna().to_numpy().any():
+        raise InputError(
+            f"{path}: expected a table as speechmix writes it, found rows of more or fewer cells than its header"
+        )
     plain = {name: [_unquoted(cell) for cell in table[name]] for name in table.columns if table[name].dtype == object}
     return table.assign(**plain).rename(columns=_unquoted)
 

@@ -14,7 +14,8 @@ from ..clips import Clip
 from ..errors import InputError, SpeechmixError
 from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
 from ..reports.figures import evenly
-from ..reports.run_folder import clip_of, described_run, maps_of_clip
+from ..reports.run_folder import clip_of, maps_of_clip
+from ..reports.run_tables import described_run
 from ..reports.study_parts import BOUNDARIES
 from ..scoring import mix
 from .run import Run

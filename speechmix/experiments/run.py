@@ -37,6 +37,7 @@ from ..errors import InputError, SpeechmixError, StorageError
 from ..evaluation.spelling import can_spell
 from ..locks import writing_to
 from ..names import refuse_doubled, same_file
+from ..parquet_files import read_parquet
 from ..text_files import read_csv, write_csv
 from .folder import RunFolder
 from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
@@ -87,7 +88,7 @@ class Run:
 
     def _table(self, name: str) -> pd.DataFrame:
         path = self.out / f"{name}.parquet"
-        return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+        return read_parquet(path) if path.is_file() else pd.DataFrame()
 
     def summary(self) -> str:
         """One count, and the reasons."""

@@ -182,7 +182,7 @@ class TableWriter:
         new = self._writer is None
         if new:
             self._schema = pa.Schema.from_pandas(table, preserve_index=False)
-            self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema)
+            self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema, write_page_checksum=True)
         self._writer.write_table(pa.Table.from_pandas(table, schema=self._schema, preserve_index=False))
         neutral(table).to_csv(self._unfinished["csv"], mode="a", header=new, index=False, encoding="utf-8")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..text_files import read_csv, write_csv
 from .journal import lines
 from .study import PAIRS, WORDS
 
@@ -101,12 +102,13 @@ class Counts:
 
 def write_counts(folder: Path, counts: Counts) -> None:
     """Write the tables and the figure into the folder of a data set."""
-    counts.stage_table().to_csv(folder / "counts.csv", index=False)
-    counts.model_table().to_csv(folder / "models.csv", index=False)
-    counts.example_table().to_csv(folder / "examples.csv", index=False)
-    columns = ["stage", "name", "why", "reason"]
-    pd.DataFrame(counts.dropped, columns=columns).to_csv(folder / "dropped.csv", index=False)
-    count_figure(counts.stage_table()).savefig(folder / "counts.png", dpi=150)
+    write_csv(counts.stage_table(), folder / "counts.csv")
+    write_csv(counts.model_table(), folder / "models.csv")
+    write_csv(counts.example_table(), folder / "examples.csv")
+    write_csv(pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]), folder / "dropped.csv")
+    from ..reports.panels import write_figure
+
+    write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
 
 
 def count_figure(table: pd.DataFrame):
@@ -135,13 +137,13 @@ def count_figure(table: pd.DataFrame):
         colours = ["#2a6f97" if outcome == _KEPT else "#c9ced6" for outcome in part.outcome]
         bars = axes.barh(range(len(part)), part["count"], color=colours)
         axes.bar_label(bars, labels=[f"{count:,}" for count in part["count"]], padding=3, size=8)
-        axes.set_yticks(range(len(part)), labels, size=8)
+        axes.set_yticks(range(len(part)), labels, size=8, parse_math=False)
         axes.set_ylim(len(part) - 0.4, -0.6)
         axes.margins(x=0.12)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.tick_params(axis="x", labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(f"{stage}: {unit}", size=9, loc="left")
+        axes.set_title(f"{stage}: {unit}", size=9, loc="left", parse_math=False)
     return figure
 
 
@@ -149,7 +151,7 @@ def summary(folder: Path) -> str:
     """Tables of a data set's folder as lines to print."""
     parts = defaultdict(str)
     for name in ("counts", "models", "examples"):
-        table = pd.read_csv(folder / f"{name}.csv", keep_default_na=False)
+        table = read_csv(folder / f"{name}.csv")
         parts[name] = table.to_string(index=False) if len(table) else f"no {name}"
     return "\n\n".join(parts.values())
 

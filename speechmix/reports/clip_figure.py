@@ -185,8 +185,8 @@ def _draw_maps(part, rows: list[_Row], clip: Clip, width: float, height: float) 
             panels.outline(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
             ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
             if row.first:
-                ax.set_title(f"{row.key[1]}, layer {layer}", size=LABEL_SIZE, pad=3)
-        line[0].set_ylabel(f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE)
+                ax.set_title(f"{row.key[1]}, layer {layer}", size=LABEL_SIZE, pad=3, parse_math=False)
+        line[0].set_ylabel(f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False)
     framed = "; framed: what the cue gives to the target" if len(marked) == 2 else ""
     part.supxlabel(f"source (gives){framed}", size=LABEL_SIZE)
     part.supylabel("target (receives)", size=LABEL_SIZE)
@@ -207,7 +207,7 @@ def _draw_curves(part, maps: Mapping[Key, MixingMap], contributions: Mapping[Key
         )  # fmt: skip
     for ax, stack in zip(axes, stacks, strict=True):
         panels.style_layer_axis(ax)
-        ax.set_title(stack, size=LABEL_SIZE, pad=3)
+        ax.set_title(stack, size=LABEL_SIZE, pad=3, parse_math=False)
         ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("cue contribution (%)", size=LABEL_SIZE)

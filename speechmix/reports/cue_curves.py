@@ -86,7 +86,7 @@ def layer_curves(
     else:
         panels.style_curve_axis(ax)
     ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
-    ax.set_ylabel(label, size=LABEL_SIZE)
+    ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
     if own:
         named = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({counted(rows)})"
         ax.set_title(named, size=TITLE_SIZE, parse_math=False)

@@ -96,7 +96,7 @@ def heat_map(
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
     ax.set_xlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     ax.set_ylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
-    ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE)
+    ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
     return ax

@@ -58,13 +58,14 @@ def page(title: str, parts: Sequence[Part]) -> str:
 
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
     script = f'"use strict";\nconst COLORS = "{_colors()}";\n' + (_TEMPLATES / "page.js").read_text(encoding="utf-8")
-    return environment.get_template("page.html").render(
+    html = environment.get_template("page.html").render(
         title=title,
         parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
         style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
+    return html.encode("utf-8", "replace").decode("utf-8")  # half a character, as JSON may hold it, cannot be written
 
 
 def _item(item) -> tuple[str, object]:

@@ -11,6 +11,7 @@ import itertools
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..mixing import MixingMap
 from ..spans import Span
+from ..whole_files import whole_file
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
 LAYER_LABEL = "layer (counted from 0)"
@@ -55,6 +57,12 @@ def png(figure: Figure) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
+
+
+def write_figure(figure: Figure, path: Path, **options: Any) -> None:
+    """Write a figure as PNG, PDF or SVG, whole or not at all; options as for `savefig`."""
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix.removeprefix("."), **options)
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
@@ -172,7 +180,7 @@ def add_color_bar(
         cells, ax=axes, extend="max" if beyond else "neither", extendfrac=0.12 / length, pad=0.02, fraction=0.08,
         aspect=length / 0.13, shrink=length / inches,
     )  # fmt: skip
-    bar.set_label(label + ("; grey: no value" if missing else ""), size=LABEL_SIZE)
+    bar.set_label(label + ("; grey: no value" if missing else ""), size=LABEL_SIZE, parse_math=False)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     bar.outline.set_linewidth(0.6)
     return bar

@@ -6,7 +6,6 @@ Markdown and LaTeX, and the statistics layer by layer as CSV.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,9 +15,13 @@ import pandas as pd
 
 from ..adapters.check import versions
 from ..clips import Clip
+from ..errors import InputError
 from ..evaluation.spelling import TRANSCRIBES
+from ..text_files import write_csv
+from ..whole_files import write_json, write_text
 from .page import Part, page
-from .run_folder import described_run, open_run
+from .run_folder import STOPPED, open_run
+from .run_tables import described_run
 from .study_clips import clip_cards, clip_table
 from .study_figures import figures, pictures_of
 from .study_parts import agreement_part, boundaries_part, length_part, models_part
@@ -69,7 +72,7 @@ def report(folder: str | PathLike, **options) -> Path:
     Raises
     ------
     InputError
-        If the folder holds no run.
+        If the folder holds no run, or a damaged one.
     """
     run = open_run(folder)
     known = described_run(run)
@@ -114,9 +117,32 @@ def write_study(
     Raises
     ------
     InputError
-        If a clip that was asked for is not in the run.
+        If a clip that was asked for is not in the run, or the page cannot be written.
     """
-    (run.out / "report.json").write_text(json.dumps({"title": title, "notes": notes}, indent=1, ensure_ascii=False))
+    path = Path(out) if out else run.out / "index.html"
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: expected the name of a file for the page, such as {path / 'index.html'}")
+    try:
+        parts = _parts(run, notes, asked, audio, clips, published, group)
+        write_json(run.out / "report.json", {"title": title, "notes": notes})
+        write_text(path, page(title, parts))
+    except OSError as error:
+        raise InputError(f"cannot write the page {path} and the tables in {run.out} ({error})") from error
+    return path
+
+
+def _parts(
+    run: Run,
+    notes: list[str],
+    asked: Sequence[str],
+    audio: str | PathLike | None,
+    clips: Sequence[Clip],
+    published: bool,
+    group: str | None,
+) -> list[Part]:
+    """All parts of the page; their figures and tables are written on the way."""
+    if described_run(run).get("state") == "running":
+        notes = [STOPPED, *notes]
     table = study_table(run, group=group)
     known = headline(table) if len(table) else pd.DataFrame()
     parts: list[Part] = [("What was run", [*notes, _counts(run), *models_part(run), _versions(run)])]
@@ -136,13 +162,14 @@ def write_study(
     if len(table) and len(control := table[table.control == "yes"]):
         invariant = headline(control.assign(control="no"))
         parts.append(("Control: invariant nouns", [_CONTROL + _few(invariant), shown(invariant)]))
-    cards = clip_cards(run, table, known, asked=asked, audio=audio, clips=clips)
+    unreadable: list[str] = []
+    cards = clip_cards(run, table, known, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
     parts.append(("All clips", clip_table(run, table, known, cards)))
     parts.append(("Clips to listen to", [(_CHOSEN if len(known) else "") + _LISTENING, *cards]))
-    parts.append(("Left out", [pd.DataFrame(run.skipped)] if run.skipped else ["Nothing was left out."]))
-    path = Path(out) if out else run.out / "index.html"
-    path.write_text(page(title, parts), encoding="utf-8")
-    return path
+    left_out = [pd.DataFrame(run.skipped)] if run.skipped else []
+    left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
+    parts.append(("Left out", left_out or ["Nothing was left out."]))
+    return parts
 
 
 _CHOSEN = (
@@ -170,10 +197,10 @@ def _results(run: Run, table: pd.DataFrame, known: pd.DataFrame, layers, group: 
     ties = grouped_clips(run, group=group).attrs["ties"]
     units = f"groups of clips that share {ties}" if ties else "clips"
     tables = [item for name, text in _LAYERS.items() for item in (text, shown(headline(table, layers=name)))]
-    layers.to_csv(run.out / "layers.csv", index=False)
-    (run.out / "headline.md").write_text(markdown(shown(known)) + "\n", encoding="utf-8")
+    write_csv(layers, run.out / "layers.csv")
+    write_text(run.out / "headline.md", markdown(shown(known)) + "\n")
     caption = f"Cue contribution (%) at the best layer (cross-fitted), 95 % bootstrap intervals over {units}."
-    (run.out / "headline.tex").write_text(latex(shown(known), caption=caption), encoding="utf-8")
+    write_text(run.out / "headline.tex", latex(shown(known), caption=caption))
     named = shown_layers(layers)
     everywhere_part = [("In which layers", [_EVERY_LAYER, named])] if len(named) else []
     explained = [READING, LENGTH, method(ties)]

@@ -104,6 +104,7 @@ def clip_cards(
     asked: Sequence[str] = (),
     audio: str | PathLike | None = None,
     clips: Sequence[Clip] = (),
+    unreadable: list[str] | None = None,
 ) -> list[ClipCard]:
     """Cards of the chosen clips.
 
@@ -116,12 +117,14 @@ def clip_cards(
         Folder with the audio files, if they are no longer where the run found them.
     clips : sequence of Clip
         The run's clips, if they are at hand (clips in memory have no audio file).
+    unreadable : list, optional
+        Gets the reason for each map that is left out because it cannot be read.
     """
     names, at_hand = chosen_clips(run, table, headline, asked), {clip.name: clip for clip in clips}
     rows = {row["side"]: row for row in main_rows(headline).to_dict("records")}
     cards = []
     for name, why in names.items():
-        maps, known = maps_of_clip(run, name), clip_row(run, name)
+        maps, known = maps_of_clip(run, name, unreadable=unreadable), clip_row(run, name)
         try:
             clip = at_hand.get(name) or clip_of(run, name, maps, audio=audio)
             if clip is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..whole_files import whole_file
 from . import panels
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_difference_map, cue_heat_map
@@ -67,9 +68,10 @@ def pictures_of(run: Run, table: pd.DataFrame, *, layers: pd.DataFrame | None, p
     parts: dict[str, list[Any]] = {}
     for name, figure in figures(table, layers=layers, published=published).items():
         data = panels.png(figure)
-        (run.out / f"{name}.png").write_bytes(data)
+        with whole_file(run.out / f"{name}.png") as unfinished:
+            unfinished.write_bytes(data)
         figure.set_layout_engine("none")  # laid out by now
-        figure.savefig(run.out / f"{name}.pdf")
+        panels.write_figure(figure, run.out / f"{name}.pdf")
         side = next((side for side in table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(Picture(data, _caption(name)))
     if published and parts:

@@ -5,19 +5,25 @@ In: a finished `Run` and its study table. Out: parts of the page; none where the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from ..errors import SpeechmixError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
 from ..mixing import MixingMap
+from ..parquet_files import read_parquet
 from .figures import evenly
 from .page import Part
 from .panels import spoken
-from .run_folder import described_run
+from .run_folder import clip_folders, model_folders, read_map
+from .run_tables import described_run
 from .study_tables import KEYS, shown
 
 if TYPE_CHECKING:
@@ -31,17 +37,30 @@ _BY = ("model", "init", "stack")
 def models_part(run: Run) -> list[Any]:
     """Table of models and a line of options, as the maps' provenance has them."""
     rows = []
-    for folder in sorted(run.out.glob("maps/*")):
-        path = next(folder.glob("*/*.safetensors"), None)
-        if path is not None:
-            known, clips = MixingMap.load(path).provenance, sum(one.is_dir() for one in folder.iterdir())
+    for folder in model_folders(run.out):
+        clips = list(clip_folders(folder))
+        first = next(_readable(path for clip in clips for path in sorted(clip.glob("*.safetensors"))), None)
+        if first is not None:
+            known = first.provenance
             named = {"weights": known["init"], "seed": "" if known.get("seed") is None else str(known["seed"])}
             rows.append(
-                {"model": str(known["model"]), **named, "fingerprint": str(known.get("weights", "")), "clips": clips}
+                {
+                    "model": str(known["model"]),
+                    **named,
+                    "fingerprint": str(known.get("weights", "")),
+                    "clips": len(clips),
+                }
             )
     options = described_run(run).get("options", {})
     said = "; ".join(f"{name}: {_said(value)}" for name, value in options.items() if value not in (None, [], ()))
     return [*([pd.DataFrame(rows)] if rows else []), *([f"Options: {said}."] if said else [])]
+
+
+def _readable(paths: Iterable[Path]) -> Iterator[MixingMap]:
+    """Maps that can be read; the page names the others where it shows their clips."""
+    for path in paths:
+        with suppress(SpeechmixError):
+            yield read_map(path)
 
 
 def _said(value: Any) -> str:
@@ -51,12 +70,12 @@ def _said(value: Any) -> str:
 def length_part(run: Run) -> list[Part]:
     """How a word's share grows with its frames in the random twins, by measure and stack."""
     rows = []
-    for folder in sorted(run.out.glob("maps/*random*")):
-        clips = [one for one in sorted(folder.iterdir()) if one.is_dir()]
+    for folder in model_folders(run.out):
+        clips = list(clip_folders(folder)) if "random" in folder.name else []
         chosen = [clips[i] for i in evenly(range(len(clips)), _MOST_MAPS)]
         for path in sorted(chosen[0].glob("*.safetensors")) if chosen else ():
-            maps = [MixingMap.load(clip / path.name) for clip in chosen if (clip / path.name).is_file()]
-            slope = length_exponent(maps)
+            maps = list(_readable(clip / path.name for clip in chosen if (clip / path.name).is_file()))
+            slope = length_exponent(maps) if maps else np.nan
             if np.isfinite(slope):
                 known = maps[0].provenance
                 named = {"model": str(known["model"]), "stack": maps[0].stack, "measure": maps[0].measure}
@@ -99,7 +118,7 @@ def boundaries_part(run: Run, table: pd.DataFrame) -> list[Part]:
     path = run.out / f"{BOUNDARIES}.parquet"
     if table.empty or not path.is_file():
         return []
-    moved = pd.read_parquet(path)
+    moved = read_parquet(path)
     known = table.drop_duplicates("clip")[["clip", "side", "group", "control"]]
     moved = moved.merge(known, on="clip")
     deciding = moved.groupby(["clip", "stack"]).rows.transform(lambda rows: (rows == "deciding").any())

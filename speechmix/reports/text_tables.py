@@ -1,9 +1,11 @@
 """A table as Markdown and as LaTeX, to be pasted into a paper or an issue.
 
-In: a table as it is shown. Out: text; whatever is special in Markdown or LaTeX is escaped.
+In: a table as it is shown. Out: text; whatever is special in Markdown (HTML, links, code, emphasis) or LaTeX is escaped.
 """
 
 from __future__ import annotations
+
+import re
 
 import pandas as pd
 
@@ -19,10 +21,24 @@ def markdown(table: pd.DataFrame) -> str:
     | a\\|b | 22.7 |
     """
     right = [dtype.kind in "iuf" for dtype in table.dtypes]
-    lines = [[str(name) for name in table], ["---:" if number else ":---" for number in right]]
-    lines += [[_cell(value) for value in row] for row in table.itertuples(index=False)]
-    shown = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in shown)
+    lines = [[plain(str(name)) for name in table], ["---:" if number else ":---" for number in right]]
+    lines += [[plain(_cell(value)) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: no HTML, link, code or emphasis comes of it.
+
+    Examples
+    --------
+    >>> print(plain("<img src=x> [a](http://b) value_zeroing"))
+    &lt;img src=x&gt; \\[a\\](http&#58;//b) value_zeroing
+    """
+    line = " ".join(text.split())
+    line = re.sub(r"[\\`*\[\]|~]|\$(?=\S)|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
+    line = re.sub(r"&(?=#?\w+;)", "&amp;", line).replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"(?i)\b(https?|ftp|mailto|xmpp|javascript|data):", r"\1&#58;", line)
+    return re.sub(r"(?i)\b(www)\.", r"\1&#46;", line).replace("@", "&#64;")
 
 
 def latex(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> str:
@@ -41,4 +57,5 @@ def _cell(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join("\\" + letter if letter in "&%$#_{}" else letter for letter in text)
+    words = {"\\": r"\textbackslash ", "~": r"\textasciitilde ", "^": r"\textasciicircum "}
+    return "".join(words.get(letter) or ("\\" + letter if letter in "&%$#_{}" else letter) for letter in text)

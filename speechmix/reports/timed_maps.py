@@ -67,7 +67,7 @@ def timed_map(
     ax.set_ylabel(f"target (receives){', ' + unit if unit else ''}", size=LABEL_SIZE)
     ax.set_xlabel("source (gives), time (s)", size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-    ax.set_title(f"{panels.title_of(words)}, layer {layer}", size=TITLE_SIZE)
+    ax.set_title(f"{panels.title_of(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:
         panels.add_color_bar(ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0))
     return ax

@@ -202,7 +202,9 @@ def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
     np.testing.assert_allclose(rows.contributions.contribution, whole.contributions.contribution, rtol=1e-4)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
 def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_and_then_skipped(
     error, models, tmp_path, monkeypatch
 ):
