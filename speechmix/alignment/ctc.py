@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..adapters.model import Model
+from ..adapters.torchaudio_pair import torchaudio_function
 from ..errors import AlignmentError
 from ..spans import Word
 from .base import Alignment, words_of
@@ -121,7 +122,7 @@ def _best_path(
     log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
 ) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each word on the best path, and the log probability of every frame's label on it."""
-    from torchaudio.functional import forced_align
+    forced_align = torchaudio_function("forced_align", "CTC alignment")
 
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..adapters.tokens import decoder_prefix
+from ..adapters.torchaudio_pair import torchaudio_function
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def character_error_rate(text: str, transcript: str) -> float:
     >>> character_error_rate("Les livres.", "les livre")
     0.1
     """
-    from torchaudio.functional import edit_distance
+    edit_distance = torchaudio_function("edit_distance", "a character error rate")
 
     reference, found = _plain(text), _plain(transcript)
     return edit_distance(reference, found) / max(1, len(reference))
