@@ -16,7 +16,7 @@ import torch
 from ..errors import InputError, ModelError
 from .adapted import base_of, has_adapters, merged, with_adapter
 from .check import self_check
-from .checkpoints import brief, config_of, processors_of, trained, transformers_class
+from .checkpoints import brief, config_of, processors_of, stored, trained, transformers_class
 from .model import Model, dtype_named
 from .registry import family_of_type
 from .sources import (
@@ -193,8 +193,8 @@ def _from_source(source: str, init, seed, dtype, device, revision, processor) ->
     family = family_of_type(config.model_type)
     cls = transformers_class(family.auto_class(config))
     if dtype == "auto":
-        stored = getattr(config, "dtype", None)
-        dtype = stored if isinstance(stored, torch.dtype) else torch.float32
+        own = getattr(config, "dtype", None)
+        dtype = own if isinstance(own, torch.dtype) else torch.float32
     if init == "random":
         module = _drawn(
             lambda: cls.from_config(config, dtype=torch.float32) if hasattr(cls, "from_config") else cls(config)
