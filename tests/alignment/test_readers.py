@@ -1,6 +1,7 @@
 """Word files: every template says the same, the formats' variants are read, and damage is named."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,15 @@ class TestTextGrid:
         with pytest.raises(InputError, match=r"a\.TextGrid"):
             read_words(write("a.TextGrid", text))
 
+    @pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, "1e400", "-1e400", "NaN"])
+    def test_absurd_values(self, write, deep):
+        text = (TEMPLATES / "words.TextGrid").read_text(encoding="utf-8")
+        for old in ("File type", "size = 1", "xmax = 2 ", "0.45", "IntervalTier"):
+            with suppress(InputError):  # either that, or what is damaged has no weight
+                assert read_words(write("a.TextGrid", text.replace(old, deep, 1)))
+        with pytest.raises(InputError, match=r"a\.TextGrid: not a readable TextGrid"):
+            read_words(write("a.TextGrid", deep))
+
     def test_latin1(self, write):
         with pytest.raises(InputError, match=r"a\.TextGrid: expected UTF-8 or UTF-16 text, found byte 0xe9"):
             read_words(write("a.TextGrid", textgrid(intervals("mots", (0, 1, "été"))), "latin-1"))
@@ -256,7 +266,16 @@ class TestJson:
             ('[["", 0.1, 0.3]]', "no label"),
             ('{"tiers": {"words": {"entries": [[1, 2]]}}}', "entries"),
             ('{"tiers": {"words": 3}}', "entries"),
+            ('{"tiers": {"words": {"entries": [[1e400, ' + "9" * 400 + ', "oui"]]}}}', "entries"),
+            ("[" * 100_000, "not valid JSON .nested too deeply"),
+            ('{"words": ' * 50_000, "not valid JSON .nested too deeply"),
+            ('[["\\ud800", 0.1, 0.3]]', "not valid JSON .*surrogates"),
+            (f'[["oui", {"9" * 400}, 0.3]]', "word 0: expected seconds"),
+            (f'[["oui", {"9" * 5000}, 0.3]]', "not valid JSON"),
+            ('[["oui", 0.1, 1e400]]', "finite times"),
+            ('{"segments": [{"words": 3.5}]}', "expected segments with lists of words"),
         ],
+        ids=lambda value: value[:24],
     )
     def test_unusable(self, write, text, message):
         with pytest.raises(InputError, match=rf"a\.json.*{message}"):

@@ -123,6 +123,16 @@ def test_folders_and_files_that_are_not_blimp_say_so(tmp_path):
         read_blimp(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xd8", b"[" * 100_000, b'{"sentence_good": "x", "sentence_bad": 3}', b"[3]", b'{"pairID": "\\ud800"}'],
+)
+def test_damaged_files_say_so(tmp_path, content):
+    (tmp_path / "anaphor_number_agreement.jsonl").write_bytes(content)
+    with pytest.raises(InputError, match=r"anaphor_number_agreement\.jsonl"):
+        read_blimp(tmp_path)
+
+
 def word_piece(words: str):
     """A WordPiece tokenizer that knows these words whole and everything else by letters."""
     letters = "abcdefghijklmnopqrstuvwxyz."

@@ -33,6 +33,16 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
     assert bad == Rejected("a-2", "empty sentence", "expected a sentence, found none")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("state.json", "{}"), ("state.json", "3"), ("dataset_info.json", "[true]")]
+)
+def test_a_damaged_folder_is_named(tmp_path, encoded, name, content):
+    saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "sentence": "Le livre."}])
+    (tmp_path / "data" / name).write_text(content)
+    with pytest.raises(InputError, match="cannot load the data set"):
+        list(read_corpus(tmp_path / "data"))
+
+
 def test_splits(tmp_path, encoded):
     saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "text": "Le livre."}], train=1, test=1)
     assert len(list(read_corpus(tmp_path / "data", split="test"))) == 1

@@ -133,6 +133,8 @@ def test_own_table(tmp_path):
         (b"", "expected the columns"),
         (b"form\tsound\tlemma\tpos\nzig\tzig\n", "line 2"),
         (b"form\tsound\tlemma\tpos\n\xff\xfe\n", "UTF-8"),
+        (b"1_ortho\t2_phon\nlivre\tlivR\n", "starts as Lexique 3.83, but is damaged"),
+        (b"1_ortho\t2_phon\n\x81\x8d\n", "starts as Lexique 3.83, but is damaged"),
     ],
 )
 def test_own_table_that_cannot_be_used(tmp_path, content, message):
@@ -142,7 +144,17 @@ def test_own_table_that_cannot_be_used(tmp_path, content, message):
         Lexicon.load(table)
 
 
+@pytest.mark.parametrize("frequency", ["often", "nan", "1e400", "("])
+def test_a_frequency_that_is_no_number(frequency):
+    lexicon = Lexicon.from_rows([("zig", "zig", "zig", "NOUN", "m", "s", frequency)])
+    with pytest.raises(InputError, match="expected a frequency per million words of 'zig', found"):
+        lexicon.readings("zig")
+
+
 def test_absent_table(tmp_path):
+    for path in (tmp_path, tmp_path / "a\0b"):
+        with pytest.raises(InputError, match="cannot be read"):
+            Lexicon.load(path)
     with pytest.raises(InputError, match="cannot be read"):
         Lexicon.load(tmp_path / "none.tsv")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,44 @@ def test_a_data_set_is_replaced_whole_or_not_at_all(study):
         write_examples(folder, breaks(), {})
     assert (folder / "examples.parquet").read_bytes() == before
     assert (select_examples(study) / "examples.parquet").read_bytes() == before
+
+
+def test_no_byte_of_a_data_set_can_change_unnoticed(study):
+    folder = select_examples(study)
+    path = folder / "examples.parquet"
+    data, before = path.read_bytes(), _answers(folder)
+    for place in range(0, len(data), 97):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with suppress(InputError):  # what is not read (the schema's description, statistics) has no weight
+            assert _answers(folder) == before, place
+
+
+def _answers(folder):
+    return [
+        (clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil, clip.meta)
+        for clip in read_examples(folder)
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"audio_root": 3}', b"{}"])
+def test_a_damaged_description_is_named(study, content):
+    folder = select_examples(study)
+    (folder / "about.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"about\.json"):
+        read_examples(folder)
+
+
+def test_a_table_that_is_no_data_set_is_named(study):
+    folder = select_examples(study)
+    for content in (b"", b"PAR1 half of it", None):
+        if content is None:
+            pd.DataFrame({"name": ["a"]}).to_parquet(folder / "examples.parquet")
+        else:
+            (folder / "examples.parquet").write_bytes(content)
+        with pytest.raises(InputError, match=r"examples\.parquet: expected"):
+            read_examples(folder)
 
 
 def test_transcripts_of_other_pairs_are_refused(study):

@@ -70,6 +70,12 @@ def test_defaults(tmp_path):
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\nwords_at_most = -1', "words_at_most"),
         ('name = "mine"', 'name = "mine"\nnome = 1', "unknown entry nome"),
         ('name = "mine"', "name = ", "not valid TOML"),
+        ('name = "mine"', "name = " + "[" * 20_000, "not valid TOML: nested too deeply"),
+        ('name = "mine"', 'name = "mine"\ndescription = [3]', "description must be a text"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\np = 5', "p must be a list of texts"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\nplural = ["s"]', "must be one of"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[sentence]\nfirst_only = "no"', "first_only must be true or false"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\nnoun_may_tell = 0', "noun_may_tell must be true or false"),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, message):

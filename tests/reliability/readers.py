@@ -7,6 +7,7 @@ checksums (`exact`), only the result of the undamaged files is right.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import shutil
@@ -18,15 +19,17 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from speechmix import Clip, MixingMap, Span
+import speechmix
+from speechmix import Clip, MixingMap, Span, bundled
 from speechmix.alignment.readers import read_words
 from speechmix.audio import audio_seconds, read_audio, sound_fingerprint
 from speechmix.audio_files import LONGEST
 from speechmix.corpora.blimp import read_blimp
 from speechmix.corpora.rows import Rejected, Row, read_corpus
 from speechmix.errors import InputError
+from speechmix.experiments.run import score_clips
 from speechmix.homophony.dataset import about, read_examples, write_examples
-from speechmix.homophony.journal import digest, kept, lines, options_of, run_stage
+from speechmix.homophony.journal import input_digest, inputs_of, kept, lines, options_of, run_stage
 from speechmix.homophony.lexicon import Lexicon
 from speechmix.homophony.lexicon_files import read_rows
 from speechmix.homophony.templates import Template, load_template
@@ -282,10 +285,8 @@ def _read_stage(folder: Path) -> Any:
     path = folder / "lengths.jsonl"
     for line in lines(path):
         require(isinstance(line, dict) and isinstance(line["key"], str), line)
-    digest(path, "length", "text")
-    require(isinstance(options_of(path), dict), "options")
-    _stage(folder)
-    return list(kept(path))
+    require(isinstance(options_of(path), dict) and isinstance(inputs_of(path), dict), "options")
+    return input_digest(path, "length", "text"), list(kept(path))
 
 
 def _resume_stage(folder: Path) -> Any:
@@ -293,9 +294,7 @@ def _resume_stage(folder: Path) -> Any:
         path = _stage(folder)
     except InputError:
         path = _stage(folder, overwrite=True)
-    found = [(line["key"], line.get("length")) for line in lines(path)]
-    require([key for key, _ in found] == [key for key, _ in _ITEMS], found)
-    return found
+    return list(lines(path))
 
 
 # a run ----------------------------------------------------------------------------------------------------------------
@@ -312,10 +311,34 @@ def _read_run(folder: Path) -> Any:
     require(isinstance(described_run(run), dict) and run.done >= 0 and isinstance(run.summary(), str), run)
     tables = [run.clips, run.contributions, run.ablation, run.transcripts]
     require({"clip", "seconds"} <= set(run.clips), list(run.clips))
-    for name in list(run.clips["clip"])[:3]:
-        maps = maps_of_clip(run, name)
-        clip_of(run, name, maps)
-    return [len(table) for table in tables]
+    maps = {name: maps_of_clip(run, name) for name in list(run.clips["clip"])[:3]}
+    for name, by_model in maps.items():
+        clip_of(run, name, by_model)
+    return [table.to_csv() for table in tables], [_bytes_of(by_model) for by_model in maps.values()]
+
+
+def _bytes_of(maps: dict) -> dict:
+    return {model: {key: one.scores.tobytes() for key, one in by_key.items()} for model, by_key in maps.items()}
+
+
+def _begin_run(folder: Path) -> None:
+    _go_on_with_run(folder)
+
+
+def _go_on_with_run(folder: Path) -> Any:
+    """Start a run again: whatever is damaged is made anew, or the run refuses; the tables are those of before."""
+    clip = bundled.clips()[0]
+    options = {"measures": ["value_zeroing"], "figures": 0, "ablation": True, "progress": False, "report": str}
+    run = score_clips([_model()], [clip], folder / "run", **options)
+    require(run.done == 1 and not run.skipped, run.summary())
+    maps = _bytes_of(maps_of_clip(run, clip.name))
+    tables = (run.clips, run.contributions, run.ablation, run.transcripts)
+    return [table.to_csv() for table in tables], maps, sorted(path.name for path in folder.rglob("*.[ctp]*"))
+
+
+@functools.cache
+def _model() -> Any:
+    return speechmix.load(str(bundled.models()["tiny-french-ctc"]), device="cpu")
 
 
 # sound ----------------------------------------------------------------------------------------------------------------
@@ -373,9 +396,11 @@ TARGETS = (
     Target("template", _copied("french/det_noun.toml"), _read_template),
     Target("lexicon", _text("lexicon.tsv", _LEXICON), _read_lexicon),
     Target("Lexique", _text("lexicon.tsv", _LEXIQUE), _read_lexicon),
-    Target("journal", _write_stage(None), _read_stage),
-    Target("journal, resumed", _write_stage("d"), _resume_stage),
+    Target("journal", _write_stage(None), _read_stage, ("*.jsonl",), exact=True),
+    Target("journal, done again", _write_stage(None), _resume_stage, ("*.jsonl",), exact=True),
+    Target("journal, resumed", _write_stage("d"), _resume_stage, ("*.unfinished",), exact=True),
     Target("run folder", _write_run, _read_run, ("run/*.json", "run/*.csv", "run/*.parquet", "run/maps/*/*/*")),
+    Target("run, gone on with", _begin_run, _go_on_with_run, ("run/*.json", "run/*/*/*", "run/*/*/*/*"), exact=True),
     Target("WAV", _write_sound("a.wav"), _read_sound("a.wav")),
     Target("WAV, float, stereo", _write_sound("a.wav", channels=2, subtype="FLOAT"), _read_sound("a.wav")),
     Target("FLAC", _write_sound("a.flac"), _read_sound("a.flac")),
