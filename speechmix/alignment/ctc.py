@@ -16,7 +16,7 @@ import torch
 
 from ..adapters.model import Model
 from ..adapters.torchaudio_pair import torchaudio_function
-from ..errors import AlignmentError
+from ..errors import AlignmentError, ModelError
 from ..spans import Word
 from .base import Alignment, words_of
 
@@ -122,7 +122,10 @@ def _best_path(
     log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
 ) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each word on the best path, and the log probability of every frame's label on it."""
-    forced_align = torchaudio_function("forced_align", "CTC alignment")
+    try:
+        forced_align = torchaudio_function("forced_align", "CTC alignment")
+    except ModelError as error:
+        raise AlignmentError(f"{error}, or align with method='synthesis' or 'whisper'") from error
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
