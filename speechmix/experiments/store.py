@@ -277,7 +277,7 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[
     from ..reports.clip_figure import clip_figure
 
     figure = clip_figure(clip, maps)
-    figure.suptitle(f"{clip.name}: {model.label}")
+    figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150, metadata={"question": question})
 
