@@ -63,9 +63,8 @@ class Sides:
     def units(self, block: Block) -> Units:
         """Units of a block; the first block of a stack also tells how many positions there are."""
         name = block.stack.name
-        if self._encoder is None:
-            if name != "decoder":
-                self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
+        if self._encoder is None and name != "decoder":
+            self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
         targets, sources = self._both(name)
         for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
             beyond = [span for span in spans if span.stop > length]
