@@ -36,7 +36,9 @@ def offline(monkeypatch):
 
 
 class TestPlaces:
-    @pytest.mark.parametrize("place", ["./nowhere", "../no/where", "/no/such/place", "~/no-such-model", "a/b/c", "models/"])
+    @pytest.mark.parametrize(
+        "place", ["./nowhere", "../no/where", "/no/such/place", "~/no-such-model", "a/b/c", "models/"]
+    )
     def test_a_path_that_leads_nowhere_is_called_that(self, place):
         with pytest.raises(ModelError, match="no such folder"):
             speechmix.load(place)
@@ -72,7 +74,17 @@ class TestPlaces:
 
     @pytest.mark.parametrize(
         "config",
-        ["", "{", "[]", "null", '"bert"', "{}", '{"model_type": 3}', '{"model_type": "bert", "hidden_size": "wide"}', "\0\0"],
+        [
+            "",
+            "{",
+            "[]",
+            "null",
+            '"bert"',
+            "{}",
+            '{"model_type": 3}',
+            '{"model_type": "bert", "hidden_size": "wide"}',
+            "\0\0",
+        ],
     )
     def test_a_damaged_config(self, tmp_path, folder, config):
         (tmp_path / "config.json").write_text(config)
@@ -81,7 +93,7 @@ class TestPlaces:
             with pytest.raises(SpeechmixError):
                 speechmix.load(tmp_path, init=init, device="cpu")
 
-    @pytest.mark.parametrize("content", [b"", b"{}", b"\x08\0\0\0\0\0\0\0{\"a\":1}", b"<html>not found</html>" * 9])
+    @pytest.mark.parametrize("content", [b"", b"{}", b'\x08\0\0\0\0\0\0\0{"a":1}', b"<html>not found</html>" * 9])
     def test_damaged_weights(self, tmp_path, folder, content):
         (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
         for name in ("model.safetensors", "pytorch_model.bin"):
@@ -104,7 +116,10 @@ class TestThings:
             (3, "found 3 of type int"),
             (transformers.BertModel, r"the class BertModel: pass BertModel\.from_pretrained"),
             (transformers.BertConfig(), r"BertConfig: a config has no weights"),
-            (transformers.WhisperFeatureExtractor(), r"WhisperFeatureExtractor: pass the model, and this as processor="),
+            (
+                transformers.WhisperFeatureExtractor(),
+                r"WhisperFeatureExtractor: pass the model, and this as processor=",
+            ),
             ({"weight": torch.zeros(3)}, r"weights alone \(a state dict of 1 tensors\)"),
             ([1, 2], "found \\[1, 2\\]"),
         ],
@@ -201,7 +216,9 @@ class TestOptionsAsInTransformers:
         module = build("bert").double()
         assert speechmix.load(module, dtype="auto").module is module
 
-    @pytest.mark.parametrize("device_map", ["cpu", "auto", {"": "cpu"}, torch.device("cpu"), {"bert": "cpu", "cls": "cpu"}])
+    @pytest.mark.parametrize(
+        "device_map", ["cpu", "auto", {"": "cpu"}, torch.device("cpu"), {"bert": "cpu", "cls": "cpu"}]
+    )
     def test_one_device(self, folder, device_map):
         model = speechmix.load(folder, device_map=device_map)
         assert model.device.type in ("cpu", "cuda")
@@ -261,7 +278,9 @@ assert [a == b for a, b in zip(before, state())] == [True] * len(before)
 """
     here = str(Path(speechmix.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": here}
-    found = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, env=environment, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", code, folder], capture_output=True, text=True, env=environment, check=False
+    )
     assert found.returncode == 0, found.stderr
 
 
@@ -269,7 +288,9 @@ def test_a_twin_is_the_same_under_any_default_precision(folder):
     expected = speechmix.load(folder, init="random", seed=3, device="cpu").module.state_dict()
     torch.set_default_dtype(torch.float64)
     try:
-        twins = [speechmix.load(source, init="random", seed=3, device="cpu") for source in (folder, build("bert").float())]
+        twins = [
+            speechmix.load(source, init="random", seed=3, device="cpu") for source in (folder, build("bert").float())
+        ]
     finally:
         torch.set_default_dtype(torch.float32)
     for twin in twins:
