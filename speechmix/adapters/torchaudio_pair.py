@@ -23,13 +23,15 @@ def torchaudio_function(name: str, purpose: str) -> Callable:
         Without a torchaudio that can be imported.
     """
     try:
+        importlib.import_module("torchaudio")
         return getattr(importlib.import_module("torchaudio.functional"), name)
-    except ImportError as error:
-        if getattr(error, "name", None) == "torchaudio":
-            raise ModelError(f"{purpose} needs torchaudio, which is not installed: {_ADVICE}") from error
-        raise ModelError(f"{purpose} needs torchaudio: {what_is_wrong() or error}") from error
     except Exception as error:
-        raise ModelError(f"{purpose} needs torchaudio: {what_is_wrong() or error}") from error
+        missing = getattr(error, "name", None) == "torchaudio"
+        raise ModelError(
+            f"{purpose} needs torchaudio, which is not installed: {_PAIR} as docs/start.md says"
+            if missing
+            else f"{purpose} needs torchaudio: {what_is_wrong() or error}"
+        ) from error
 
 
 def what_is_wrong() -> str | None:
@@ -48,7 +50,7 @@ def what_is_wrong() -> str | None:
     return f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_ADVICE}"
 
 
-_ADVICE = (
-    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of machine. Install the pair as "
-    "docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"
+_PAIR = (
+    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of machine. Install the pair"
 )
+_ADVICE = f"{_PAIR} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"
