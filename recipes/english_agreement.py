@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from collections import Counter
@@ -30,11 +29,15 @@ from speechmix.errors import InputError
 from speechmix.evaluation.cue_alignment import METRICS, SUBTOKENS, cue_alignment, mean_alignment
 from speechmix.measures import MEASURES, measure_named
 from speechmix.reports.alignment_table import alignment_figure, alignment_text, published_alignment
+from speechmix.reports.panels import write_figure
+from speechmix.text_files import read_text, write_csv
+from speechmix.whole_files import write_json, write_text
 
 # What makes two runs the same question; the rest (folders, device) may change between a start and the next.
 _QUESTION = "model paradigms items measures units without_special subtokens objective cues spacy draw".split()
 _COLUMNS = "item paradigm number model init seed stack measure layer".split()
 _COLUMNS += [*METRICS, *(f"chance_{metric}" for metric in METRICS)]
+_CELLS = len(_COLUMNS) - _COLUMNS.index("stack")  # of a stored row
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             twin = speechmix.load(options.model, init="random", seed=seed, device=options.device)
             tables.append(_scored(twin, items, options, left_out))
         table = pd.concat(tables, ignore_index=True)
-        _write(pd.DataFrame(left_out, columns=["item", "model", "why", "reason"]), out / "left_out.csv")
+        write_csv(pd.DataFrame(left_out, columns=["item", "model", "why", "reason"]), out / "left_out.csv")
         if table.empty:
             raise InputError(f"no sentence could be scored; {out / 'left_out.csv'} says why")
         _report(table, options, left_out)
@@ -92,13 +95,13 @@ def _scored(model, items: list[blimp.BlimpItem], options, left_out: list) -> pd.
     """Cue alignment of each item; those of an earlier start are read back."""
     path = Path(options.out) / "alignment" / f"{safe_name(model.label)}.jsonl"
     path.parent.mkdir(exist_ok=True)
-    known = _stored(path)
+    stored = _stored(path)
     measures = _possible(model, items[:3], options, left_out)
     rows = []
     with path.open("a", encoding="utf-8") as file:
         for item in _bar(items, f"score {model.label}"):
-            asked = [item.name, model.fingerprint, item.text, list(item.cue), item.target, measures]
-            line = known.get(item.name, {})
+            asked = _asked(model, item, measures, options)
+            line = stored.get(item.name, {})
             if line.get("asked") != asked:
                 try:
                     line = {"asked": asked, "rows": _rows(model, item, measures, options)}
@@ -112,21 +115,39 @@ def _scored(model, items: list[blimp.BlimpItem], options, left_out: list) -> pd.
     return pd.DataFrame(rows, columns=_COLUMNS).astype({"seed": "Int64"})
 
 
+def _asked(model, item: blimp.BlimpItem, measures: list[str], options) -> dict:
+    """Everything that decides an item's result: a stored one is used only if all of it is the same."""
+    masked = _stack(model) == "encoder"
+    sentence = item.sentence(masked=masked)
+    asked = {
+        "item": item.name,
+        "model": model.fingerprint,
+        "init": model.init,
+        "seed": model.seed,
+        "dtype": str(model.dtype),
+    }
+    asked |= {"sentence": sentence.fingerprint, "cue": list(item.cue), "target": item.target, "measures": measures}
+    asked |= {name: getattr(options, name) for name in ("units", "without_special", "subtokens")}
+    asked["objective"] = _objective(item, options.objective, masked=masked)
+    return json.loads(json.dumps(asked))
+
+
 def _stored(path: Path) -> dict[str, dict]:
-    """Lines of an earlier start, by item. One that was cut off while it was written is removed from the file."""
+    """Lines of an earlier start, by item. One that is damaged or was cut off is removed from the file, and done again."""
     if not path.is_file():
         return {}
     lines, whole = {}, []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_bytes().decode("utf-8", "replace").split("\n"):
         try:
             line = json.loads(text)
-        except ValueError:
+            usable = isinstance(line["asked"]["item"], str) and all(len(row) == _CELLS for row in line["rows"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        lines[line["asked"][0]] = line
+        if not usable:
+            continue
+        lines[line["asked"]["item"]] = line
         whole.append(text)
-    partial = path.with_name(path.name + ".part")
-    partial.write_text("".join(f"{text}\n" for text in whole), encoding="utf-8")
-    os.replace(partial, path)
+    write_text(path, "".join(f"{text}\n" for text in whole))
     return lines
 
 
@@ -180,11 +201,11 @@ def _objective(item: blimp.BlimpItem, kind: str, *, masked: bool) -> str | tuple
 
 def _report(table: pd.DataFrame, options, left_out: list) -> None:
     out = Path(options.out)
-    _write(table, out / "cue_alignment.csv")
+    write_csv(table, out / "cue_alignment.csv")
     means = mean_alignment(table)
-    _write(means, out / "means.csv")
+    write_csv(means, out / "means.csv")
     by = ["paradigm", "model", "init", "stack", "measure", "layer"]
-    _write(mean_alignment(table, by=by), out / "means_by_paradigm.csv")
+    write_csv(mean_alignment(table, by=by), out / "means_by_paradigm.csv")
     published = published_alignment()
     paradigms = list(dict.fromkeys(table["paradigm"]))
     note = f"BLiMP: {', '.join(paradigms)}. Special tokens {'left out' if options.without_special else 'kept'}."
@@ -193,9 +214,7 @@ def _report(table: pd.DataFrame, options, left_out: list) -> None:
     for metric in METRICS:
         figure = alignment_figure(means, metric=metric, published=published, note=note)
         for ending in ("png", "svg"):
-            path = out / f"{metric}.{ending}"
-            figure.savefig(_partial(path), format=ending, dpi=150)
-            os.replace(_partial(path), path)
+            write_figure(figure, out / f"{metric}.{ending}", dpi=150)
         for (name, init), part in means.groupby(["model", "init"], sort=False):
             chance = part.loc[part["metric"] == metric, "chance"].mean()
             print(f"\n{metric.replace('_', ' ')}, {name} ({init}), chance {chance:.3f}")
@@ -213,24 +232,25 @@ def _open_folder(out: Path, options) -> None:
     asked = json.loads(json.dumps({name: getattr(options, name) for name in _QUESTION}))
     path = out / "run.json"
     if path.is_file() and not options.overwrite:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        other = [name for name in _QUESTION if found.get(name) != asked[name]]
+        earlier = _question_of(path)
+        other = [name for name in _QUESTION if earlier.get(name) != asked[name]]
         if other:
-            shown = ", ".join(f"{name} {found.get(name)!r}, now {asked[name]!r}" for name in other)
+            shown = ", ".join(f"{name} {earlier.get(name)!r}, now {asked[name]!r}" for name in other)
             raise InputError(f"{out} holds a run with other options ({shown}): choose another --out, or --overwrite")
     if options.overwrite:
         shutil.rmtree(out / "alignment", ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asked, indent=2), encoding="utf-8")
+    write_json(path, asked)
 
 
-def _write(table: pd.DataFrame, path: Path) -> None:
-    table.to_csv(_partial(path), index=False, encoding="utf-8")
-    os.replace(_partial(path), path)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
+def _question_of(path: Path) -> dict:
+    try:
+        question = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        question = error
+    if not isinstance(question, dict):
+        raise InputError(f"{path} is damaged (expected a JSON object, found {question}): --overwrite starts afresh")
+    return question
 
 
 def _bar(items: list, description: str):

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 import speechmix
 from speechmix import bundled
+from speechmix.text_files import write_csv
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,8 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     tables = [read(folder) for folder in options.models]
     table = pd.concat(tables, ignore_index=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(options.out, index=False)
+    write_csv(table, options.out)
     print(summary(table).to_string())
     print(f"wrote {options.out}")
     return 0

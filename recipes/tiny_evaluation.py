@@ -18,6 +18,8 @@ from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, pairs
 from speechmix.evaluation.ablation import ablate
 from speechmix.evaluation.likelihood import cue_silenced, number_is_right
 from speechmix.evaluation.spelling import transcribe
+from speechmix.text_files import write_csv
+from speechmix.whole_files import write_text
 
 TEST_SEED = 90_000  # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 CLIPS_SEED = 95_000
@@ -64,7 +66,7 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     parameters = sum(parameter.numel() for parameter in recogniser.model.parameters())
     recogniser.save(folder)
-    log.assign(minutes=log["minutes"].round(2)).to_csv(folder / "training_log.csv", index=False)
+    write_csv(log.assign(minutes=log["minutes"].round(2)), folder / "training_log.csv")
     rates = evaluate(speechmix.load(folder, device="cpu"))
     card = _CARD.format(
         name=recogniser.name,
@@ -81,7 +83,7 @@ def export(
         share=" to ".join(f"{share:.0%}".replace("%", " %") for share in other_speakers),
         rates=_markdown(rates),
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write_text(folder / "README.md", card)
     return rates
 
 
@@ -103,8 +105,8 @@ def write_clips(folder: Path, *, per_side: int = 16, controls: int = 4, seed: in
             rows.append(_row(example, name, pair=f"{example.side}_{index:02d}"))
     manifest = folder / "manifest.jsonl"
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(_CLIPS_CARD.format(pairs=len(spoken), seed=seed), encoding="utf-8")
+    write_text(manifest, "\n".join(lines) + "\n")
+    write_text(folder / "README.md", _CLIPS_CARD.format(pairs=len(spoken), seed=seed))
     return manifest
 
 

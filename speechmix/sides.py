@@ -64,9 +64,8 @@ class Sides:
         """Units of a block; the first block of a stack also tells how many positions there are."""
         name = block.stack.name
         if self._encoder is None:
-            n_frames = block.n_sources if name != "decoder" else 0
-            if n_frames:
-                self._encoder = [Span(i, i + 1, str(i), "frame") for i in range(n_frames)]
+            if name != "decoder":
+                self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
         targets, sources = self._both(name)
         for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
             beyond = [span for span in spans if span.stop > length]

@@ -111,12 +111,9 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
         table = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False, dtype=str)
     except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
-    if not isinstance(table.index, pd.RangeIndex) or table.isna().to_numpy().any():
-        raise InputError(
-            f"{path}: expected a table as speechmix writes it, found rows of more or fewer cells than its header"
-        )
-    plain = {name: [_unquoted(cell) for cell in table[name]] for name in table.columns if table[name].dtype == object}
-    return table.assign(**plain).rename(columns=_unquoted)
+    if not isinstance(table.index, pd.RangeIndex):
+        raise InputError(f"{path}: expected a table as speechmix writes it, found rows of more cells than its header")
+    return table.map(_unquoted).rename(columns=_unquoted)
 
 
 def _unquoted(cell: object) -> object:

@@ -109,12 +109,12 @@ ALL_FAMILIES = {**FAMILIES, **TEXT_FAMILIES}
 
 
 def build(name: str, seed: int = 0, **changes) -> torch.nn.Module:
-    """Tiny Hugging Face model of a family with random weights."""
+    """Tiny Hugging Face model of a family with random weights; without gradients, so that oracles can compute with it."""
     config_class, model_class, options = ALL_FAMILIES[name]
     config = getattr(transformers, config_class)(**{**options, **changes})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return getattr(transformers, model_class)(config).eval()
+        return getattr(transformers, model_class)(config).eval().requires_grad_(False)
 
 
 def inputs_of(model: speechmix.adapters.Model, seed: int = 1) -> dict[str, torch.Tensor]:

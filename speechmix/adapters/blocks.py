@@ -124,13 +124,14 @@ class StackPlan:
 
 @dataclass(frozen=True)
 class Stack:
-    """A `StackPlan` found in a loaded model."""
+    """A `StackPlan` found in a loaded model; `no_sum` says why its residual sums are not known, and is empty if they are."""
 
     plan: StackPlan
     layers: tuple[nn.Module, ...]
     final_norm: nn.Module | None
     heads: int
     width: int
+    no_sum: str = ""
 
     @property
     def name(self) -> str:
@@ -216,7 +217,8 @@ def resolve(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
                     submodule(layer, path, what=f"feed-forward of the {plan.name}")
     final_norm = submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None
     output = submodule(layers[0], plan.blocks[plan.block].output, what=f"output projection of the {plan.name}")
-    return Stack(plan, layers, final_norm, heads, weight_of(output).shape[0])
+    no_sum = "" if plan.blocks[plan.block].norm else "its table names no norm of the attention block"
+    return Stack(plan, layers, final_norm, heads, weight_of(output).shape[0], no_sum)
 
 
 def weight_of(projection: nn.Module) -> Tensor:

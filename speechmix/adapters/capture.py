@@ -106,8 +106,9 @@ class Capture:
                 if stack.plan.block not in trace.calls:
                     raise ModelError(
                         f"{stack.name} layer {index}: {blocks[stack.plan.block].module!r} called neither "
-                        "scaled_dot_product_attention nor multi_head_attention_forward, so its attention cannot be read. "
-                        "Load the model with attn_implementation='sdpa'"
+                        "scaled_dot_product_attention nor multi_head_attention_forward, though the model was run as "
+                        "attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
+                        "attention by code of its own, which cannot be read"
                     )
                 states = first_output(output)
                 for clip in range(len(states)):

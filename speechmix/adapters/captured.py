@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import ModelError
 from .blocks import Stack, submodule, weight_of
 
 if TYPE_CHECKING:
@@ -120,6 +121,16 @@ class Block:
         return self._call.key.shape[1]
 
     @property
+    def unmasked(self) -> list[int]:
+        """Source positions that the attention mask leaves to some target; padding is left to none."""
+        mask = self._call.mask
+        if mask is None:
+            return list(range(self.n_sources))
+        left = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        seen = left.flatten(0, -2).any(dim=0).expand(self.n_sources)
+        return seen.nonzero()[:, 0].tolist()
+
+    @property
     def values(self) -> Tensor:
         """Value vectors, bias in, [H, K, d]."""
         return self._call.value
@@ -149,8 +160,25 @@ class Block:
         bias = submodule(self._layer, self._plan.output, what="output projection").bias
         return self._trace.hidden.new_zeros(self.stack.width) if bias is None else bias
 
-    def residual(self, rows: Tensor) -> Tensor:
-        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it."""
+    @property
+    def output(self) -> Tensor:
+        """The layer's output [Q, D] as it goes into the next layer."""
+        return self._output
+
+    def residual(self, rows: Tensor, *, confirmed: bool = True) -> Tensor:
+        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it.
+
+        Raises
+        ------
+        ModelError
+            If it is not certain to be that (`Stack.no_sum`), unless `confirmed` is False.
+        """
+        if confirmed and self.stack.no_sum:
+            raise ModelError(
+                f"the residual stream of the {self.stack.name} cannot be read: {self.stack.no_sum}. Measures that count it "
+                "(alti, mixing ratios, attention norms with the residual) need a table that says; value_zeroing, attention and "
+                "attention_norm do not"
+            )
         return self._trace.residuals[self.stack.plan.block][0, rows]
 
     def attention_output(self, rows: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ hub's client or in transformers' own imports, is a `ModelError` that says what w
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,32 +13,31 @@ from typing import Any
 import torch
 import transformers
 
-from ..errors import ModelError
+from ..errors import InputError, ModelError
 from .blocks import Family
 from .sources import quantised
+from .torchaudio_pair import what_is_wrong
 
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and pre-training heads.
 _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "project_hid")
 
+_PROCESSOR = ("feature_extractor", "tokenizer", "sampling_rate", "get_vocab")
+
 
 def config_of(source: str, options: dict):
+    """Config of a folder or hub id."""
     try:
         return transformers_class("AutoConfig").from_pretrained(source, **options)
     except ModelError:
         raise
     except Exception as error:  # whatever the hub's client or a damaged file makes of it
-        beside = Path(source).parent
-        nearby = (
-            f"; there is a folder {str(beside)!r}, without {Path(source).name!r} in it" if _is_inside(beside) else ""
-        )
+        beside, name = Path(source).parent, Path(source).name
+        is_near = beside != Path() and beside.is_dir() and not Path(source).exists()
+        nearby = f"; no such folder: {str(beside)!r} is there, but {name!r} is not in it" if is_near else ""
         raise ModelError(
             f"cannot read a model config from {source!r}: expected a hub id or a folder with config.json "
             f"({brief(error)}){nearby}"
         ) from error
-
-
-def _is_inside(folder: Path) -> bool:
-    return folder != Path() and folder.is_dir()
 
 
 def trained(cls, source: str, config, dtype: torch.dtype, options: dict) -> torch.nn.Module:
@@ -67,15 +65,8 @@ def transformers_class(name: str):
     except AttributeError as error:
         raise ModelError(f"transformers {transformers.__version__} has no {name}: a newer one may") from error
     except (ImportError, OSError, RuntimeError) as error:
-        try:
-            importlib.import_module("torchaudio")
-        except Exception as broken:
-            raise ModelError(
-                f"torchaudio is installed but cannot be imported ({brief(broken)}), and transformers imports it: torch "
-                f"{torch.__version__} and torchaudio have to be of one release and for one kind of machine. Install the pair "
-                "as docs/start.md says, or uninstall torchaudio"
-            ) from error
-        raise ModelError(f"transformers cannot import {name}: {brief(error)}") from error
+        broken = what_is_wrong()  # transformers imports it before any model
+        raise ModelError(broken or f"transformers cannot import {name}: {brief(error)}") from error
 
 
 def _refuse_missing(source: str, missing) -> None:
@@ -89,7 +80,7 @@ def _refuse_missing(source: str, missing) -> None:
         )
 
 
-def stored(auto_class: str, source: str, options: dict):
+def processor_at(auto_class: str, source: str, options: dict):
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
         return transformers_class(auto_class).from_pretrained(source, **options)
@@ -102,6 +93,10 @@ def stored(auto_class: str, source: str, options: dict):
 
 def processors_of(processor, family: Family, config) -> tuple[Any, Any]:
     """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from its config alone."""
+    if processor is not None and not any(hasattr(processor, name) for name in _PROCESSOR):
+        raise InputError(
+            f"processor= takes a processor, feature extractor or tokenizer object, found {processor!r:.80}"
+        )
     extractor = getattr(processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None)
     tokenizer = getattr(processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None)
     if extractor is None and family.name == "whisper":
@@ -114,4 +109,5 @@ def processors_of(processor, family: Family, config) -> tuple[Any, Any]:
 
 
 def brief(error: Exception) -> str:
+    """First line of an error."""
     return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

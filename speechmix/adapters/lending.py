@@ -1,7 +1,7 @@
 """A module that is borrowed: it runs in evaluation mode, in a precision of our choice, and is given back as it was.
 
-In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter asks for a gradient and
-numbers are raised to one precision. Nothing is converted and converted back: parameters and buffers are *exchanged* for stand-ins
+In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter asks for a gradient
+and numbers are raised to one precision. Nothing is converted back: parameters and buffers are *exchanged* for stand-ins
 and the very same objects are put back, so values, storages and gradients are those of before, bit for bit. A stand-in of
 a parameter that need not be converted shares its memory; buffers, which are small, are copied, because some forward
 passes write to them (rotary tables that grow with the text).

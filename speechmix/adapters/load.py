@@ -16,7 +16,7 @@ import torch
 from ..errors import InputError, ModelError
 from .adapted import base_of, has_adapters, merged, with_adapter
 from .check import self_check
-from .checkpoints import brief, config_of, processors_of, stored, trained, transformers_class
+from .checkpoints import brief, config_of, processor_at, processors_of, trained, transformers_class
 from .model import Model, dtype_named
 from .registry import family_of_type
 from .sources import (
@@ -145,7 +145,7 @@ def _from_object(module, init, seed, dtype, device, processor) -> Model:
     check_weights(module, name)
     here = next(module.parameters())
     if (dtype not in (None, here.dtype)) or (device not in (None, here.device)):
-        module = _converted(copy.deepcopy(module) if module is owned else module, dtype, device)
+        module = _converted(_copied(module) if module is owned else module, dtype, device)
     if module is not owned:
         module.eval().requires_grad_(False)
     return Model(module, family, name, init, seed, *processors_of(processor, family, config))
@@ -161,8 +161,20 @@ def _drawn(build) -> torch.nn.Module:
     try:
         with torch.device("cpu"):
             return build()
+    except Exception as error:  # a config that fits no model
+        raise ModelError(f"cannot build a random twin from the model's config: {brief(error)}") from error
     finally:
         torch.set_default_dtype(default)
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # hooks and modules may hold anything
+        raise ModelError(
+            f"{type(module).__name__} should be converted on a copy, but cannot be copied ({brief(error)}): convert it with "
+            ".to(...) and leave dtype= and device= out"
+        ) from error
 
 
 def _converted(module: torch.nn.Module, dtype: torch.dtype | None, device) -> torch.nn.Module:
@@ -193,8 +205,8 @@ def _from_source(source: str, init, seed, dtype, device, revision, processor) ->
     family = family_of_type(config.model_type)
     cls = transformers_class(family.auto_class(config))
     if dtype == "auto":
-        own = getattr(config, "dtype", None)
-        dtype = own if isinstance(own, torch.dtype) else torch.float32
+        stored = getattr(config, "dtype", None)
+        dtype = stored if isinstance(stored, torch.dtype) else torch.float32
     if init == "random":
         module = _drawn(
             lambda: cls.from_config(config, dtype=torch.float32) if hasattr(cls, "from_config") else cls(config)
@@ -208,8 +220,8 @@ def _from_source(source: str, init, seed, dtype, device, revision, processor) ->
     extractor, tokenizer = processors_of(processor, family, config)
     if processor is None:
         if family.grid is not None:
-            extractor = stored("AutoFeatureExtractor", place, options) or extractor
-        tokenizer = stored("AutoTokenizer", place, options)
+            extractor = processor_at("AutoFeatureExtractor", place, options) or extractor
+        tokenizer = processor_at("AutoTokenizer", place, options)
         if tokenizer is not None and 2 * len(tokenizer) < getattr(config, "vocab_size", 0):
             tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
     name = Path(source).resolve().name if Path(source).is_dir() else source

@@ -97,6 +97,11 @@ class Model:
             for plan in self.family.stacks(self.config)
         )
         self.stacks = {stack.name: stack for stack in found if stack is not None}
+        if "cross" in self.stacks and "encoder" not in self.stacks:
+            raise ModelError(
+                f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, whose layers have "
+                "cross-attention to an encoder that is not there: load the whole model (ForConditionalGeneration)"
+            )
         if not self.stacks:
             raise ModelError(
                 f"{type(self.module).__name__} has none of the stacks of the {self.family.name} family: "

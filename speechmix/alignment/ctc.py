@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from ..adapters.model import Model
-from ..errors import AlignmentError
+from ..adapters.torchaudio_pair import torchaudio_function
+from ..errors import AlignmentError, ModelError
 from ..spans import Word
 from .base import Alignment, words_of
 
@@ -121,7 +122,10 @@ def _best_path(
     log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
 ) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each word on the best path, and the log probability of every frame's label on it."""
-    forced_align = _torchaudio_forced_align()
+    try:
+        forced_align = torchaudio_function("forced_align", "CTC alignment")
+    except ModelError as error:
+        raise AlignmentError(f"{error}, or align with method='synthesis' or 'whisper'") from error
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
@@ -147,18 +151,6 @@ def _best_path(
                 frames[owner[position]].append(frame)
         before = label
     return frames, scores[0].numpy()
-
-
-def _torchaudio_forced_align():
-    try:
-        from torchaudio.functional import forced_align
-    except (ImportError, OSError, RuntimeError) as error:  # missing; built for another torch; for another CUDA
-        reason = str(error).strip().partition("\n")[0]
-        raise AlignmentError(
-            f"alignment by a CTC model needs a torchaudio that goes with torch {torch.__version__}, and it cannot be "
-            f"imported: {reason}. Install both of one release (docs/start.md), or align with method='synthesis' or 'whisper'"
-        ) from error
-    return forced_align
 
 
 def _doubts(words, letters, left_out, overall: float) -> list[str]:

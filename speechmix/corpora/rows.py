@@ -191,10 +191,8 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
 
     Examples
     --------
-    >>> located(Path("."), "../../etc/passwd")
-    Traceback (most recent call last):
-    ...
-    speechmix.table_files.RowError: path '../../etc/passwd' leads out of the folder .: move the file there, ...
+    >>> located(Path("clips"), "a.wav").endswith("clips/a.wav")
+    True
     """
     if not isinstance(path, str):
         raise RowError("unreadable row", f"expected a path as a string, found {path!r}"[:400])

@@ -107,9 +107,16 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
     """
     plan = block.stack.plan
     attention = plan.blocks[plan.block]
-    branch, own = block.attention_output(rows), block.residual(rows)
+    branch = block.attention_output(rows)
     if not residual:
-        return Parts(lambda vectors: vectors, torch.ones_like(own[:, 0]), torch.zeros_like(own), branch)
+        return Parts(lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch)
+    own = block.residual(rows)
+    paths = (attention.norm, *(plan.norm for plan in plan.feed_forwards))[:norms]
+    if len(paths) < norms:
+        raise InputError(
+            f"this measure passes {norms} layer norms, but the table of the {block.stack.name} describes {len(paths)}: name "
+            "the feed-forward's in its feed_forwards"
+        )
     passed: list[LinearNorm] = []
     scale = torch.ones_like(own[:, 0])
     if attention.branch_norm is not None:
@@ -117,7 +124,7 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
         passed.append(LinearNorm.at(branch_norm, branch))
         scale, branch = passed[-1].scale, branch_norm(branch)
     states = own + branch
-    for number, path in enumerate((attention.norm, *(plan.norm for plan in plan.feed_forwards))[:norms]):
+    for number, path in enumerate(paths):
         if number:
             states = states + feed_forward(block, plan.feed_forwards[number - 1], states)
         norm = block.part(path)

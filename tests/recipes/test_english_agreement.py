@@ -165,6 +165,36 @@ def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, be
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "changed", ["cue", "target", "foil", "dtype", "seed", "units", "subtokens", "objective", "rows"]
+)
+def test_a_stored_result_is_used_only_if_all_that_went_into_it_is_the_same(recipe, blimp, bert, tmp_path, changed):
+    """One ingredient of one stored line is changed: that line is made again, and no other."""
+    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    path = tmp_path / "alignment" / "tiny-bert.jsonl"
+    lines = path.read_text().splitlines()
+    one = json.loads(lines[0])
+    if changed == "rows":
+        one["rows"][0] = one["rows"][0][:3]
+    elif changed in ("foil",):
+        one["asked"]["sentence"] = "0" * 32
+    else:
+        assert changed in one["asked"]
+        one["asked"][changed] = "another"
+    path.write_text("\n".join([json.dumps(one), *lines[1:], "[]", '{"asked": 3}', ""]))
+    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    assert sorted(line for line in path.read_text().splitlines() if line in lines) == sorted(lines)
+    assert len(path.read_text().splitlines()) == len(lines) + (changed != "rows")
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_damaged_description_is_one_error(recipe, blimp, bert, tmp_path, capsys):
+    (tmp_path / "run.json").write_text("{")
+    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 1
+    assert "run.json is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_causal_model_is_asked_where_it_predicts_and_not_about_later_cues(recipe, blimp, gpt2, tmp_path, capsys):
     assert run(recipe, blimp, gpt2, tmp_path, "--seeds") == 0
     printed = capsys.readouterr().out

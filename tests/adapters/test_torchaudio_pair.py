@@ -1,0 +1,96 @@
+"""Without torchaudio, or with one made for another torch: what does not need it works, and errors name it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import speechmix
+from speechmix.bundled import models
+
+BROKEN = 'raise OSError("libcudart.so.13: cannot open shared object file")\n'
+
+# As if it were not installed, to import and to importlib's metadata, which transformers asks too.
+MISSING = """
+import sys, importlib.metadata as metadata
+
+sys.modules["torchaudio"] = None
+installed = metadata.version
+
+def version(name):
+    if name == "torchaudio":
+        raise metadata.PackageNotFoundError(name)
+    return installed(name)
+
+metadata.version = version
+"""
+
+
+def run(code, *arguments, path=()):
+    here = os.path.dirname(os.path.dirname(speechmix.__file__))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, path), here]), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A folder with a torchaudio that cannot be imported."""
+    (tmp_path / "torchaudio").mkdir()
+    (tmp_path / "torchaudio" / "__init__.py").write_text(BROKEN)
+    return tmp_path
+
+
+def test_versions_need_no_torchaudio(broken):
+    code = "from speechmix.adapters.check import versions; print(versions())"
+    found = run(code, path=[broken])
+    assert found.returncode == 0, found.stderr
+    assert "torchaudio" in found.stdout
+
+
+def test_load_names_a_torchaudio_that_cannot_be_imported(broken):
+    code = (
+        "import sys, speechmix\n"
+        "try:\n    speechmix.load(sys.argv[1], device='cpu')\n"
+        "except speechmix.errors.ModelError as error:\n    print(error)"
+    )
+    found = run(code, models()["tiny-french-whisper"], path=[broken])
+    assert found.returncode == 0, found.stderr
+    for word in ("torchaudio", "cannot be imported", "libcudart.so.13", "one release", "docs/start.md"):
+        assert word in found.stdout
+
+
+def test_character_error_rate_names_it(broken):
+    code = (
+        "from speechmix.evaluation.spelling import character_error_rate\n"
+        "from speechmix.errors import ModelError\n"
+        "try:\n    character_error_rate('a', 'b')\nexcept ModelError as error:\n    print(error)"
+    )
+    found = run(code, path=[broken])
+    assert found.returncode == 0, found.stderr
+    assert "character error rate needs torchaudio" in found.stdout
+    assert "libcudart" in found.stdout
+
+
+def test_everything_but_alignment_works_where_it_is_not_installed():
+    code = (
+        MISSING + "\nimport speechmix\n"
+        "from speechmix.bundled import clips, models\n"
+        "from speechmix.adapters.check import versions\n"
+        "print(versions())\n"
+        "model, clip = speechmix.load(models()['tiny-french-ctc'], device='cpu'), clips()[1]\n"
+        "print(speechmix.mix(model, clip)['value_zeroing', 'encoder'].scores.shape)\n"
+        "from speechmix.alignment import place_words\n"
+        "try:\n    place_words(clip, clip.text, model=model, method='ctc')\n"
+        "except speechmix.SpeechmixError as error:\n    print(error)"
+    )
+    found = run(code)
+    assert found.returncode == 0, found.stderr
+    versions, shape, error = found.stdout.strip().splitlines()
+    assert "torchaudio missing" in versions
+    assert shape.startswith("(")
+    assert "CTC alignment needs torchaudio, which is not installed" in error

@@ -1,0 +1,23 @@
+"""Counts of a study as tables: nothing in them computes, and they are shown as they were."""
+
+from __future__ import annotations
+
+import json
+
+from speechmix.homophony.counts import Counts, summary, write_counts
+from speechmix.homophony.study import PAIRS, WORDS
+from speechmix.text_files import read_csv
+
+
+def test_reasons_that_a_spreadsheet_would_compute_are_text(tmp_path):
+    header = {"stage": "mine", "options": {}, "versions": {}}
+    line = {"key": "=1+1", "why": "@SUM(A1) $x$ $", "reason": "-cmd"}
+    for name in (PAIRS, WORDS):
+        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in (header, line)))
+    write_counts(tmp_path / "examples", Counts(tmp_path, ["tiny"]))
+    text = (tmp_path / "examples" / "dropped.csv").read_text()
+    assert "mine,'=1+1,'@SUM(A1) $x$ $,'-cmd" in text
+    assert read_csv(tmp_path / "examples" / "dropped.csv").loc[0, "name"] == "=1+1"
+    assert "@SUM(A1)" in summary(tmp_path / "examples")
+    assert "'@SUM" not in summary(tmp_path / "examples")
+    assert {path.suffix for path in (tmp_path / "examples").iterdir()} == {".csv", ".png"}
