@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from .clips import safe_name
 from .errors import InputError
 from .map_headers import checked_header, digest_of, header_of
 from .mixing import MixingMap
+from .names import safe_name, same_file
 from .whole_files import unfinished_name, whole_file
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def folders_of(out: str | PathLike | None, clips: Sequence[Any]) -> Iterator[Pat
     folders = [safe_name(name) if name else f"inputs_{index}" for index, name in enumerate(names)]
     first: dict[str, int] = {}
     for index, folder in enumerate(folders):
-        other = first.setdefault(folder.casefold(), index)
+        other = first.setdefault(same_file(folder), index)
         if other != index:
             raise InputError(
                 f"out={str(out)!r}: two clips would be written to {folder!r}: {_described(clips[other])} and "

@@ -84,8 +84,9 @@ def unfinished_name(path: Path) -> Path:
     return path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(6)}")
 
 
-def clear_leftovers(folder: str | PathLike) -> None:
-    """Remove what dead processes left in a folder and those below it; only for one who holds the folder's lock."""
-    for leftover in list(Path(folder).rglob(f"{UNFINISHED}*")):
+def clear_leftovers(folder: str | PathLike, *, below: bool = True) -> None:
+    """Remove what dead processes left in a folder (and those below it); only for one who holds the folder's lock."""
+    find = Path(folder).rglob if below else Path(folder).glob
+    for leftover in list(find(f"{UNFINISHED}*")):
         with suppress(OSError):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()

@@ -160,19 +160,24 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
         state = "was stopped before its end" if path.with_name(f"{path.name}.unfinished").is_file() else "was not done"
         raise InputError(f"the stage {path.stem} {state} in {path.parent}: run it first")
     last: dict[str, Any] = {}
+    count = 0
     try:
         with path.open("rb") as file:
             file.readline()
             for number, text in enumerate(file, start=2):
                 if last:
                     yield last
+                    count += 1
+                ended = "end" in last
                 last = _line(text)
-                if last is None:
+                if last is None or ended:
                     raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
     except OSError as error:
         raise InputError(f"cannot read {path} ({error})") from error
     if "end" not in last:
         raise InputError(f"{path} ends too early (or was written by an older version): run the stage again")
+    if last["end"] != count:
+        raise InputError(f"{path}: expected {last['end']} items, found {count}: it is damaged, run the stage again")
 
 
 def kept(path: Path) -> Iterator[dict[str, Any]]:

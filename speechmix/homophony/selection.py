@@ -20,6 +20,7 @@ from typing import Any
 from ..corpora.rows import lot
 from ..errors import InputError
 from ..locks import writing_to
+from ..whole_files import clear_leftovers
 from .counts import Counts, write_counts
 from .dataset import write_examples
 from .journal import input_digest, inputs_of, lines, options_of, versions
@@ -100,6 +101,7 @@ def select_examples(
     stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
     known = {"audio_root": root, "select": options, "stages": stages, "versions": versions()}
     with writing_to(study):
+        clear_leftovers(study, below=False)
         return write_examples(study / EXAMPLES, chosen(), known, also=lambda folder: write_counts(folder, counts))
 
 

@@ -79,6 +79,21 @@ def test_other_options_or_items_are_not_mixed_in(tmp_path):
         list(lines(tmp_path / "b.jsonl"))
 
 
+@pytest.mark.parametrize("lost", [1, 2, 30, 60])
+def test_a_line_that_is_lost_or_doubled_is_noticed(tmp_path, lost):
+    path = run_stage(tmp_path / "squares.jsonl", ITEMS, work, options={})
+    whole = path.read_bytes().splitlines(keepends=True)
+    for damaged in (
+        whole[:lost] + whole[lost + 1 :],
+        whole[:lost] + whole[lost - 1 :],
+        whole[:lost] + whole[-1:] + whole[lost:],
+    ):
+        path.write_bytes(b"".join(damaged))
+        with pytest.raises(InputError, match=r"squares\.jsonl"):
+            list(lines(path))
+        assert run_stage(path, ITEMS, work, options={}).read_bytes() == b"".join(whole)
+
+
 def test_the_digest_is_of_what_was_asked_for(tmp_path):
     first = run_stage(tmp_path / "a.jsonl", ITEMS, work, options={})
     second = run_stage(tmp_path / "b.jsonl", ITEMS, lambda n: {**work(n), "text": "other"}, options={"more": 1})

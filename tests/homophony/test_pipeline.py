@@ -140,8 +140,8 @@ def test_stopped_anywhere_and_resumed_it_is_identical(study, release, models, tm
         for name in later[later.index(stage.split("/")[0]) + 1 :]:
             shutil.rmtree(out / name) if (out / name).is_dir() else (out / name).unlink()
         if stage == "examples":
-            (out / stage).rename(out / "examples.part")
-            (out / "examples.part" / "examples.parquet").write_bytes(b"PAR1 half of it")
+            (out / stage).rename(out / ".unfinished-1-examples")
+            (out / ".unfinished-1-examples" / "examples.parquet").write_bytes(b"PAR1 half of it")
         else:
             content = (out / stage).read_bytes()
             (out / stage).unlink()

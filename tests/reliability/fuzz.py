@@ -26,7 +26,8 @@ from typing import Any
 from speechmix.errors import SpeechmixError
 
 from .mutations import mutated
-from .readers import TARGETS, Target
+from .readers import TARGETS
+from .target import Target
 
 SECONDS, BYTES = 10, 4 * 2**30
 OUTCOMES = ("the same", "another", "refused", "fault")

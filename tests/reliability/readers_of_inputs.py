@@ -1,0 +1,189 @@
+"""Readers of what a user brings, under test: words, manifests, corpora, templates, lexicons, sound."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from speechmix import Clip
+from speechmix.alignment.readers import read_words
+from speechmix.audio import audio_seconds, read_audio, sound_fingerprint
+from speechmix.audio_files import LONGEST
+from speechmix.corpora.blimp import read_blimp
+from speechmix.corpora.rows import Rejected, Row, read_corpus
+from speechmix.homophony.lexicon import Lexicon
+from speechmix.homophony.lexicon_files import read_rows
+from speechmix.homophony.templates import Template, load_template
+from speechmix.manifests import read_clips
+from speechmix.words import check_words
+
+from .target import RATE, Target, copied, look_over, require, text_file, tone
+
+
+def _read_words(name: str) -> Callable[[Path], Any]:
+    def read(folder: Path) -> Any:
+        words = read_words(folder / name)
+        require(bool(words) and list(check_words(words)) == words, words)
+        require(all(math.isfinite(word.start) and word.text.strip() for word in words), words)
+        return words
+
+    return read
+
+
+_WHISPER = {"segments": [{"words": [{"word": " les", "start": 0.1, "end": 0.2, "probability": 0.9}]}]}
+_CHUNKS = {"chunks": [{"text": " les", "timestamp": [0.1, 0.2]}, {"text": " livres", "timestamp": [0.2, 0.7]}]}
+_TIERS = {
+    "start": 0,
+    "end": 1,
+    "tiers": {"words": {"type": "interval", "entries": [[0.1, 0.2, "les"], [0.2, 0.7, "livres"]]}},
+}
+
+
+def _write_manifest(name: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        copied(name, "words.tsv", "words.json", "words.TextGrid")(folder)
+        tone(folder)
+
+    return write
+
+
+def _read_manifest(name: str) -> Callable[[Path], Any]:
+    def read(folder: Path) -> Any:
+        clips = read_clips(folder / name, on_error=lambda row, name, error: None)
+        look_over(clips)
+        read_clips(folder / name)
+        return [(clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil, clip.meta) for clip in clips]
+
+    return read
+
+
+def _read_corpus(source: str) -> Callable[[Path], Any]:
+    def read(folder: Path) -> Any:
+        rows = list(read_corpus(folder / source if source else folder))
+        for row in rows:
+            require(isinstance(row, Row | Rejected) and isinstance(row.name, str) and bool(row.name), row)
+            str(row).encode()
+        return [row for row in rows if isinstance(row, Row)]
+
+    return read
+
+
+def _write_release(folder: Path) -> None:
+    tone(folder, "clips/a.mp3")
+    tone(folder, "clips/b.mp3")
+    rows = ("path\tsentence\tage", "a.mp3\tLe livre dort.\tteens", "b.mp3\tLes livres dorment.\t")
+    (folder / "validated.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _write_hub_folder(folder: Path) -> None:
+    import datasets
+
+    datasets.disable_progress_bars()
+    sound = tone(folder, "sound.wav", 0.05).read_bytes()
+    rows = [{"audio": {"bytes": sound, "path": f"{name}.wav"}, "sentence": f"Le livre {name}."} for name in "ab"]
+    data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
+    data.save_to_disk(folder / "data")
+
+
+_PAIR = {"sentence_good": "Most ladies haven't left.", "sentence_bad": "Most ladies hasn't left.", "pairID": "7"}
+
+
+def _read_blimp(folder: Path) -> Any:
+    items, rejected = read_blimp(folder)
+    for item in items:
+        require(bool(item.form) and bool(item.sentence(masked=True).words), item)
+    return items, rejected
+
+
+def _read_template(folder: Path) -> Any:
+    found = load_template(folder / "det_noun.toml")
+    require(isinstance(found, Template) and all(isinstance(form, str) for form in found.cues), found)
+    texts = (*found.target_pos, *found.tenses, *found.exclude_lemmas, found.description, *found.endings)
+    texts += tuple(ending for endings in found.endings.values() for ending in endings)
+    require(all(isinstance(text, str) for text in texts), found)
+    return vars(found)
+
+
+_LEXICON = """form\tsound\tlemma\tpos\tgender\tnumber\tfrequency\tverb
+livre\tlivR\tlivre\tNOUN\tm\ts\t12.5\t
+livres\tlivR\tlivre\tNOUN\tm\tp\t8.25\t
+parle\tpaRl\tparler\tVERB\t\t\t20\tind:pre:3s;imp:pre:2s;
+parlent\tpaRl\tparler\tVERB\t\t\t20\tind:pre:3p;
+"""
+_LEXIQUE = """1_ortho\t2_phon\t3_lemme\t4_cgram\t5_genre\t6_nombre\t7\t8\t9_films\t10_livres\t11_verb\t12
+livre\tlivR\tlivre\tNOM\tm\ts\t0\t0\t112,43\t151,76\t\t0\t1
+livres\tlivR\tlivre\tNOM\tm\tp\t0\t0\t12,43\t11.76\t\t0\t1
+parle\tpaRl\tparler\tVER\t\t\t0\t0\t1\t2\tind:pre:3s;\t0\t1
+"""
+
+
+def _read_lexicon(folder: Path) -> Any:
+    rows, is_lexique = read_rows(folder / "lexicon.tsv")
+    lexicon = Lexicon(rows, repair=is_lexique)
+    for form in list(rows)[:50]:
+        require(all(math.isfinite(reading.frequency) for reading in lexicon.readings(form)), form)
+        lexicon.noun_partner(form, "s")
+        lexicon.verb_partner(form, "3s")
+    return {form: lexicon.readings(form) for form in rows}
+
+
+def _write_sound(name: str, **options: Any) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        noise = np.random.default_rng(0).standard_normal((RATE, options.pop("channels", 1))) / 10
+        soundfile.write(folder / name, noise, RATE, **options)
+
+    return write
+
+
+def _read_sound(name: str) -> Callable[[Path], Any]:
+    def read(folder: Path) -> Any:
+        seconds = audio_seconds(folder / name)
+        samples = read_audio(folder / name)
+        require(samples.dtype == np.float32 and samples.ndim == 1 and bool(np.isfinite(samples).all()), samples)
+        require(
+            0 < len(samples) <= LONGEST * RATE + 1 and abs(len(samples) / RATE - seconds) < 1, (len(samples), seconds)
+        )
+        Clip.from_file(folder / name).validate()
+        return sound_fingerprint(folder / name)
+
+    return read
+
+
+TARGETS = (
+    Target("TextGrid", copied("words.TextGrid"), _read_words("words.TextGrid")),
+    Target("TextGrid, short", copied("words_short.TextGrid"), _read_words("words_short.TextGrid")),
+    Target("CTM", copied("words.ctm"), _read_words("words.ctm")),
+    Target("words JSON", copied("words.json"), _read_words("words.json")),
+    Target("words JSON, Whisper", text_file("w.json", json.dumps(_WHISPER)), _read_words("w.json")),
+    Target("words JSON, chunks", text_file("w.json", json.dumps(_CHUNKS)), _read_words("w.json")),
+    Target("words JSON, tiers", text_file("w.json", json.dumps(_TIERS)), _read_words("w.json")),
+    Target("words TSV", copied("words.tsv"), _read_words("words.tsv")),
+    Target("words CSV", text_file("w.csv", "word,start,end\nles,0.1,0.2\nlivres,0.2,0.5\n"), _read_words("w.csv")),
+    *(
+        Target(f"manifest {kind}", _write_manifest(f"manifest.{kind}"), _read_manifest(f"manifest.{kind}"), ("manifest.*",))
+        for kind in ("tsv", "csv", "jsonl")
+    ),
+    *(
+        Target(f"corpus {kind}", _write_manifest(f"manifest.{kind}"), _read_corpus(f"manifest.{kind}"), ("manifest.*",))
+        for kind in ("tsv", "csv", "jsonl")
+    ),
+    Target("Common Voice", _write_release, _read_corpus(""), ("*.tsv",)),
+    Target("datasets folder", _write_hub_folder, _read_corpus("data"), ("data/*",)),
+    Target(
+        "BLiMP", text_file("regular_plural_subject_verb_agreement_1.jsonl", f"{json.dumps(_PAIR)}\n" * 2), _read_blimp
+    ),
+    Target("template", copied("french/det_noun.toml"), _read_template),
+    Target("lexicon", text_file("lexicon.tsv", _LEXICON), _read_lexicon),
+    Target("Lexique", text_file("lexicon.tsv", _LEXIQUE), _read_lexicon),
+    Target("WAV", _write_sound("a.wav"), _read_sound("a.wav")),
+    Target("WAV, float, stereo", _write_sound("a.wav", channels=2, subtype="FLOAT"), _read_sound("a.wav")),
+    Target("FLAC", _write_sound("a.flac"), _read_sound("a.flac")),
+    Target("OGG", _write_sound("a.ogg"), _read_sound("a.ogg")),
+    Target("MP3", _write_sound("a.mp3"), _read_sound("a.mp3")),
+)  # fmt: skip
