@@ -242,7 +242,7 @@ class TestOptionsAsInTransformers:
             ({"devices": "cpu"}, r"did you mean device=\?"),
             ({"anything": 1}, "no option anything="),
         ],
-        ids=str,
+        ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
     )
     def test_others_are_refused_by_name(self, folder, option, says):
         with pytest.raises(InputError, match=says):
