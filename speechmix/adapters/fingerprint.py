@@ -26,11 +26,11 @@ _CHUNK = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
 _DIGITS = 16
 
 _ORIGIN = ("_name_or_path", "name_or_path", "processor_class")  # where a checkpoint lay, what it was saved with
-_LOADING = ("local_files_only", "is_local", "trust_remote_code", "use_fast")
+_LOADING = ("_", "local_files", "is_local", "trust_remote", "use_fast")  # how names of options of loading begin
 
 
 def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any = None) -> str:
-    """Hash a model in full: about a second for each gigabyte on one core (which have SHA-256 built in), several cores at once.
+    """Hash a model in full: about a second for each gigabyte and core.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _text_to_ids(tokenizer: Any) -> dict[str, Any]:
     told["flags"] = {
         name: value
         for name, value in getattr(tokenizer, "init_kwargs", {}).items()
-        if isinstance(value, bool) and name not in _LOADING and not name.startswith("_")
+        if isinstance(value, bool) and not name.startswith(_LOADING)
     }
     if getattr(tokenizer, "is_fast", False):
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
