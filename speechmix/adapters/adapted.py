@@ -14,11 +14,12 @@ from pathlib import Path
 from torch import nn
 
 from ..errors import MissingExtraError, ModelError
+from .lending import parts_of
 
 
 def has_adapters(module: nn.Module) -> bool:
     """True if some part of a model is PEFT's."""
-    return any(type(part).__module__.partition(".")[0] == "peft" for part in module.modules())
+    return any(type(part).__module__.startswith("peft.") for part in parts_of(module))
 
 
 def merged(module: nn.Module) -> nn.Module:
@@ -41,7 +42,7 @@ def _merged(copied: nn.Module) -> nn.Module:
             "model without it: model.get_base_model()"
         )
     for path, part in [*copied.named_modules()]:  # adapters set into a plain model (model.add_adapter)
-        if not path or type(part).__module__.partition(".")[0] != "peft":
+        if not path or not type(part).__module__.startswith("peft."):
             continue
         parent, _, name = path.rpartition(".")
         if hasattr(part, "merge") and hasattr(part, "get_base_layer"):

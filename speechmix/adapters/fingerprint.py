@@ -20,17 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
+from .lending import parts_of
 
 _PLAIN = (int, float, str, type(None))  # bool is an int
 _CHUNK = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
 _DIGITS = 16
 
 _ORIGIN = ("_name_or_path", "name_or_path", "processor_class")  # where a checkpoint lay, what it was saved with
-_LOADING = ("local_files_only", "is_local", "trust_remote_code", "use_fast")
+_LOADING = ("_", "local_files", "is_local", "trust_remote", "use_fast")  # how names of options of loading begin
 
 
 def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any = None) -> str:
-    """Hash a model in full: about a second for each gigabyte on one core (which have SHA-256 built in), several cores at once.
+    """Hash a model in full: about a second for each gigabyte and core.
 
     Raises
     ------
@@ -57,33 +58,55 @@ class Seen:
     """
 
     def __init__(self, module: nn.Module, *others: Any):
-        self._module = module
-        self._tensors = [(name, weakref.ref(tensor), *_state(tensor)) for name, tensor in tensors_of(module)]
+        self._parts = [
+            (part, [(name, *_state(tensor)) for name, tensor in _own_tensors(part)]) for part in parts_of(module)
+        ]
         self._others = [_state_of_other(other) for other in others]
 
     def still(self, module: nn.Module, *others: Any) -> bool:
         """Return True if nothing has changed."""
-        now = list(tensors_of(module))
+        parts = parts_of(module)
         return (
-            module is self._module
-            and len(now) == len(self._tensors)
-            and self._others == [_state_of_other(other) for other in others]
+            self._others == [_state_of_other(other) for other in others]
+            and len(parts) == len(self._parts)
             and all(
-                name == before[0] and before[1]() is tensor and before[2:] == _state(tensor)
-                for (name, tensor), before in zip(now, self._tensors, strict=True)
+                part is before and _unchanged(states, _own_tensors(part))
+                for part, (before, states) in zip(parts, self._parts, strict=True)
             )
         )
+
+
+def _own_tensors(part: nn.Module) -> list[tuple[str, Tensor | None]]:
+    """A part's own parameters and buffers."""
+    return [*part._parameters.items(), *part._buffers.items()]
+
+
+def _state(tensor: Tensor | None) -> tuple:
+    """Which tensor it is (held weakly), where it lies, how often it was written to."""
+    if tensor is None:
+        return None, None, None
+    return weakref.ref(tensor), _place(tensor), None if tensor.is_inference() else tensor._version
+
+
+def _place(tensor: Tensor) -> int:
+    return 0 if tensor.is_meta else tensor.data_ptr()
+
+
+def _unchanged(states: list[tuple], tensors: list[tuple[str, Tensor | None]]) -> bool:
+    if len(states) != len(tensors):
+        return False
+    for (known_name, known, place, writes), (name, tensor) in zip(states, tensors, strict=True):
+        if name != known_name or (None if known is None else known()) is not tensor:
+            return False
+        if tensor is not None and (place != _place(tensor) or (writes is not None and writes != tensor._version)):
+            return False
+    return True
 
 
 def tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer with its name, tied ones once; buffers too that no checkpoint stores."""
     yield from module.named_parameters()
     yield from module.named_buffers()
-
-
-def _state(tensor: Tensor) -> tuple:
-    place = 0 if tensor.device.type == "meta" else tensor.data_ptr()
-    return place, None if tensor.is_inference() else tensor._version, tensor.dtype, tensor.shape
 
 
 def _state_of_other(other: Any) -> tuple:
@@ -125,7 +148,7 @@ def _text_to_ids(tokenizer: Any) -> dict[str, Any]:
     told["flags"] = {
         name: value
         for name, value in getattr(tokenizer, "init_kwargs", {}).items()
-        if isinstance(value, bool) and name not in _LOADING and not name.startswith("_")
+        if isinstance(value, bool) and not name.startswith(_LOADING)
     }
     if getattr(tokenizer, "is_fast", False):
         rules = json.loads(tokenizer.backend_tokenizer.to_str())

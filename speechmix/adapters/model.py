@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from ..errors import InputError, ModelError
-from .blocks import Stack, resolve
+from .adapted import has_adapters
+from .blocks import Stack, resolve, submodule
 from .fingerprint import Seen, fingerprint
 from .lending import lent
 from .memory import check_fits
@@ -189,8 +190,17 @@ class Model:
             raise ModelError(
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
             )
+        self._check_parts()
         with lent(self.module, dtype):
             yield
+
+    def _check_parts(self) -> None:
+        """Refuse a module whose layers were exchanged, or given adapters, since it was loaded."""
+        for stack in self.stacks.values():
+            if tuple(submodule(self.base, stack.plan.layers, what=stack.name)) != stack.layers:
+                raise ModelError(f"{self.name}: layers of the {stack.name} were exchanged after loading: load it again")
+        if has_adapters(self.module):
+            raise ModelError(f"{self.name} was given adapters after loading: load it again, so that they are merged")
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

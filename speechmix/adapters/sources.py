@@ -19,9 +19,9 @@ from ..errors import InputError, ModelError
 
 _PLACED_WHOLE = ("auto", "balanced", "balanced_low_0", "sequential")  # where there is one device, all mean that one
 
-_NO_OPTION = {
+_NO_OPTION = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was loaded with: leave it out",
-    "trust_remote_code": "only the code of transformers itself is run: load the model with transformers and pass the object",
+    "trust_remote": "only the code of transformers itself is run: load the model with transformers and pass the object",
     "quantization_config": "quantised weights cannot be measured: load the model as it was saved",
     "load_in_8bit": "quantised weights cannot be measured: load the model as it was saved",
     "load_in_4bit": "quantised weights cannot be measured: load the model as it was saved",
@@ -49,7 +49,7 @@ def named_as_in_transformers(options: dict[str, Any], *, dtype: Any, device: Any
         near = difflib.get_close_matches(
             name, ("init", "seed", "processor", "device", "dtype", "revision", "check"), n=1
         )
-        advice = _NO_OPTION.get(name) or (
+        advice = next((said for start, said in _NO_OPTION.items() if name.startswith(start)), None) or (
             f"did you mean {near[0]}=?" if near else "load the model with transformers, pass it"
         )
         raise InputError(f"load has no option {name}=: {advice}")

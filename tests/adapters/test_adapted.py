@@ -136,6 +136,15 @@ def test_an_adapter_that_fits_in_part(folders):
         speechmix.load(folder, device="cpu")
 
 
+def test_adapters_given_after_loading_are_noticed(peft):
+    """Their change of the weights would be in the forward pass, and not in what is made of the weights."""
+    module = build("llama")
+    model = speechmix.load(module)
+    peft.get_peft_model(module, peft.LoraConfig(r=3, target_modules=MODELS["llama"]))
+    with pytest.raises(ModelError, match="given adapters after loading"):
+        speechmix.mix(model, inputs_of(model))
+
+
 def test_prompts_change_no_weights(peft):
     config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3, token_dim=32, num_layers=3)
     with pytest.raises(ModelError, match=r"prompts.*get_base_model"):

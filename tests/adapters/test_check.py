@@ -324,15 +324,18 @@ class TestAttentionOfItsOwn:
 
 
 class TestTolerance:
-    @pytest.mark.parametrize("strength", [1.0, 1e-1, 1e-2, 1e-3])
-    def test_a_weak_convolution_is_found(self, strength):
+    @pytest.mark.parametrize(
+        ("attention", "convolution"), [(1, 1), (1, 1e-3), (1, 3e-4), (1e-2, 1e-4), (1e-4, 1e-4), (1e-5, 1e-6)]
+    )
+    def test_a_weak_convolution_is_found(self, attention, convolution):
         """What counts is its size beside what attention changes, not beside the states."""
         speechmix.register(own_family())
         module = own_model(fault="convolution")
         with torch.no_grad():
             for block in module.tower.blocks:
-                for weight in (block.mixer.wo.weight, block.mixer.wo.bias, block.blur.weight, block.blur.bias):
-                    weight *= strength
+                for part, strength in ((block.mixer.wo, attention), (block.blur, convolution)):
+                    part.weight *= strength
+                    part.bias *= strength
         with pytest.raises(ModelError, match="mixes positions"):
             speechmix.load(module)
 

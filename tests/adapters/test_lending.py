@@ -11,6 +11,7 @@ import speechmix
 from speechmix.adapters.lending import lent
 from speechmix.alignment import place_words
 from speechmix.bundled import clips, models
+from speechmix.errors import ModelError
 from speechmix.evaluation.ablation import ablate
 from speechmix.evaluation.likelihood import log_likelihoods
 from speechmix.evaluation.spelling import transcribe
@@ -208,6 +209,14 @@ def test_ablation_spelling_likelihood_and_alignment_of_a_model_in_training(name)
     model.module.train().requires_grad_(True)
     assert answers() == expected
     assert all(part.training for part in model.module.modules())
+
+
+def test_layers_exchanged_after_loading_are_noticed():
+    module = build("bert")
+    model = speechmix.load(module)
+    module.bert.encoder.layer[1] = build("bert", seed=1).bert.encoder.layer[1]
+    with pytest.raises(ModelError, match=r"layers of the encoder were exchanged.*load it again"):
+        speechmix.mix(model, inputs_of(model))
 
 
 def test_a_feed_forward_run_in_chunks_is_run_whole_meanwhile():
