@@ -170,7 +170,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
                     yield last
                     count += 1
                 last = _line(text)
-                if last is None or ended:
+                if last is None or ended or not last.keys() & {"key", "end"}:
                     raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
     except OSError as error:
         raise InputError(f"cannot read {path} ({error})") from error
