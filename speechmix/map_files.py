@@ -1,8 +1,9 @@
-"""Mixing maps in files: scores in safetensors, labels, provenance and checksums in its header.
+"""Mixing maps in files, whole or by layers, and in folders by clips (long, for all of it is one promise).
 
 In and out: a `MixingMap` (its `save` and `load`), whole, or layer by layer while it is computed (`LayerWriter`) and read
-lazily from the file afterwards: a frame map of 1,500 x 1,500 frames and 24 layers is 216 MB. A file is written under a
-name of its own and renamed when it is whole; a damaged byte in it is an error and never a wrong number.
+lazily from the file afterwards: a frame map of 1,500 x 1,500 frames and 24 layers is 216 MB. Scores are in safetensors;
+labels, provenance and checksums in its header. A file is written under a name of its own and renamed when it is whole; a
+damaged byte in it is an error and never a wrong number.
 """
 
 from __future__ import annotations

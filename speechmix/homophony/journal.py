@@ -165,12 +165,12 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
         with path.open("rb") as file:
             file.readline()
             for number, text in enumerate(file, start=2):
-                if last:
+                ended = "end" in last
+                if last and not ended:
                     yield last
                     count += 1
-                ended = "end" in last
                 last = _line(text)
-                if last is None or ended:
+                if last is None or ended or not last.keys() & {"key", "end"}:
                     raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
     except OSError as error:
         raise InputError(f"cannot read {path} ({error})") from error
