@@ -168,7 +168,8 @@ def _check_folder(folder: Path) -> None:
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
     advice = f"did you mean its folder {inside[-1]!r}?" if inside else "save the model there with save_pretrained"
     raise ModelError(
-        f"the folder {str(folder)!r} has no config.json: expected a hub id or a folder in hub format, found {shown}; {advice}"
+        f"the folder {str(folder)!r} has no config.json: expected a hub id or a folder with config.json, "
+        f"found {shown}; {advice}"
     )
 
 

@@ -51,7 +51,7 @@ def with_head(name, **changes):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = getattr(transformers, HEADS.get(model_class, model_class))(config).double()
-    return speechmix.load(module)
+    return speechmix.load(module.eval().requires_grad_(False))
 
 
 @pytest.fixture(params=ALL_FAMILIES)
