@@ -61,10 +61,6 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = ()) -> pd.Dat
     >>> pd.DataFrame({"clip": ["a"]}).to_parquet(path)
     >>> list(read_parquet(path)["clip"])
     ['a']
-    >>> read_parquet(path, columns=["layer"])
-    Traceback (most recent call last):
-    ...
-    speechmix.errors.InputError: ...scores.parquet: expected the column layer, found clip
     """
     import pyarrow.parquet as pq
 

@@ -186,7 +186,7 @@ except speechmix.SpeechmixError as error:
     printed = run(sys.executable, "-c", code, cwd=ROOT)
     assert "('attention', 'cross') nos maisons" in printed
     assert "\n0.2\n" in printed
-    assert "needs a torchaudio that goes with torch" in printed
+    assert "CTC alignment needs torchaudio" in printed
     assert "docs/start.md" in printed
 
 

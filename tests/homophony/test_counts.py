@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 from speechmix.homophony.counts import Counts, summary, write_counts
+from speechmix.homophony.journal import LeftOut, run_stage
 from speechmix.homophony.study import PAIRS, WORDS
 from speechmix.text_files import read_csv
 
 
 def test_reasons_that_a_spreadsheet_would_compute_are_text(tmp_path):
-    header = {"stage": "mine", "options": {}, "versions": {}}
-    line = {"key": "=1+1", "why": "@SUM(A1) $x$ $", "reason": "-cmd"}
+    def left_out(item):
+        raise LeftOut("@SUM(A1) $x$ $", "-cmd")
+
     for name in (PAIRS, WORDS):
-        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in (header, line)))
+        run_stage(tmp_path / name, [("=1+1", None)], left_out, options={})
     write_counts(tmp_path / "examples", Counts(tmp_path, ["tiny"]))
     text = (tmp_path / "examples" / "dropped.csv").read_text()
     assert "mine,'=1+1,'@SUM(A1) $x$ $,'-cmd" in text
