@@ -17,7 +17,7 @@ demo: env
 	$(BIN)/python recipes/french_homophony.py --out runs/demo
 
 test: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan for the package
 	$(BIN)/python -m pytest -m long tests/reliability tests/test_install.py
