@@ -22,16 +22,16 @@ from pathlib import Path
 import pandas as pd
 
 import speechmix
-from speechmix.clips import safe_name
 from speechmix.corpora import blimp
 from speechmix.corpora.blimp_cues import spacy_parser
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_alignment import METRICS, SUBTOKENS, cue_alignment, mean_alignment
+from speechmix.files.text_files import read_text, write_csv
+from speechmix.files.whole_files import write_json, write_text
+from speechmix.inputs.clips import safe_name
 from speechmix.measures import MEASURES, measure_named
-from speechmix.reports.alignment_table import alignment_figure, alignment_text, published_alignment
-from speechmix.reports.panels import write_figure
-from speechmix.text_files import read_text, write_csv
-from speechmix.whole_files import write_json, write_text
+from speechmix.plots.alignment_table import alignment_figure, alignment_text, published_alignment
+from speechmix.plots.panels import write_figure
 
 # What makes two runs the same question; the rest (folders, device) may change between a start and the next.
 _QUESTION = "model paradigms items measures units without_special subtokens objective cues spacy draw".split()

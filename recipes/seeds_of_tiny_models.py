@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 import speechmix
 from speechmix import bundled
-from speechmix.text_files import write_csv
+from speechmix.files.text_files import write_csv
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,8 +18,8 @@ from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, pairs
 from speechmix.evaluation.ablation import ablate
 from speechmix.evaluation.likelihood import cue_silenced, number_is_right
 from speechmix.evaluation.spelling import transcribe
-from speechmix.text_files import write_csv
-from speechmix.whole_files import write_text
+from speechmix.files.text_files import write_csv
+from speechmix.files.whole_files import write_text
 
 TEST_SEED = 90_000  # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 CLIPS_SEED = 95_000

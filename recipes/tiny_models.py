@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from speechmix.corpora.synthetic_french import Example
-from speechmix.frames import FrameGrid
+from speechmix.inputs.frames import FrameGrid
 
 SAMPLE_RATE = 16_000
 WINDOW_SECONDS = 3

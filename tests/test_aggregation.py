@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import speechmix
-from speechmix.aggregation import compose
 from speechmix.errors import InputError
-from speechmix.measures.flow import flow
-from speechmix.mixing import Maps
-from speechmix.spans import Span
+from speechmix.inputs.spans import Span
+from speechmix.maps.aggregation import compose
+from speechmix.maps.flow import flow
+from speechmix.maps.mixing import Maps
 from tests.conftest import build, inputs_of
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]

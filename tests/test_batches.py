@@ -8,10 +8,10 @@ import torch
 
 import speechmix
 from speechmix import bundled
-from speechmix.adapters.carrier import Carrier
-from speechmix.adapters.products import Kept, Product
-from speechmix.clips import read_ahead
+from speechmix.adapters.delta.carrier import Carrier
+from speechmix.adapters.delta.products import Kept, Product
 from speechmix.errors import InputError
+from speechmix.inputs.clips import read_ahead
 from tests.conftest import ALL_FAMILIES, build
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]

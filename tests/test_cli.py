@@ -8,8 +8,8 @@ import pytest
 import soundfile
 import transformers
 
-from speechmix.cli import main
-from speechmix.mixing import MixingMap
+from speechmix.cli.main import main
+from speechmix.maps.mixing import MixingMap
 from tests.conftest import build
 
 

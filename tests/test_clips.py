@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.clips import Clip, safe_name
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.spans import Word
-from speechmix.words import check_words, comparable, find_word
+from speechmix.inputs.clips import Clip, safe_name
+from speechmix.inputs.spans import Word
+from speechmix.inputs.words import check_words, comparable, find_word
 
 RATE = 16_000
 LIVRES = [("elle", 0.1, 0.3), ("a", 0.3, 0.4), ("perdu", 0.4, 0.8), ("les", 0.9, 1.0), ("livres.", 1.0, 1.6)]

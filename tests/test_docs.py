@@ -35,7 +35,7 @@ PAGES = [str(path.relative_to(DOCS)) for path in examples.pages()]
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
-    from speechmix.adapters import registry
+    from speechmix.adapters.families import registry
 
     known = dict(registry._FAMILIES)
     try:
@@ -86,7 +86,7 @@ def commands() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "words"), commands(), ids=[where for where, _ in commands()])
 def test_commands_are_ones_that_there_are(where, words):
-    from speechmix.cli import _parser
+    from speechmix.cli.main import _parser
 
     if words[0] == "speechmix":
         assert callable(_parser().parse_args(words[1:]).command)

@@ -16,7 +16,7 @@ import torch
 import speechmix
 from speechmix import MixingMap, bundled
 from speechmix.errors import InputError
-from speechmix.map_files import LayerWriter, read_map
+from speechmix.maps.files import LayerWriter, read_map
 
 
 def a_map(dtype) -> MixingMap:

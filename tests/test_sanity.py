@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.inputs.spans import Span
 from speechmix.measures.units import Units
-from speechmix.spans import Span
 from tests.conftest import FAMILIES, WHISPER, build, inputs_of
 
 SPANS = [(0, 6), (6, 7), (12, 31), (40, 60)]

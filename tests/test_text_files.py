@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.text_files import read_csv, write_csv
+from speechmix.files.text_files import read_csv, write_csv
 
 COMPUTED = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", "-cmd", "-2+3", "- 1", "\t=1", "\r=1", "'=1", "''=1", "-1e5x"]
 PLAIN = [

@@ -1,9 +1,9 @@
 """Where to find things inside a model nobody changed: one table per family, no modelling code."""
 
-from .blocks import AttentionPlan, Family, FeedForwardPlan, Stack, StackPlan
+from .families.registry import families, family_of_type, register
 from .load import load
 from .model import Model, Prepared
-from .registry import families, family_of_type, register
+from .plans import AttentionPlan, Family, FeedForwardPlan, Stack, StackPlan
 
 __all__ = [
     "AttentionPlan",

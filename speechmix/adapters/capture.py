@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
-from .blocks import Stack, submodule
-from .captured import AttentionCall, Block, Trace, first_output
+from .block import AttentionCall, Block, Trace, first_output
+from .plans import Stack, submodule
 
 
 @dataclass

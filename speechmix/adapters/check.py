@@ -21,11 +21,11 @@ import transformers
 from torch import Tensor, nn
 
 from ..errors import ModelError, SpeechmixError
-from .blocks import submodule
+from .block import Block
 from .capture import Capture, attention_readable
-from .captured import Block
-from .carrier import Carrier, described
+from .delta.carrier import Carrier, described
 from .model import Model
+from .plans import submodule
 
 # The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of the last place of the
 # largest; beyond that a difference counts by its share of what attention changes.

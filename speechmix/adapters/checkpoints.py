@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from ..errors import InputError, ModelError
-from .blocks import Family
+from .plans import Family
 from .sources import quantised
 from .torchaudio_pair import what_is_wrong
 

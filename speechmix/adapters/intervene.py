@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .blocks import submodule
 from .capture import attention_readable, read_multi_head
 from .model import Model
+from .plans import submodule
 
 
 @contextmanager

@@ -17,16 +17,9 @@ from ..errors import InputError, ModelError
 from .adapted import base_of, has_adapters, merged, with_adapter
 from .check import self_check
 from .checkpoints import brief, config_of, processor_at, processors_of, trained, transformers_class
+from .families.registry import family_of_type
 from .model import Model, dtype_named
-from .registry import family_of_type
-from .sources import (
-    check_source,
-    check_weights,
-    is_pipeline,
-    named_as_in_transformers,
-    place_of,
-    unwrapped,
-)
+from .sources import check_source, check_weights, is_pipeline, named_as_in_transformers, place_of, unwrapped
 
 INITS = ("trained", "random")
 

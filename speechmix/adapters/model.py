@@ -16,15 +16,15 @@ import torch
 
 from ..errors import InputError, ModelError
 from .adapted import has_adapters
-from .blocks import Stack, resolve, submodule
+from .delta.products import Kept
 from .fingerprint import Seen, fingerprint
 from .lending import lent
 from .memory import check_fits
-from .products import Kept
+from .plans import Stack, resolve, submodule
 
 if TYPE_CHECKING:
-    from ..frames import FrameGrid
-    from .blocks import Family
+    from ..inputs.frames import FrameGrid
+    from .plans import Family
     from .text import TextTokens
     from .tokens import DecoderTokens
 

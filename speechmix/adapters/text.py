@@ -14,12 +14,12 @@ import torch
 import transformers
 
 from ..errors import InputError
-from ..spans import Span
+from ..inputs.spans import Span
 from .model import Prepared
 from .tokens import DecoderTokens
 
 if TYPE_CHECKING:
-    from ..sentences import Sentence, TextWord
+    from ..inputs.sentences import Sentence, TextWord
     from .model import Model
 
 MASK = "<mask>"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import InputError
-from ..spans import Span
+from ..inputs.spans import Span
 
 if TYPE_CHECKING:
-    from ..clips import Clip
+    from ..inputs.clips import Clip
     from .model import Model
 
 _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")

@@ -10,7 +10,7 @@ from .base import Alignment, words_of
 
 if TYPE_CHECKING:
     from ..adapters import Model
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 METHODS = ("auto", "ctc", "whisper", "synthesis")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-from ..spans import Word
+from ..inputs.spans import Word
 
 # Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
 _SPOKEN_MARKS = frozenset("%‰&@#§°")

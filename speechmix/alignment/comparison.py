@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from ..clips import Clip
 from ..errors import InputError, SpeechmixError
-from ..spans import Word
+from ..inputs.clips import Clip
+from ..inputs.spans import Word
 
 Aligner = Callable[[Clip], tuple[Word, ...]]
 

@@ -17,7 +17,7 @@ import torch
 from ..adapters.model import Model
 from ..adapters.torchaudio_pair import torchaudio_function
 from ..errors import AlignmentError, ModelError
-from ..spans import Word
+from ..inputs.spans import Word
 from .base import Alignment, words_of
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model reaches about 1/letters).

@@ -23,7 +23,7 @@ from threading import Lock
 import numpy as np
 
 from ..errors import InputError, MissingExtraError
-from ..spans import Word
+from ..inputs.spans import Word
 from .base import words_of
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up

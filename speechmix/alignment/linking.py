@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 
 from ..errors import AlignmentError
-from ..spans import Word
+from ..inputs.spans import Word
 
 # Labels of aligners for speech they could not name: they may stand for any word.
 UNKNOWN = frozenset({"<unk>", "spn", "[unk]", "<spn>", "[noise]"})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import AlignmentError
-from ..spans import Word
+from ..inputs.spans import Word
 from .base import Alignment, words_of
 from .espeak import Speech, speak
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..adapters.model import Model
-from ..clips import Clip
 from ..errors import AlignmentError
-from ..spans import Word
+from ..inputs.clips import Clip
+from ..inputs.spans import Word
 from .base import Alignment, words_of
 
 HEADS = 6  # that are averaged if the model does not name its alignment heads
@@ -85,7 +85,7 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
 def _attention(model: Model, clip: Clip):
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
     from ..adapters.tokens import decoder_tokens
-    from ..scoring import mix
+    from ..scoring.mix import mix
 
     tokens = decoder_tokens(model, clip)
     first = tokens.special.index(False) - 1  # the row that predicts the first token of the text

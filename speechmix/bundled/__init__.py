@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 _HERE = Path(__file__).parent
 
@@ -35,6 +35,6 @@ def clips() -> list[Clip]:
     >>> clips()[0].meta["side"]
     'left'
     """
-    from ..manifests import read_clips
+    from ..inputs.manifests import read_clips
 
     return read_clips(_HERE / "clips" / "manifest.jsonl")

@@ -19,9 +19,9 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import InputError
-from ..json_files import parse_json
-from ..sentences import Sentence
-from ..text_files import read_text
+from ..files.json_files import parse_json
+from ..files.text_files import read_text
+from ..inputs.sentences import Sentence
 from .blimp_cues import cue_by_construction, cue_by_dependency, number_of, plainly_plural
 from .rows import Rejected
 

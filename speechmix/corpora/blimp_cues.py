@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import InputError, MissingExtraError
-from ..sentences import Sentence
+from ..inputs.sentences import Sentence
 
 _DEMONSTRATIVES = {"this": "singular", "that": "singular", "these": "plural", "those": "plural"}
 _DETERMINERS = {*_DEMONSTRATIVES, *"a an the some all most many every each no few several".split()}

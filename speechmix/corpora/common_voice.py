@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
-from .manifest_rows import is_release_table, manifest_rows
+from ..inputs.manifest_rows import is_release_table, manifest_rows
 from .rows import Rejected, Row
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..spans import Word
-from ..table_files import RowError
-from ..words import comparable
+from ..files.table_files import RowError
+from ..inputs.spans import Word
+from ..inputs.words import comparable
 from .rows import Rejected, Row, checked_sentence, located_audio, row_name
 
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")

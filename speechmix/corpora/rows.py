@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from ..clips import safe_name
 from ..errors import InputError
-from ..names import Names
-from ..spans import Word
-from ..table_files import RowError
+from ..files.names import Names
+from ..files.table_files import RowError
+from ..inputs.clips import safe_name
+from ..inputs.spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MOST_CHARACTERS = 1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
@@ -141,8 +141,8 @@ def read_corpus(
     >>> for row in read_corpus("cv-corpus-21.0/fr", split="test"):        # doctest: +SKIP
     ...     print(row.name, row.text if isinstance(row, Row) else row.reason)
     """
+    from ..inputs.manifest_rows import manifest_rows
     from . import common_voice, hub_datasets
-    from .manifest_rows import manifest_rows
 
     path = Path(source)
     if hub_datasets.is_dataset_folder(path) or (not path.exists() and str(source).count("/") == 1 and not path.suffix):

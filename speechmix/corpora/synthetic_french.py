@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError
-from ..spans import Word
+from ..inputs.spans import Word
 from .synthetic_french_items import SIDES, PairText, random_pair_text, voices
 
 if TYPE_CHECKING:
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 SAMPLE_RATE = 16_000
 NUMBERS = ("sg", "pl")
@@ -86,7 +86,7 @@ class Example:
 
     def clip(self) -> Clip:
         """Return the example as a clip; what a clip has no field for is in its `meta`, as text."""
-        from ..clips import Clip
+        from ..inputs.clips import Clip
 
         return Clip.from_array(
             self.audio,

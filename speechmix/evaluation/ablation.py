@@ -20,13 +20,13 @@ import torch
 from ..adapters.intervene import zeroed_values
 from ..adapters.tokens import text_with_foil
 from ..errors import InputError
-from ..spans import word_spans
+from ..inputs.spans import word_spans
 from .likelihood import ctc_log_probability
 from .spelling import can_spell
 
 if TYPE_CHECKING:
     from ..adapters import Model
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 
 def ablate(model: Model, clip: Clip, *, stacks: Sequence[str] | None = None, source: int | None = None) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import InputError
-from ..mixing import MixingMap
+from ..maps.mixing import MixingMap
 
 
 def cue_contribution(

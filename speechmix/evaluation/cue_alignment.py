@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..mixing import MixingMap
-from ..spans import Span
+from ..inputs.spans import Span
+from ..maps.mixing import MixingMap
 from .statistics import interval_of_mean
 
 METRICS = ("dot_product", "average_precision")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..mixing import MixingMap
+    from ..maps.mixing import MixingMap
 
 _EXPONENTS = {"cosine": 2.0, "euclidean": 1.0, "manhattan": 1.0}
 _PER_FRAME = ("attention", "attention_norm")

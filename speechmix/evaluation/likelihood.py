@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from ..adapters.tokens import decoder_tokens
-from ..clips import Clip
 from ..errors import InputError
+from ..inputs.clips import Clip
 from .spelling import can_spell
 
 if TYPE_CHECKING:

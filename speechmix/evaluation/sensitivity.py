@@ -17,8 +17,8 @@ from ..errors import InputError
 from .statistics import cross_fitted_layer, trained_against_random
 
 if TYPE_CHECKING:
-    from ..clips import Clip
-    from ..spans import Word
+    from ..inputs.clips import Clip
+    from ..inputs.spans import Word
 
 SHIFT = 0.02  # seconds
 AS_ALIGNED = "as aligned"

@@ -12,7 +12,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..adapters import Model
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 # A model whose transcripts differ from the text by more than this does not transcribe the clips it is asked about.
 TRANSCRIBES = 0.5

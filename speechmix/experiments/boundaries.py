@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 
 from ..adapters import Model
-from ..clips import Clip
 from ..errors import InputError, SpeechmixError
 from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
-from ..reports.figures import evenly
-from ..reports.run_folder import clip_of, maps_of_clip
-from ..reports.run_tables import described_run
+from ..inputs.clips import Clip
+from ..plots.figures import evenly
 from ..reports.study_parts import BOUNDARIES
-from ..scoring import mix
+from ..scoring.mix import mix
+from .checked_tables import described_run
+from .reading import clip_of, maps_of_clip
 from .run import Run
 from .tables import TableWriter, contribution_table
 

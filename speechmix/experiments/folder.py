@@ -22,11 +22,11 @@ from typing import Any
 
 from ..adapters.check import versions
 from ..adapters.model import Model
-from ..clips import Clip
 from ..errors import InputError
-from ..names import safe_name
-from ..scoring import mix
-from ..whole_files import clear_leftovers, write_json
+from ..files.names import safe_name
+from ..files.whole_files import clear_leftovers, write_json
+from ..inputs.clips import Clip
+from ..scoring.mix import mix
 
 RUNNING, COMPLETE = "running", "complete"
 _NOT_THE_QUESTION = ("model", "clip", "batch_size", "clips_at_once", "out", "progress")

@@ -31,14 +31,14 @@ import pandas as pd
 
 from ..adapters.model import Model
 from ..alignment import align
-from ..batches import clips_together, in_groups
-from ..clips import Clip, read_ahead
 from ..errors import InputError, SpeechmixError, StorageError
 from ..evaluation.spelling import can_spell
-from ..locks import writing_to
-from ..names import refuse_doubled, same_file
-from ..parquet_files import read_parquet
-from ..text_files import read_csv, write_csv
+from ..files.locks import writing_to
+from ..files.names import refuse_doubled, same_file
+from ..files.parquet_files import read_parquet
+from ..files.text_files import read_csv, write_csv
+from ..inputs.clips import Clip, read_ahead
+from ..scoring.batches import clips_together, in_groups
 from .folder import RunFolder
 from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table

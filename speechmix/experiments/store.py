@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from ..adapters import Model
-from ..alignment.readers import write_textgrid
-from ..clips import Clip
 from ..errors import InputError, SpeechmixError
 from ..evaluation.ablation import ablate
 from ..evaluation.spelling import character_error_rate, transcribe
-from ..identity import digest
+from ..files.identity import digest
+from ..files.whole_files import whole_file, write_json
+from ..inputs.clips import Clip
+from ..inputs.spans import Word
+from ..inputs.word_files import write_textgrid
+from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import measure_named
-from ..mixing import Maps, MixingMap
-from ..scoring import mix
-from ..spans import Word
-from ..whole_files import whole_file, write_json
+from ..scoring.mix import mix
 from .folder import RunFolder, question_options
 
 Report = Callable[[str], None]
@@ -274,7 +274,7 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[
     path.unlink(missing_ok=True)
     if not wanted:
         return
-    from ..reports.clip_figure import clip_figure
+    from ..plots.clip_figure import clip_figure
 
     figure = clip_figure(clip, maps)
     figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)

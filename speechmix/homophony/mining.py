@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import InputError
-from .french_text import Token, begins_with_vowel
-from .lexicon import AUDIBLE, INVARIANT, Lexicon, NoPartner, Partner
+from .french.lexicon import AUDIBLE, INVARIANT, Lexicon, NoPartner, Partner
+from .french.text import Token, begins_with_vowel
 from .pairs import Dropped, Mined, Pair
 from .parsing import Link, find_parser
 from .templates import CueForm, Template, load_templates
@@ -163,7 +163,7 @@ def liaison_between(before: Token, word: Token) -> bool:
 
     Examples
     --------
-    >>> from speechmix.homophony.french_text import tokenize
+    >>> from speechmix.homophony.french.text import tokenize
     >>> [liaison_between(*tokenize(two)) for two in ("les amis", "les héros", "la amie", "un ami", "petits enfants")]
     [True, False, False, True, True]
     """

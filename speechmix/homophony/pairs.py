@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .french_text import key_of
+from .french.text import key_of
 
 Range = tuple[int, int]
 

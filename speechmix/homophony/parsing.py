@@ -11,8 +11,8 @@ import functools
 from typing import NamedTuple, Protocol
 
 from ..errors import InputError
-from .french_text import Token
-from .lexicon import Lexicon
+from .french.lexicon import Lexicon
+from .french.text import Token
 
 
 class Link(NamedTuple):
@@ -48,7 +48,7 @@ def find_parser(name: str, lexicon: Lexicon) -> Parser:
     MissingExtraError
         If spaCy is not installed.
     """
-    from .french_parser import LexiconParser
+    from .french.parser import LexiconParser
     from .spacy_parser import SpacyParser
 
     if name == "lexicon":

@@ -19,8 +19,8 @@ from typing import Any
 
 from ..corpora.rows import lot
 from ..errors import InputError
-from ..locks import writing_to
-from ..whole_files import clear_leftovers
+from ..files.locks import writing_to
+from ..files.whole_files import clear_leftovers
 from .counts import Counts, write_counts
 from .dataset import write_examples
 from .journal import input_digest, inputs_of, lines, options_of, versions

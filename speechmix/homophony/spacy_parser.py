@@ -7,7 +7,7 @@ In: a sentence and the name of a model with a dependency parser (fr_core_news_md
 from __future__ import annotations
 
 from ..errors import InputError, MissingExtraError
-from .french_text import Token, key_of
+from .french.text import Token, key_of
 from .parsing import Link
 
 # Preposition and article in one French word: la porte du jardin.

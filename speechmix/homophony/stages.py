@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..corpora.rows import Rejected, Row, read_corpus
 from ..errors import InputError
-from ..identity import digest
-from ..names import safe_name, same_file
+from ..files.identity import digest
+from ..files.names import safe_name, same_file
+from .french.lexicon import Lexicon
 from .journal import LeftOut, input_digest, inputs_of, kept, run_stage
-from .lexicon import Lexicon
 from .mining import Pair, mine
 from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, joined, plain_line, sound_of
 from .templates import Template, load_template, load_templates

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..audio import sound_fingerprint
-from ..clips import Clip
 from ..corpora.rows import Rejected, Row
 from ..errors import InputError
-from ..spans import Word
-from ..whole_files import whole_file
-from ..words import find_word
+from ..files.whole_files import whole_file
+from ..inputs.audio import sound_fingerprint
+from ..inputs.clips import Clip
+from ..inputs.spans import Word
+from ..inputs.words import find_word
 from .journal import LeftOut, kept
 
 PAIRS, WORDS, TRANSCRIPTS = "pairs.jsonl", "words.jsonl", "transcripts"
@@ -69,7 +69,7 @@ def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
 def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
     """Cue and target that the corpus names, as character ranges of its sentence."""
     from ..adapters.tokens import locate_words
-    from .spoken_french import text_of, written_words
+    from .french.spoken import text_of, written_words
 
     if row.words is not None:
         words = list(row.words)

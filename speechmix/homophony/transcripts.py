@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, MissingExtraError
 from ..evaluation.spelling import can_spell, transcribe
-from .spoken_french import written_words
+from .french.spoken import written_words
 from .study import clip_of
 
 if TYPE_CHECKING:
     from ..adapters import Model
-    from ..clips import Clip
+    from ..inputs.clips import Clip
 
 Range = tuple[int, int]
 

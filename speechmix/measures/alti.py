@@ -18,7 +18,7 @@ from torch import Tensor
 from .norms import Parts, decompose, projected_values, refuse_heads
 
 if TYPE_CHECKING:
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from .units import Units
 
 

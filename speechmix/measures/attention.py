@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from .units import Units
 
 

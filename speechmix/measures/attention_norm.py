@@ -16,7 +16,7 @@ from torch import Tensor
 from .norms import Parts, projected_values
 
 if TYPE_CHECKING:
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from .units import Units
 
 

@@ -20,7 +20,7 @@ from .attention_norm import norms_of_parts
 from .norms import Parts, attended, decompose, refuse_cross, refuse_heads, refuse_pre_norm
 
 if TYPE_CHECKING:
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from .units import Units
 
 # The vectors a mixing ratio can be taken of, and how many layer norms they pass (None: attention alone).

@@ -28,8 +28,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from ..errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from ..adapters.blocks import Stack
     from ..adapters.model import Model
+    from ..adapters.plans import Stack
     from .objectives import Objective
     from .units import Units
 

@@ -21,9 +21,9 @@ from ..errors import InputError
 from .gradients import entering
 
 if TYPE_CHECKING:
-    from ..adapters.blocks import Stack
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from ..adapters.model import Model
+    from ..adapters.plans import Stack
     from .gradients import GradientPass
     from .units import Units
 

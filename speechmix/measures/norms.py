@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..adapters.blocks import gain_of
+from ..adapters.plans import gain_of
 from ..errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from ..adapters.blocks import FeedForwardPlan
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
+    from ..adapters.plans import FeedForwardPlan
 
 
 @dataclass(frozen=True)

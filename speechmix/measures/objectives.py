@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from ..adapters.tokens import text_with_foil
-from ..clips import Clip
 from ..errors import InputError, ModelError
-from ..spans import Span
+from ..inputs.clips import Clip
+from ..inputs.spans import Span
 
 if TYPE_CHECKING:
     from ..adapters.model import Model, Prepared
-    from ..sentences import Sentence
+    from ..inputs.sentences import Sentence
 
 OBJECTIVES = ("auto", "logit", "probability", "contrast", "ctc")
 

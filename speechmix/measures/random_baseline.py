@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from .units import Units
 
 

@@ -10,13 +10,7 @@ from ..errors import InputError
 from .alti import alti
 from .attention import attention
 from .attention_norm import attention_norm
-from .decompositions import (
-    VECTORS,
-    attention_norm_residual,
-    attention_norm_residual_layernorm,
-    globenc,
-    mixing_ratio,
-)
+from .decompositions import VECTORS, attention_norm_residual, attention_norm_residual_layernorm, globenc, mixing_ratio
 from .gradients import deeplift, gradient_input, integrated_gradients
 from .hta import hta, hta_input
 from .random_baseline import random_baseline

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..spans import Span
+from ..inputs.spans import Span
 
 POOLINGS = ("mean", "max")
 

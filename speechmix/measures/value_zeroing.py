@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..adapters.carrier import Carrier, described
-from ..adapters.products import Product
-from .numerics import distance_named
+from ..adapters.delta.carrier import Carrier, described
+from ..adapters.delta.products import Product
+from ..maps.numerics import distance_named
 
 if TYPE_CHECKING:
-    from ..adapters.captured import Block
+    from ..adapters.block import Block
     from .units import Units
 
 ENGINES = ("delta", "replay")

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..clips import Clip, safe_name
-from ..mixing import MixingMap
-from ..spans import Span
-from . import panels
-from .figures import evenly
-from .run_folder import Maps
-from .sound_panels import sound_picture
+from ..experiments.reading import Maps
+from ..inputs.clips import Clip, safe_name
+from ..inputs.spans import Span
+from ..maps.mixing import MixingMap
+from ..plots import panels
+from ..plots.figures import evenly
+from ..plots.sound_panels import sound_picture
 
 _NAN, _FULL = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
 _MOST_UNITS = 600  # of a side, so that a browser can draw the map

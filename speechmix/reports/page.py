@@ -108,6 +108,6 @@ def _colors() -> str:
     """The figures' colour map as 256 hexadecimal colours in a row."""
     from matplotlib.colors import to_hex
 
-    from .panels import SHARE_COLORS, colors
+    from ..plots.panels import SHARE_COLORS, colors
 
     return "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))

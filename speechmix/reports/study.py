@@ -14,26 +14,18 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..adapters.check import versions
-from ..clips import Clip
 from ..errors import InputError
 from ..evaluation.spelling import TRANSCRIBES
-from ..text_files import write_csv
-from ..whole_files import write_json, write_text
+from ..experiments.checked_tables import described_run
+from ..experiments.reading import STOPPED, open_run
+from ..files.text_files import write_csv
+from ..files.whole_files import write_json, write_text
+from ..inputs.clips import Clip
 from .page import Part, page
-from .run_folder import STOPPED, open_run
-from .run_tables import described_run
 from .study_clips import clip_cards, clip_table
 from .study_figures import figures, pictures_of
 from .study_parts import agreement_part, boundaries_part, length_part, models_part
-from .study_tables import (
-    ablation_table,
-    grouped_clips,
-    headline,
-    layer_statistics,
-    shown,
-    shown_layers,
-    study_table,
-)
+from .study_tables import ablation_table, grouped_clips, headline, layer_statistics, shown, shown_layers, study_table
 from .text_tables import latex, markdown
 from .wording import LENGTH, READING, method, sentences
 

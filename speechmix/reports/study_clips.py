@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..clips import Clip
 from ..errors import SpeechmixError
+from ..experiments.reading import clip_of, clip_row, maps_of_clip
+from ..inputs.clips import Clip
+from ..plots.distributions import best_layers
+from ..plots.panels import model_name, spoken
 from .clip_card import ClipCard, clip_card, model_label
-from .distributions import best_layers
 from .page import SortableTable
-from .panels import model_name, spoken
-from .run_folder import clip_of, clip_row, maps_of_clip
 from .study_tables import KEYS
 
 if TYPE_CHECKING:

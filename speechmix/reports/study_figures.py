@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..whole_files import whole_file
-from . import panels
-from .cue_curves import cue_figure
-from .cue_heat_maps import cue_difference_map, cue_heat_map
-from .distributions import distribution_figure
+from ..files.whole_files import whole_file
+from ..plots import panels
+from ..plots.cue_curves import cue_figure
+from ..plots.cue_heat_maps import cue_difference_map, cue_heat_map
+from ..plots.distributions import distribution_figure
+from ..plots.published_figures import sources
 from .page import Part, Picture
-from .published_figures import sources
 from .study_tables import PARTS
 
 if TYPE_CHECKING:

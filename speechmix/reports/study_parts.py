@@ -17,13 +17,13 @@ from ..errors import SpeechmixError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
-from ..mixing import MixingMap
-from ..parquet_files import read_parquet
-from .figures import evenly
+from ..experiments.checked_tables import described_run
+from ..experiments.reading import clip_folders, model_folders, read_map
+from ..files.parquet_files import read_parquet
+from ..maps.mixing import MixingMap
+from ..plots.figures import evenly
+from ..plots.panels import spoken
 from .page import Part
-from .panels import spoken
-from .run_folder import clip_folders, model_folders, read_map
-from .run_tables import described_run
 from .study_tables import KEYS, shown
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from .panels import model_name, spoken
+from ..plots.panels import model_name, spoken
 from .study_tables import said_p
 
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))

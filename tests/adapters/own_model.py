@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from speechmix.adapters import AttentionPlan, Family, Prepared, StackPlan
-from speechmix.frames import FrameGrid
+from speechmix.inputs.frames import FrameGrid
 
 
 class OwnConfig(transformers.PretrainedConfig):

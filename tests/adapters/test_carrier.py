@@ -9,10 +9,10 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 import speechmix
-from speechmix.adapters.carrier import Carrier
-from speechmix.adapters.changes import Norm, smooth_activations, taylor
+from speechmix.adapters.delta.carrier import Carrier
+from speechmix.adapters.delta.changes import Norm, smooth_activations, taylor
 from speechmix.errors import ModelError
-from speechmix.measures.numerics import DISTANCES, distance_named
+from speechmix.maps.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of
 
 # transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no better than that.
@@ -189,7 +189,7 @@ class TestPieces:
     def test_a_table_that_misdescribes_the_layer_is_found_out_at_loading(self, monkeypatch):
         from dataclasses import replace
 
-        from speechmix.adapters import wav2vec2
+        from speechmix.adapters.families import wav2vec2
 
         wrong = replace(wav2vec2._FEED_FORWARD, norm="layer_norm")
         monkeypatch.setattr(wav2vec2, "_FEED_FORWARD", wrong)

@@ -12,7 +12,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters import AttentionPlan, FeedForwardPlan, StackPlan, families, family_of_type, registry
+from speechmix.adapters import AttentionPlan, FeedForwardPlan, StackPlan, families, family_of_type
+from speechmix.adapters.families import registry
 from speechmix.errors import InputError, ModelError
 from tests.adapters.own_model import own_family, own_model
 from tests.conftest import _ENCODER, _IDS, _SEQ2SEQ, ALL_FAMILIES, WHISPER, build, inputs_of

@@ -418,7 +418,7 @@ class TestNothingIsLeftBehind:
 @pytest.fixture
 def registered(monkeypatch):
     """Register a table of the own model for one test."""
-    from speechmix.adapters import registry
+    from speechmix.adapters.families import registry
 
     monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
     return lambda **changes: speechmix.register(own_family(**changes))

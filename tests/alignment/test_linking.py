@@ -4,7 +4,7 @@ import pytest
 
 from speechmix.alignment.linking import link
 from speechmix.errors import AlignmentError
-from speechmix.spans import Word
+from speechmix.inputs.spans import Word
 
 
 def times(words):

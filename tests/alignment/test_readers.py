@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from speechmix.alignment.readers import read_words, word_file_kind, write_textgrid
 from speechmix.errors import InputError
-from speechmix.spans import Word
+from speechmix.inputs.spans import Word
+from speechmix.inputs.word_files import read_words, word_file_kind, write_textgrid
 
 TEMPLATES = Path(__file__).parents[2] / "data_templates"
 LIVRES = [

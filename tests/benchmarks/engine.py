@@ -25,7 +25,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.products import Kept
+from speechmix.adapters.delta.products import Kept
 
 WIDTH = {"heads": 16, "hidden": 1024, "feed_forward": 4096}
 MEASURES = ("value_zeroing", "attention", "attention_norm")
@@ -255,8 +255,8 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
 def rates() -> None:
     """Sustained rate of a batch of pairs beside the machine's own matrix products, GFLOP/s."""
     from speechmix.adapters.capture import Capture
-    from speechmix.adapters.carrier import Carrier
-    from speechmix.adapters.products import Product
+    from speechmix.adapters.delta.carrier import Carrier
+    from speechmix.adapters.delta.products import Product
 
     case, seen = Case("xlsr", 1, 12), []
 

@@ -10,17 +10,10 @@ from types import SimpleNamespace
 import pytest
 import transformers
 
-from speechmix.corpora.blimp import (
-    PARADIGMS,
-    BlimpItem,
-    draw_items,
-    expand_contractions,
-    one_token_items,
-    read_blimp,
-)
+from speechmix.corpora.blimp import PARADIGMS, BlimpItem, draw_items, expand_contractions, one_token_items, read_blimp
 from speechmix.corpora.blimp_cues import spacy_parser
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.sentences import Sentence
+from speechmix.inputs.sentences import Sentence
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be
 BY_HAND = [

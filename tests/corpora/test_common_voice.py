@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from speechmix.corpora.common_voice import read_release
-from speechmix.corpora.manifest_rows import manifest_rows
 from speechmix.corpora.rows import Rejected, Row, read_corpus
 from speechmix.errors import InputError
+from speechmix.inputs.manifest_rows import manifest_rows
 from tests.corpora.miniature import COLUMNS, row
 
 

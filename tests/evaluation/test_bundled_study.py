@@ -15,7 +15,7 @@ import speechmix
 from speechmix import bundled
 from speechmix.evaluation.statistics import cross_fitted_layer, trained_against_random
 from speechmix.experiments.tables import contribution_table
-from speechmix.spans import word_spans
+from speechmix.inputs.spans import word_spans
 
 SEEDS = (0, 1, 2)
 

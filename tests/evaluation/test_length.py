@@ -8,8 +8,8 @@ import pytest
 import speechmix
 from speechmix import bundled
 from speechmix.evaluation.length import length_exponent, length_matched_share
-from speechmix.mixing import MixingMap
-from speechmix.spans import Span
+from speechmix.inputs.spans import Span
+from speechmix.maps.mixing import MixingMap
 
 UNITS = (Span(0, 10, "a", word=0), Span(10, 40, "b", word=1), Span(40, 60, "c", word=2))
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.clips import Clip
 from speechmix.errors import InputError
 from speechmix.evaluation.sensitivity import VARIANTS, boundary_sensitivity, holds, with_moved_words
+from speechmix.inputs.clips import Clip
 
 
 def clip(words, **options):

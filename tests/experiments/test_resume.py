@@ -20,7 +20,7 @@ from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.experiments import run as runs
 from speechmix.experiments import store
-from speechmix.mixing import MixingMap
+from speechmix.maps.mixing import MixingMap
 
 CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))
 QUIET = {"progress": False, "report": lambda line: None}
@@ -83,7 +83,7 @@ def computed(monkeypatch):
 
         monkeypatch.setattr(module, name, call)
 
-    from speechmix.reports import clip_figure
+    from speechmix.plots import clip_figure
 
     counted(runs, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from speechmix.homophony import Lexicon, Template
-from speechmix.homophony.french_text import key_of
-from speechmix.homophony.lexicon import Partner
+from speechmix.homophony.french.lexicon import Partner
+from speechmix.homophony.french.text import key_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TREEBANK = SHARED / "treebank_fr"

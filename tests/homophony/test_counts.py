@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from speechmix.files.text_files import read_csv
 from speechmix.homophony.counts import Counts, summary, write_counts
 from speechmix.homophony.journal import LeftOut, run_stage
 from speechmix.homophony.study import PAIRS, WORDS
-from speechmix.text_files import read_csv
 
 
 def test_reasons_that_a_spreadsheet_would_compute_are_text(tmp_path):

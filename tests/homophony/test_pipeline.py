@@ -15,8 +15,7 @@ import soundfile
 
 import speechmix
 from speechmix import bundled
-from speechmix.alignment.readers import read_words
-from speechmix.cli import main
+from speechmix.cli.main import main
 from speechmix.errors import InputError
 from speechmix.experiments.run import score_clips
 from speechmix.homophony.alignments import compare_on_sample
@@ -24,6 +23,7 @@ from speechmix.homophony.dataset import read_examples
 from speechmix.homophony.journal import kept, lines
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
+from speechmix.inputs.word_files import read_words
 from tests.corpora.miniature import write_release
 
 pytest.importorskip("espeakng_loader", reason="the clips are synthesised: extra speechmix[synthesis]")

@@ -8,9 +8,9 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture import Capture, attention_readable
+from speechmix.inputs.spans import Span
 from speechmix.measures import alti
 from speechmix.measures.units import Units
-from speechmix.spans import Span
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, build, inputs_of
 

@@ -12,16 +12,16 @@ import numpy as np
 import soundfile
 
 from speechmix import Clip
-from speechmix.alignment.readers import read_words
-from speechmix.audio import audio_seconds, read_audio, sound_fingerprint
-from speechmix.audio_files import LONGEST
 from speechmix.corpora.blimp import read_blimp
 from speechmix.corpora.rows import Rejected, Row, read_corpus
-from speechmix.homophony.lexicon import Lexicon
-from speechmix.homophony.lexicon_files import read_rows
+from speechmix.homophony.french.lexicon import Lexicon
+from speechmix.homophony.french.lexicon_files import read_rows
 from speechmix.homophony.templates import Template, load_template
-from speechmix.manifests import read_clips
-from speechmix.words import check_words
+from speechmix.inputs.audio import audio_seconds, read_audio, sound_fingerprint
+from speechmix.inputs.audio_files import LONGEST
+from speechmix.inputs.manifests import read_clips
+from speechmix.inputs.word_files import read_words
+from speechmix.inputs.words import check_words
 
 from .target import RATE, Target, copied, look_over, require, text_file, tone
 

@@ -15,11 +15,11 @@ import numpy as np
 import speechmix
 from speechmix import MixingMap, Span, bundled
 from speechmix.errors import InputError
+from speechmix.experiments.checked_tables import described_run
+from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.experiments.run import score_clips
 from speechmix.homophony.dataset import about, read_examples, write_examples
 from speechmix.homophony.journal import input_digest, inputs_of, kept, lines, options_of, run_stage
-from speechmix.reports.run_folder import clip_of, maps_of_clip, open_run
-from speechmix.reports.run_tables import described_run
 
 from .target import Target, look_over, require, tone
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import StorageError
-from speechmix.locks import HOLDER, LOCK, locked, writing_to
+from speechmix.files.locks import HOLDER, LOCK, locked, writing_to
 from tests.reliability.kills import snapshot
 
 if not hasattr(os, "fork"):

@@ -10,8 +10,8 @@ import pandas as pd
 import soundfile
 
 from speechmix.adapters.check import versions
-from speechmix.mixing import MixingMap
-from speechmix.spans import Span
+from speechmix.inputs.spans import Span
+from speechmix.maps.mixing import MixingMap
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE = 16_000

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.cli import main
+from speechmix.cli.main import main
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.reports.run_folder import clip_of, maps_of_clip, open_run
-from speechmix.reports.run_tables import described_run
+from speechmix.experiments.checked_tables import described_run
+from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.reports.study import report
 from tests.reports.synthetic_runs import synthetic_run
 

@@ -15,14 +15,14 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from speechmix import plots
-from speechmix.clips import Clip
 from speechmix.errors import InputError
 from speechmix.evaluation.cue import cue_contribution
 from speechmix.evaluation.statistics import intervals_of_means
-from speechmix.mixing import Maps, MixingMap
-from speechmix.reports.cue_tables import checked, curve_table
-from speechmix.reports.figures import as_html, clip_figure, cue_figure, cue_heat_map, evenly, heat_map, layer_grid
-from speechmix.spans import Span, Word
+from speechmix.inputs.clips import Clip
+from speechmix.inputs.spans import Span, Word
+from speechmix.maps.mixing import Maps, MixingMap
+from speechmix.plots.cue_tables import checked, curve_table
+from speechmix.plots.figures import as_html, clip_figure, cue_figure, cue_heat_map, evenly, heat_map, layer_grid
 
 WORDS = ("elle", "a", "perdu", "les", "livres", "anticonstitutionnellement", "où", "l'hétérogénéité")
 MEASURES, STACKS = ("value_zeroing", "attention", "attention_norm"), ("encoder", "decoder", "cross")
@@ -430,7 +430,7 @@ def test_map_and_figure_show_themselves_in_a_notebook():
 
 
 def test_figures_leave_pyplot_and_librosa_alone_until_needed():
-    code = "import sys, speechmix.reports.figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
+    code = "import sys, speechmix.plots.figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 
 

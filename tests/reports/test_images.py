@@ -14,9 +14,9 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from speechmix import plots
-from speechmix.clips import Clip
-from speechmix.mixing import MixingMap
-from speechmix.spans import Span
+from speechmix.inputs.clips import Clip
+from speechmix.inputs.spans import Span
+from speechmix.maps.mixing import MixingMap
 
 BASELINE = Path(__file__).parent / "baseline"
 DPI, TOLERANCE = 50, 10.0

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.cli import main
+from speechmix.cli.main import main
 from speechmix.errors import InputError
+from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.reports.clip_card import clip_card
-from speechmix.reports.run_folder import clip_of, maps_of_clip, open_run
 from speechmix.reports.study import headline, report, shown, study_table
 from speechmix.reports.study_clips import chosen_clips, clip_values, main_rows
 from speechmix.reports.study_tables import layer_statistics, shown_layers

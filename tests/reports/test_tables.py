@@ -13,8 +13,8 @@ import pytest
 import speechmix
 from speechmix import bundled
 from speechmix.experiments.boundaries import score_moved_words
+from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
-from speechmix.reports.run_folder import open_run
 from speechmix.reports.study import ablation_table, report, study_table
 from speechmix.reports.text_tables import latex, markdown
 

@@ -1,0 +1,322 @@
+"""A captured attention block: what a measure sees of one layer while the forward pass runs.
+
+Attention weights of chosen rows, values, the layer's output states, and `Block.replay`, which runs the rest of the layer
+on rows whose attention context was changed. `capture.py` makes these; they live no longer than their layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ModelError
+from .plans import Stack, submodule, weight_of
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+
+@dataclass
+class AttentionCall:
+    """Queries, keys and values of one attention block, as they entered torch's attention function.
+
+    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
+    added), context [Q, H, d] (attention-weighted values, before the output projection) or None.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scale: float
+    causal: bool
+    context: Tensor | None
+
+    def weights(self, rows: Tensor | None = None) -> Tensor:
+        """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
+        query = self.query if rows is None else self.query[:, rows]
+        scores = (query * self.scale) @ self.key.transpose(1, 2)
+        if self.mask is not None:
+            mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        if self.causal:
+            positions = torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
+            later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
+            scores = scores.masked_fill(later, -torch.inf)
+        return scores.softmax(dim=-1)
+
+
+@dataclass
+class Trace:
+    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one of them."""
+
+    hidden: Tensor
+    kwargs: dict
+    calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
+    outputs: dict[int, tuple] = field(default_factory=dict)
+    residuals: dict[int, Tensor] = field(default_factory=dict)
+    projections: dict[nn.Module, Tensor] = field(default_factory=dict)
+
+    def of(self, clip: int) -> Trace:
+        """Return the trace of one clip of the batch (a batch of 1)."""
+        if len(self.hidden) == 1:
+            return self
+        seen = {index: [calls[clip]] for index, calls in self.calls.items()}
+        parts = (self.hidden, self.kwargs)
+        rest = (self.outputs, self.residuals, self.projections)
+        one = _one_of(clip, len(self.hidden))
+        return Trace(*(one(part) for part in parts), seen, *(one(part) for part in rest))
+
+
+def _one_of(clip: int, count: int):
+    """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
+        if isinstance(value, dict):
+            return {name: one(part) for name, part in value.items()}
+        if type(value) in (tuple, list):
+            return type(value)(one(part) for part in value)
+        return value
+
+    return one
+
+
+class Block:
+    """One attention block of one layer, captured: what a measure sees.
+
+    Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the model.
+
+    Attributes
+    ----------
+    stack : Stack
+    layer : int
+    clip : int
+        Which clip of the batch this is of.
+    """
+
+    def __init__(self, capture: Capture, stack: Stack, layer: int, trace: Trace, output: Tensor, clip: int = 0):
+        self.stack, self.layer, self.clip = stack, layer, clip
+        self._capture, self._trace, self._output = capture, trace, output
+        self._call = self.call(stack.plan.block)
+        self._weights: tuple[Tensor | None, Tensor] | None = None
+
+    @property
+    def causal(self) -> bool:
+        return self.stack.plan.causal
+
+    @property
+    def n_targets(self) -> int:
+        return self._call.query.shape[1]
+
+    @property
+    def n_sources(self) -> int:
+        return self._call.key.shape[1]
+
+    @property
+    def unmasked(self) -> list[int]:
+        """Source positions that the attention mask leaves to some target; padding is left to none."""
+        mask = self._call.mask
+        if mask is None:
+            return list(range(self.n_sources))
+        left = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        seen = left.flatten(0, -2).any(dim=0).expand(self.n_sources)
+        return seen.nonzero()[:, 0].tolist()
+
+    @property
+    def values(self) -> Tensor:
+        """Value vectors, bias in, [H, K, d]."""
+        return self._call.value
+
+    def attention(self, rows: Tensor | None = None) -> Tensor:
+        """Attention weights [H, R, K] of the chosen target positions; those asked for last are kept."""
+        if self._weights is None or self._weights[0] is not rows:
+            self._weights = (rows, self._call.weights(rows))
+        return self._weights[1]
+
+    @cached_property
+    def context(self) -> Tensor:
+        """Attention-weighted values before the output projection, [Q, H, d]."""
+        if self._call.context is not None:
+            return self._call.context
+        return (self.attention() @ self.values).transpose(0, 1)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Output projection W_O split by head, [H, d, D]."""
+        weight = weight_of(submodule(self._layer, self._plan.output, what="output projection"))  # [D, H d]
+        return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
+
+    @property
+    def output_bias(self) -> Tensor:
+        """Bias of the output projection, [D]; zeros where it has none."""
+        bias = submodule(self._layer, self._plan.output, what="output projection").bias
+        return self._trace.hidden.new_zeros(self.stack.width) if bias is None else bias
+
+    @property
+    def output(self) -> Tensor:
+        """The layer's output [Q, D] as it goes into the next layer."""
+        return self._output
+
+    def residual(self, rows: Tensor, *, confirmed: bool = True) -> Tensor:
+        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it.
+
+        Raises
+        ------
+        ModelError
+            If it is not certain to be that (`Stack.no_sum`), unless `confirmed` is False.
+        """
+        if confirmed and self.stack.no_sum:
+            raise ModelError(
+                f"the residual stream of the {self.stack.name} cannot be read: {self.stack.no_sum}. Measures that count it "
+                "(alti, mixing ratios, attention norms with the residual) need a table that says; value_zeroing, attention and "
+                "attention_norm do not"
+            )
+        return self._trace.residuals[self.stack.plan.block][0, rows]
+
+    def attention_output(self, rows: Tensor) -> Tensor:
+        """What the attention block gives the rows, behind its output projection, [R, D]."""
+        return self.seen(self._plan.output, rows, lambda output: output(self.context[rows].flatten(1)))
+
+    def seen(self, path: str, rows: Tensor, otherwise: Callable[[nn.Module], Tensor]) -> Tensor:
+        """What the projection at a path gave the rows in the forward pass, [R, out].
+
+        Parameters
+        ----------
+        otherwise : callable
+            Computes it with the projection, where it did not run as a module of its own on [B, Q, in].
+        """
+        projection = self.part(path)
+        output = self._trace.projections.get(projection)
+        if output is None or output.ndim != 3 or output.shape[1] != self.n_targets:
+            return otherwise(projection)
+        return output[0, rows]
+
+    def call(self, index: int) -> AttentionCall:
+        """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""
+        return self._trace.calls[index][0]
+
+    @property
+    def floats_per_pair(self) -> int:
+        """About how many numbers a (target position, source) pair takes while a change is carried through the layer."""
+        plan = self.stack.plan
+        behind = [self.call(i) for i in range(plan.block + 1, len(plan.blocks)) if i in self._trace.calls]
+        feed_forward = max(
+            (weight_of(self.part(f.up)).shape[0] for f in plan.feed_forwards), default=4 * self.stack.width
+        )
+        return (
+            6 * self.stack.width + 2 * feed_forward + sum(3 * call.key.shape[0] * call.key.shape[1] for call in behind)
+        )
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        """The norm behind this layer: the stack's own, if this is its last layer and it has one."""
+        return self.stack.final_norm if self.layer == len(self.stack) - 1 else None
+
+    def part(self, path: str) -> nn.Module:
+        """A module of this layer by its path."""
+        return submodule(self._layer, path, what=f"{self.stack.name} layer {self.layer}")
+
+    def rerun(self, hidden: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+        """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind cross-attention.
+
+        Returns
+        -------
+        Tensor [Q, D]
+            Layer output, behind the final norm if this is the stack's last layer. Differentiable where autograd is on.
+        """
+        trace = self._trace
+        kwargs = trace.kwargs if memory is None else {**trace.kwargs, "encoder_hidden_states": memory[None]}
+        states = self._layer.forward(trace.hidden if hidden is None else hidden[None], **kwargs)
+        return self._finish(first_output(states)[0])
+
+    @property
+    def inputs(self) -> Tensor:
+        """Sources' states: the layer's input [K, D], or for cross-attention the encoder's output."""
+        if self.stack.name == "cross":
+            return self._trace.kwargs["encoder_hidden_states"][0]
+        return self._trace.hidden[0]
+
+    def states(self, rows: Tensor) -> Tensor:
+        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
+        return self._finish(self._output[rows])
+
+    def replay(self, rows: Tensor, context: Tensor) -> Tensor:
+        """Run the layer's own modules on chosen rows, with the attention context replaced.
+
+        Parameters
+        ----------
+        rows : Tensor [P]
+            Target positions, in any order and as often as wanted.
+        context : Tensor [P, H, d]
+            What attention gives each of them instead, before the output projection.
+
+        Returns
+        -------
+        Tensor [P, D]
+            Layer output, behind the final norm if this is the stack's last layer.
+        """
+        trace, studied = self._trace, self.stack.plan.block
+        with ExitStack() as stubs:
+            stubs.enter_context(self._capture.paused())
+            for index, plan in enumerate(self.stack.plan.blocks):
+                module = submodule(self._layer, plan.module, what="attention")
+                if index > studied:  # runs for real on the changed rows; its keys and values are as before
+                    for path in (plan.key, plan.value):
+                        projection = submodule(self._layer, path, what="projection")
+                        stubs.enter_context(_stubbed(projection, trace.projections[projection]))
+                    continue
+                first, *rest = trace.outputs[index]
+                if index < studied:
+                    first = first[:, rows]
+                else:
+                    output = submodule(self._layer, plan.output, what="output projection")
+                    first = context.flatten(1)[None]
+                    if plan.output.startswith(f"{plan.module}."):
+                        first = output(first)
+                stubs.enter_context(_stubbed(module, (first, *rest)))
+            states = self._layer.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
+        return self._finish(first_output(states)[0])
+
+    def _kwargs_of(self, rows: Tensor) -> dict:
+        """The layer's keyword arguments for chosen rows: cross-attention behind the studied block has a mask by row."""
+        mask = self._trace.kwargs.get("encoder_attention_mask")
+        if not isinstance(mask, Tensor) or mask.ndim < 4 or mask.shape[-2] == 1:
+            return self._trace.kwargs
+        return {**self._trace.kwargs, "encoder_attention_mask": mask[..., rows, :]}
+
+    @property
+    def _layer(self) -> nn.Module:
+        return self.stack.layers[self.layer]
+
+    @property
+    def _plan(self):
+        return self.stack.plan.blocks[self.stack.plan.block]
+
+    def _finish(self, states: Tensor) -> Tensor:
+        return states if self.final_norm is None else self.final_norm(states)
+
+
+@contextmanager
+def _stubbed(module: nn.Module, result: Any) -> Iterator[None]:
+    """Let a module return something given, without running."""
+    before = module.__dict__.get("forward")
+    module.forward = lambda *args, **kwargs: result
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before
+
+
+def first_output(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output

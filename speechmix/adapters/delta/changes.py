@@ -1,0 +1,207 @@
+"""How the parts of a layer behind its studied attention block answer to a change of what enters them.
+
+In: norms, feed-forward blocks and later attention blocks of a captured layer, at its own states. Out: differences of two
+outputs, written so that nothing cancels. `carrier.py` puts them together.
+Shapes: R rows, S changes (sources, or heads x sources), D width, F width of the feed-forward, K sources of a later block.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ..plans import FeedForwardPlan, eps_of, gain_of, weight_of
+from .products import Product
+
+if TYPE_CHECKING:
+    from ..block import Block
+
+_LARGEST = 80.0
+
+# Changes of an activation's input up to here go by Taylor's series to the third order, which is then right to 3e-7 (GELU
+# in float32) or 1e-13 (float64); the subtraction is as good for larger ones.
+_SMALL = {torch.float32: 2**-6, torch.float64: 2**-13}
+
+
+class Norm:
+    """Change of a layer norm or RMS norm for a change of its input.
+
+    With c the centred input, s^2 its mean square and c', s' those of the changed input:
+    N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ),    1/s' - 1/s = -(s'^2 - s^2) / (s s' (s + s')).
+    """
+
+    def __init__(self, norm: nn.Module, x: Tensor):
+        self._centres = isinstance(norm, nn.LayerNorm)
+        self._eps = eps = eps_of(norm)
+        self._gain = gain_of(norm, x)
+        bias = getattr(norm, "bias", None)
+        self.bias = torch.zeros_like(self._gain) if bias is None else bias
+        self._c = self._centred(x)
+        self._square = self._c.square().mean(dim=-1, keepdim=True) + eps
+        self._s = self._square.sqrt()
+
+    def change(self, dx: Tensor) -> Tensor:
+        inverse, shift = self.scales(dx)
+        return (self._centred(dx) * inverse + self._c * shift) * self._gain
+
+    def direction(self, dx: Tensor) -> Tensor:
+        """gain * dc: what a change adds, up to each row's scale."""
+        return self._centred(dx) * self._gain
+
+    @property
+    def deviation(self) -> Tensor:
+        """s of the input itself, [R, 1]."""
+        return self._s
+
+    def scales(self, dx: Tensor) -> tuple[Tensor, Tensor]:
+        """1/s' and 1/s' - 1/s, each with a last axis of 1."""
+        dc = self._centred(dx)
+        more = ((2 * self._c + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
+        s = (self._square + more).clamp_min(self._eps).sqrt()
+        return 1 / s, -more / (self._s * s * (self._s + s))
+
+    def _centred(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=-1, keepdim=True) if self._centres else x
+
+
+class FeedForward:
+    """Change of a plain or gated feed-forward block; `width` counts the numbers that enter it for each row."""
+
+    def __init__(self, block: Block, plan: FeedForwardPlan, rows: Tensor, product: Product):
+        self._plan, self._seen, self._rows = plan, block.seen, rows
+        self._up_module, self._down_module = block.part(plan.up), block.part(plan.down)
+        self._gate_module = block.part(plan.gate) if plan.gate else None
+        self._activation, self._terms = block.part(plan.activation), None
+        self._smooth = isinstance(self._activation, smooth_activations())
+        self._product, self._down = product, product.of(self._down_module)
+        self.entered = [module for module in (self._up_module, self._gate_module) if module is not None]
+        self.width = sum(weight_of(module).shape[0] for module in self.entered)
+
+    def start(self, x: Tensor) -> Tensor:
+        """Keep what the change needs of the rows' own states; return what the block gives them."""
+        plan, rows = self._plan, self._rows
+        self._h = self._seen(plan.up, rows, lambda up: up(x))
+        self._g = self._h if plan.gate is None else self._seen(plan.gate, rows, lambda gate: gate(x))
+        self._active = self._activation(self._g)
+        return self._seen(
+            plan.down, rows, lambda down: down(self._active if plan.gate is None else self._active * self._h)
+        )
+
+    def own(self, projection: nn.Module) -> Tensor:
+        """What the projection, up or gate, gives the rows' own states."""
+        return self._g if projection is self._gate_module else self._h
+
+    def change(self, dx: Tensor) -> Tensor:
+        return self.change_by(lambda projection: self._product.of(projection)(dx))
+
+    def change_by(self, enters) -> Tensor:
+        """The same, given how the change looks behind a projection: ``enters(module)`` is its product with dx."""
+        active = self._activated(enters(self._gate_module or self._up_module))
+        if self._gate_module is not None:  # (f + df)(h + dh) - f h
+            dh = enters(self._up_module)
+            active = active * (self._h + dh) + self._active * dh
+        return self._down(active)
+
+    def _activated(self, dg: Tensor) -> Tensor:
+        """phi(g + dg) - phi(g), for [S, R, F]; by Taylor's series in rows with small changes, where the subtraction cancels."""
+        if not (self._smooth and {dg.dtype, self._product.dtype} <= set(_SMALL)):
+            return self._activation(dg.add_(self._g)).sub_(self._active)
+        small = torch.maximum(dg.amax(dim=-1), -dg.amin(dim=-1)) < _SMALL[dg.dtype]  # [S, R]
+        if dg.is_cuda:  # both, rather than wait to hear which rows
+            series = self._series(dg, slice(None))
+            return torch.where(small[..., None], series, self._activation(dg.add_(self._g)).sub_(self._active))
+        if small.all():
+            return self._series(dg, slice(None))
+        which = small.nonzero(as_tuple=True)
+        series = self._series(dg[which], which[1]) if len(which[0]) else None
+        active = self._activation(dg.add_(self._g)).sub_(self._active)
+        if series is not None:
+            active[which] = series
+        return active
+
+    def _series(self, dg: Tensor, rows: Tensor | slice) -> Tensor:
+        if self._terms is None:
+            self._terms = taylor(self._activation, self._g)
+        first, second, third = (term[rows] for term in self._terms)
+        return torch.addcmul(second, dg, third).mul_(dg).add_(first).mul_(dg)
+
+
+@cache
+def smooth_activations() -> tuple[type[nn.Module], ...]:
+    """Activations that Taylor's series may stand in for."""
+    # Imported when used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
+    from transformers import activations
+
+    names = ("GELUTanh", "NewGELUActivation", "FastGELUActivation", "QuickGELUActivation", "SiLUActivation")
+    return (*_gelus(), nn.SiLU, *(getattr(activations, name) for name in names))
+
+
+@cache
+def _gelus() -> tuple[type[nn.Module], ...]:
+    from transformers.activations import GELUActivation
+
+    return (nn.GELU, GELUActivation)
+
+
+def taylor(activation: nn.Module, x: Tensor) -> list[Tensor]:
+    """First three derivatives of an activation at x, over 1, 2 and 6."""
+    if isinstance(activation, _gelus()) and getattr(activation, "approximate", "none") == "none":
+        density = (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)
+        first = torch.special.ndtr(x).addcmul_(x, density)
+        return [first, density * (1 - x.square() / 2), density * x * (x.square() - 4) / 6]
+    found = []
+    with torch.enable_grad():
+        at = x.detach().requires_grad_()
+        value = activation(at)
+        for order in (1, 2, 3):
+            (value,) = torch.autograd.grad(value.sum(), at, create_graph=True)
+            found.append(value.detach() / math.factorial(order))
+    return found
+
+
+class Attend:
+    """Change of an attention block behind the studied one: its queries change, its keys and values do not.
+
+    With ds the change of a row's scores and alpha its weights, z_k = alpha_k expm1(ds_k) and s = sum_k z_k, the weights change
+    by (z - s alpha) / (1 + s) and the context by (sum_k z_k v_k - s context) / (1 + s). Softmax does not see what all ds_k
+    have in common: less their mean under alpha, s is of second order and at least 0, so nothing cancels. The products keep
+    the states' precision: softmax magnifies their rounding.
+    """
+
+    def __init__(self, block: Block, index: int, rows: Tensor):
+        self._call, self._rows, self._plan, self._seen = (
+            block.call(index),
+            rows,
+            block.stack.plan.blocks[index],
+            block.seen,
+        )
+        product = Product(self._call.value.dtype)
+        self._query_module = block.part(self._plan.query)
+        self._query, self._out = product.of(self._query_module), product.of(block.part(self._plan.output))
+        self._alpha = self._call.weights(rows)  # [H, R, K]
+        self._context = self._alpha @ self._call.value  # [H, R, d]
+
+    def start(self, x: Tensor) -> Tensor:
+        # Some models scale queries themselves (Whisper), others leave it to the attention function.
+        projected, entered = self._query_module(x), self._call.query[:, self._rows].transpose(0, 1).flatten(1)
+        self._scale = self._call.scale * (projected * entered).sum() / projected.square().sum()
+        self._mean_key = (self._alpha @ self._call.key) * self._scale  # [H, R, d]
+        context = self._context.transpose(0, 1).flatten(1)
+        return self._seen(self._plan.output, self._rows, lambda output: output(context))
+
+    def change(self, dx: Tensor) -> Tensor:
+        heads = len(self._alpha)
+        dq = self._query(dx).unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)  # [H, S, R, d]
+        sources = dq.shape[1:3]
+        mean = (dq * self._mean_key[:, None]).sum(dim=-1).flatten(1)  # [H, S R]
+        z = torch.baddbmm(-mean[..., None], dq.flatten(1, 2) * self._scale, self._call.key.transpose(1, 2))  # ds
+        z = z.clamp_(max=_LARGEST).expm1_().unflatten(1, sources)  # finite in float32; e^80 is as good as any more
+        z *= self._alpha[:, None]  # [H, S, R, K]
+        s = z.sum(dim=-1, keepdim=True)
+        dcontext = (z.flatten(1, 2) @ self._call.value).unflatten(1, sources)  # [H, S, R, d]
+        dcontext = (dcontext - s * self._context[:, None]) / (1 + s)
+        return self._out(dcontext.permute(1, 2, 0, 3).flatten(2))

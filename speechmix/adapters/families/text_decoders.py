@@ -1,0 +1,81 @@
+"""GPT-2, Llama, Mistral, Qwen and Gemma: one causal, pre-norm decoder stack over tokens, with a final norm.
+
+GPT-2 keeps queries, keys and values in one projection and its weights transposed. The others have RMS norms, gated
+feed-forwards and may share keys and values between heads (grouped attention); Gemma 3 norms each block's output too.
+Position p holds token p and predicts token p + 1; both sides of a map are labelled with the token that is held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import ModelError
+from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..text import architecture, prepare_sentence, tiny_ids
+
+_GPT2 = StackPlan(
+    name="decoder",
+    layers="h",
+    blocks=(AttentionPlan.of("attn", value="c_attn", key="c_attn", output="c_proj", norm="ln_1"),),
+    norm_order="pre",
+    final_norm="ln_f",
+    causal=True,
+    feed_forwards=(FeedForwardPlan(norm="ln_2", up="mlp.c_fc", down="mlp.c_proj", activation="mlp.act"),),
+)
+_ATTENTION = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
+_GATED = FeedForwardPlan(
+    norm="post_attention_layernorm",
+    up="mlp.up_proj",
+    down="mlp.down_proj",
+    activation="mlp.act_fn",
+    gate="mlp.gate_proj",
+)
+_LLAMA = StackPlan(
+    name="decoder",
+    layers="layers",
+    blocks=(_ATTENTION,),
+    norm_order="pre",
+    final_norm="norm",
+    causal=True,
+    feed_forwards=(_GATED,),
+)
+_GEMMA3 = replace(
+    _LLAMA,
+    blocks=(replace(_ATTENTION, branch_norm="post_attention_layernorm"),),
+    feed_forwards=(replace(_GATED, norm="pre_feedforward_layernorm", branch_norm="post_feedforward_layernorm"),),
+)
+
+
+def _run(base, inputs, stacks):
+    return base(**inputs, use_cache=False)
+
+
+def _family(name, plan, *model_types):
+    def stacks(config):
+        if getattr(config, "attn_logit_softcapping", None):
+            raise ModelError(
+                f"{config.model_type} caps its attention scores (attn_logit_softcapping), which torch's attention "
+                "function cannot do, so its weights cannot be read: not supported"
+            )
+        return (plan,)
+
+    return Family(
+        name,
+        model_types,
+        stacks=stacks,
+        grid=None,
+        prepare=prepare_sentence,
+        run=_run,
+        tiny_inputs=tiny_ids,
+        auto_class=architecture,
+        batches=lambda config: True,
+    )
+
+
+FAMILIES = (
+    _family("gpt2", _GPT2, "gpt2"),
+    _family("llama", _LLAMA, "llama", "mistral"),
+    _family("qwen", _LLAMA, "qwen2", "qwen3"),
+    _family("gemma", _LLAMA, "gemma"),
+    _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
+)

@@ -1,0 +1,68 @@
+"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA and DistilBERT: one post-norm encoder stack over tokens.
+
+Every layer norm follows a residual sum and there is no final norm. BERT's output projection and norm lie beside its
+attention module, DistilBERT's projection inside it.
+"""
+
+from __future__ import annotations
+
+from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..text import architecture, prepare_sentence, tiny_ids
+
+_BERT = StackPlan(
+    name="encoder",
+    layers="encoder.layer",
+    blocks=(
+        AttentionPlan(
+            module="attention.self",
+            value="attention.self.value",
+            key="attention.self.key",
+            output="attention.output.dense",
+            norm="attention.output.LayerNorm",
+        ),
+    ),
+    norm_order="post",
+    feed_forwards=(
+        FeedForwardPlan(
+            norm="output.LayerNorm",
+            up="intermediate.dense",
+            down="output.dense",
+            activation="intermediate.intermediate_act_fn",
+        ),
+    ),
+)
+_DISTILBERT = StackPlan(
+    name="encoder",
+    layers="transformer.layer",
+    blocks=(AttentionPlan.of("attention", value="v_lin", key="k_lin", output="out_lin", norm="sa_layer_norm"),),
+    norm_order="post",
+    feed_forwards=(
+        FeedForwardPlan(norm="output_layer_norm", up="ffn.lin1", down="ffn.lin2", activation="ffn.activation"),
+    ),
+)
+
+
+def _run(base, inputs, stacks):
+    return base(**inputs)
+
+
+def _family(name, plan, *model_types):
+    return Family(
+        name,
+        model_types,
+        stacks=lambda config: (plan,),
+        grid=None,
+        prepare=prepare_sentence,
+        run=_run,
+        tiny_inputs=tiny_ids,
+        auto_class=architecture,
+        batches=lambda config: True,
+    )
+
+
+FAMILIES = (
+    _family("bert", _BERT, "bert"),
+    _family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
+    _family("electra", _BERT, "electra"),
+    _family("distilbert", _DISTILBERT, "distilbert"),
+)

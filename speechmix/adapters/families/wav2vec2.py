@@ -1,0 +1,84 @@
+"""wav2vec2/XLSR, HuBERT, WavLM and data2vec-audio: convolutions over the waveform, then one encoder stack.
+
+Two norm orders ("stable layer norm" is pre-norm, with a final norm; otherwise post-norm, where `encoder.layer_norm`
+comes *before* layer 1 and is no final norm) and two front ends (group norm, layer norm), read from the config.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...inputs.frames import FrameGrid
+from ..model import Prepared
+from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+
+_ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
+_FEED_FORWARD = FeedForwardPlan(
+    norm="final_layer_norm",
+    up="feed_forward.intermediate_dense",
+    down="feed_forward.output_dense",
+    activation="feed_forward.intermediate_act_fn",
+)
+_ADAPTER = FeedForwardPlan(
+    norm="adapter_layer.norm",
+    up="adapter_layer.linear_1",
+    down="adapter_layer.linear_2",
+    activation="adapter_layer.act_fn",
+)
+
+
+def _stacks(config):
+    stable, adapters = getattr(config, "do_stable_layer_norm", False), getattr(config, "adapter_attn_dim", None)
+    return (
+        StackPlan(
+            name="encoder",
+            layers="encoder.layers",
+            blocks=(_ATTENTION,),
+            norm_order="pre" if stable else "post",
+            final_norm="encoder.layer_norm" if stable else None,
+            feed_forwards=(_FEED_FORWARD, _ADAPTER) if stable and adapters else (_FEED_FORWARD,),
+        ),
+    )
+
+
+def _grid(config, n_samples):
+    return FrameGrid.from_convolutions(n_samples, config.conv_kernel, config.conv_stride)
+
+
+def _prepare(model, clip, stacks):
+    return Prepared({"input_values": model.features(clip.audio(model.sample_rate))["input_values"]})
+
+
+def _run(base, inputs, stacks):
+    return base(**inputs)
+
+
+def _tiny_inputs(config):
+    # Long enough for a few frames; fixed noise, because silence would be normalised to all zeros.
+    n_samples = 1_000
+    for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
+        n_samples = max(n_samples, kernel * stride)
+    noise = torch.randn(1, n_samples + 2_000, generator=torch.Generator().manual_seed(0))
+    return {"input_values": noise}
+
+
+def _auto_class(config):
+    names = config.architectures or []
+    return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
+
+
+def _batches(config):
+    """Group norm mixes a clip with its padding; layer norm does not, and the mask keeps padding out of attention."""
+    return config.feat_extract_norm == "layer" and not getattr(config, "conv_pos_batch_norm", False)
+
+
+def _family(name, *model_types, **options):
+    return Family(name, model_types, _stacks, _grid, _prepare, _run, _tiny_inputs, _auto_class, **options)
+
+
+FAMILIES = (
+    _family("wav2vec2", "wav2vec2", batches=_batches),
+    _family("hubert", "hubert", batches=_batches),
+    _family("wavlm", "wavlm"),
+    _family("data2vec-audio", "data2vec-audio"),
+)

@@ -1,0 +1,97 @@
+"""Whisper, every size: an encoder over a fixed window, a causal decoder, and cross-attention between them.
+
+All layers are pre-norm with a final norm. The encoder always sees its whole window (30 s, 80 or 128 mel bins) and has no
+mask, so padding takes part in mixing. In the decoder, input position p holds token p and predicts token p + 1.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import InputError
+from ...inputs.frames import FrameGrid
+from ..model import Prepared
+from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..tokens import decoder_tokens
+
+_SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
+_CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
+_FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
+
+
+def _stacks(config):
+    decoder = {
+        "layers": "decoder.layers",
+        "blocks": (_SELF, _CROSS),
+        "norm_order": "pre",
+        "feed_forwards": (_FEED_FORWARD,),
+    }
+    return (
+        StackPlan(
+            name="encoder",
+            layers="encoder.layers",
+            blocks=(_SELF,),
+            norm_order="pre",
+            final_norm="encoder.layer_norm",
+            feed_forwards=(_FEED_FORWARD,),
+        ),
+        StackPlan(name="decoder", block=0, causal=True, final_norm="decoder.layer_norm", **decoder),
+        StackPlan(name="cross", block=1, final_norm="decoder.layer_norm", **decoder),
+    )
+
+
+def _grid(config, n_samples):
+    return FrameGrid.fixed_window(config.max_source_positions)
+
+
+def _prepare(model, clip, stacks):
+    audio = clip.audio(model.sample_rate)
+    window = _grid(model.config, 0).duration
+    if len(audio) > window * model.sample_rate:
+        raise InputError(
+            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. "
+            f"Cut it at a pause: clip.cut(0.0, t) with t up to {window:g}, or `speechmix score --cut 0:{window:g}`"
+        )
+    prepared = Prepared({"input_features": model.features(audio)["input_features"]})
+    if set(stacks) & {"decoder", "cross"}:
+        prepared.tokens = decoder_tokens(model, clip)
+        prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
+    return prepared
+
+
+def _run(base, inputs, stacks):
+    if not set(stacks) & {"decoder", "cross"}:
+        return base.encoder(inputs["input_features"])
+    if "decoder_input_ids" not in inputs:
+        raise InputError(
+            "decoder and cross stacks need decoder_input_ids beside input_features; "
+            "give them, or ask for stacks=['encoder']"
+        )
+    return base(**inputs, use_cache=False)
+
+
+def _tiny_inputs(config):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator)
+    ids = torch.randint(config.vocab_size, (1, min(6, config.max_target_positions)), generator=generator)
+    return {"input_features": features, "decoder_input_ids": ids}
+
+
+def _heads(config, stack):
+    return config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
+
+
+FAMILIES = (
+    Family(
+        "whisper",
+        ("whisper",),
+        _stacks,
+        _grid,
+        _prepare,
+        _run,
+        _tiny_inputs,
+        lambda config: "WhisperForConditionalGeneration",
+        _heads,
+        batches=lambda config: True,
+    ),
+)

@@ -1,0 +1,244 @@
+"""What a layer is to us: plain data that says where attention, values and norms are inside a model nobody changed.
+
+A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal self-attention) or
+"cross" (the same decoder layers, attention from tokens to audio). A `StackPlan` is one row of a family's table; `Stack`
+is that row resolved against a loaded model. A `Family` is the table with the few things that cannot be data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ..errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..inputs.clips import Clip
+    from ..inputs.frames import FrameGrid
+    from .model import Model, Prepared
+
+STACKS = ("encoder", "decoder", "cross")
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Paths, from a layer, of one attention block.
+
+    Parameters
+    ----------
+    module : str
+        The attention module: what runs between the layer's input (or its norm) and the residual sum.
+    value, key, output : str
+        Its value, key and output projections.
+    norm : str, optional
+        The block's layer norm: of its input (pre-norm) or of its residual sum (post-norm). Together with `query` and the
+        stack's `feed_forwards` it describes the layer well enough for the delta engine and for decompositions.
+    query : str, optional
+        Query projection, where it is a module of its own.
+    branch_norm : str, optional
+        A norm of the block's output before the residual sum (Gemma 3).
+    """
+
+    module: str
+    value: str
+    key: str
+    output: str
+    norm: str | None = None
+    query: str | None = None
+    branch_norm: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        module: str,
+        *,
+        value: str = "v_proj",
+        key: str = "k_proj",
+        output: str = "out_proj",
+        query: str | None = None,
+        **norms: str,
+    ) -> AttentionPlan:
+        """Plan of a block whose projections are attributes of the attention module itself."""
+        paths = {"value": value, "key": key, "output": output, "query": query}
+        return cls(module, **{name: path and f"{module}.{path}" for name, path in paths.items()}, **norms)
+
+
+@dataclass(frozen=True)
+class FeedForwardPlan:
+    """Paths, from a layer, of one feed-forward block: down(activation(up x)), or down(activation(gate x) * up x).
+
+    Parameters
+    ----------
+    norm, up, down, activation : str
+    gate : str, optional
+    branch_norm : str, optional
+        As for `AttentionPlan`.
+    """
+
+    norm: str
+    up: str
+    down: str
+    activation: str
+    gate: str | None = None
+    branch_norm: str | None = None
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """Where one stack is, as paths from the base model, and what is known of its layers.
+
+    Parameters
+    ----------
+    name : {"encoder", "decoder", "cross"}
+    layers : str
+        Path of the list of layers.
+    blocks : tuple of AttentionPlan
+        All attention blocks of a layer in the order they run.
+    block : int
+        Which of `blocks` this stack studies.
+    norm_order : {"pre", "post"}
+        Where the layer norms are: before attention and feed-forward, or after the residual sums.
+    final_norm : str, optional
+        Path of the norm that follows the last layer. States of the last layer are compared behind it.
+    causal : bool
+        True if a position sees only itself and what is before it.
+    feed_forwards : tuple of FeedForwardPlan
+        What follows the attention blocks, in order (an adapter is one more of them). Empty where it is not described:
+        Value Zeroing then replays the layer's own modules.
+    """
+
+    name: str
+    layers: str
+    blocks: tuple[AttentionPlan, ...]
+    norm_order: str
+    block: int = 0
+    final_norm: str | None = None
+    causal: bool = False
+    feed_forwards: tuple[FeedForwardPlan, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A `StackPlan` found in a loaded model; `no_sum` says why its residual sums are not known, and is empty if they are."""
+
+    plan: StackPlan
+    layers: tuple[nn.Module, ...]
+    final_norm: nn.Module | None
+    heads: int
+    width: int
+    no_sum: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family: the table of its stacks and the few things that cannot be data.
+
+    Parameters
+    ----------
+    name : str
+    model_types : tuple of str
+        The ``config.model_type`` values this family covers.
+    stacks : callable
+        ``stacks(config)`` gives the `StackPlan`s.
+    grid : callable or None
+        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples. None: the model reads text.
+    prepare : callable
+        ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence` (`Prepared`).
+    run : callable
+        ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
+    tiny_inputs : callable
+        ``tiny_inputs(config)`` gives the smallest inputs the model takes, for the self-check.
+    auto_class : callable
+        ``auto_class(config)`` names the transformers class that loads a checkpoint with this config.
+    heads : callable
+        ``heads(config, stack_name)`` gives the number of attention heads.
+    batches : callable
+        ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    stacks: Callable[[Any], tuple[StackPlan, ...]]
+    grid: Callable[[Any, int], FrameGrid] | None
+    prepare: Callable[[Model, Clip, tuple[str, ...]], Prepared]
+    run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
+    tiny_inputs: Callable[[Any], dict[str, Tensor]]
+    auto_class: Callable[[Any], str]
+    heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
+    batches: Callable[[Any], bool] = lambda config: False
+
+
+def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
+    """Follow a dotted path; the error names the step that is missing."""
+    found = root
+    for step in path.split("."):
+        if not hasattr(found, step):
+            raise ModelError(
+                f"{what}: expected {path!r} inside {type(root).__name__}, but {type(found).__name__} has no {step!r}. "
+                "The family's table does not fit this model; see speechmix.register"
+            )
+        found = getattr(found, step)
+    return found
+
+
+def resolve(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
+    """Find a stack in a base model; None if the model has no such part (an encoder alone has no decoder)."""
+    if not hasattr(base, plan.layers.split(".")[0]):
+        return None
+    layers = tuple(submodule(base, plan.layers, what=f"layers of the {plan.name}"))
+    for layer in layers:
+        for block in plan.blocks:
+            for path in (
+                block.module,
+                block.value,
+                block.key,
+                block.output,
+                block.norm,
+                block.branch_norm,
+                block.query,
+            ):
+                if path is not None:
+                    submodule(layer, path, what=f"attention of the {plan.name}")
+        for block in plan.feed_forwards:
+            for path in (block.norm, block.up, block.down, block.activation, block.gate, block.branch_norm):
+                if path is not None:
+                    submodule(layer, path, what=f"feed-forward of the {plan.name}")
+    final_norm = submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None
+    output = submodule(layers[0], plan.blocks[plan.block].output, what=f"output projection of the {plan.name}")
+    no_sum = "" if plan.blocks[plan.block].norm else "its table names no norm of the attention block"
+    return Stack(plan, layers, final_norm, heads, weight_of(output).shape[0], no_sum)
+
+
+def weight_of(projection: nn.Module) -> Tensor:
+    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
+    return projection.weight.T if type(projection).__name__ == "Conv1D" else projection.weight
+
+
+def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
+    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for Gemma keeps it as weight - 1.
+
+    Parameters
+    ----------
+    like : Tensor [..., D]
+        For width, precision and device.
+    """
+    if isinstance(norm, nn.LayerNorm):
+        return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
+    return norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
+
+
+def eps_of(norm: nn.Module) -> float:
+    """What a norm adds to the mean square."""
+    return getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", 0.0)

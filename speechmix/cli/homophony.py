@@ -1,0 +1,245 @@
+"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the study on the command line; `study` is all of it.
+
+In: the parser's subcommands, to which each command is added. Each command is one call of the library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from ..errors import InputError
+
+_EXAMPLES = """the whole pipeline:
+  speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
+  speechmix align study --method ctc --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
+  speechmix transcribe study --model openai/whisper-small --model jonatasgrosman/wav2vec2-large-xlsr-53-french
+  speechmix select study --balance number
+A stage that was stopped goes on where it was when the same command is given again.
+"""
+_STUDY_EXAMPLES = """examples:
+  speechmix study                                        # tiny models and synthetic clips of the package
+  speechmix study --clips clips.tsv --models openai/whisper-small --seeds 0 1 2 --out runs/small
+  speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
+"""
+_MEASURES = ("value_zeroing", "attention", "attention_norm")
+
+
+def add_commands(commands) -> None:
+    """Add the five commands to a parser's subcommands."""
+    style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    mine = commands.add_parser(
+        "mine", help="find homophone pairs in a corpus (Common Voice, data set, manifest)", **style
+    )
+    mine.set_defaults(command=_mine)
+    mine.add_argument("corpus", help="release folder, .tsv, manifest, folder written by datasets, or hub id")
+    mine.add_argument("--out", required=True, metavar="STUDY", help="study folder")
+    add_mining_options(mine)
+    mine.add_argument("--language", default="fr", help="language spoken (default: fr)")
+    mine.add_argument("--allow-outside", action="store_true", help="let a manifest name files outside its folder")
+
+    align = commands.add_parser("align", help="place the words of the mined sentences; write TextGrids", **style)
+    align.set_defaults(command=_align)
+    align.add_argument("study", help="study folder")
+    align.add_argument("--corpus", help="align this corpus as it is, instead of the mined sentences")
+    align.add_argument("--method", choices=("auto", "ctc", "whisper", "synthesis"), default="auto")
+    align.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
+    align.add_argument(
+        "--textgrids", metavar="FOLDER", help="use these TextGrids (output of the Montreal Forced Aligner)"
+    )
+    align.add_argument(
+        "--compare",
+        nargs="+",
+        metavar="METHOD[=MODEL]",
+        help="only compare aligners on a sample: synthesis ctc=MODEL whisper=MODEL textgrid=FOLDER",
+    )
+    align.add_argument("--clips", type=int, default=20, help="size of the sample to compare on (default: 20)")
+
+    transcribe = commands.add_parser("transcribe", help="let models transcribe the aligned sentences", **style)
+    transcribe.set_defaults(command=_transcribe)
+    transcribe.add_argument("study", help="study folder")
+    transcribe.add_argument("--model", action="append", required=True, help="hub id or folder; may be repeated")
+
+    select = commands.add_parser(
+        "select", help="keep the pairs that all models spell right; write the data set", **style
+    )
+    select.set_defaults(command=_select)
+    select.add_argument("study", help="study folder")
+    select.add_argument("--model", action="append", help="ask only this model, as it is called in transcripts/")
+    add_selection_options(select)
+    for command in (mine, align, transcribe):
+        command.add_argument("--overwrite", action="store_true", help="start the stage afresh with other options")
+    for command in (align, transcribe):
+        command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+    _add_study(commands)
+
+
+def _add_study(commands) -> None:
+    """Add the whole study, from clips or a corpus to the page."""
+    study = commands.add_parser(
+        "study", help="the French homophony study, from clips or a corpus to the page",
+        description="Score clips with models and their random twins, silence the cue stack by stack, write one page.",
+        epilog=_STUDY_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    study.set_defaults(command=_study)
+    study.add_argument(
+        "--clips", "--manifest", metavar="MANIFEST",
+        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language; default: the package's own clips)",
+    )  # fmt: skip
+    study.add_argument(
+        "--common-voice", "--corpus", metavar="FOLDER",
+        help="make the clips from a Common Voice release folder, a manifest without cues, or a data set (folder or hub id)",
+    )  # fmt: skip
+    study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
+    models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"
+    study.add_argument("--models", nargs="+", help=models_help)
+    seeds_help = "seeds of the random twins (default: 0 1 2)"
+    study.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2], help=seeds_help)
+    study.add_argument("--measures", nargs="+", default=list(_MEASURES), help=f"default: {' '.join(_MEASURES)}")
+    study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
+    corpus = study.add_argument_group("a corpus (--common-voice)")
+    corpus.add_argument("--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner")
+    add_mining_options(corpus)
+    add_selection_options(corpus)
+    study.add_argument("--aligner", help="CTC model that places the words of clips without word times")
+    study.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
+    study.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
+    study.add_argument("--out", default="runs/french_homophony", help="folder of the run; a stopped run goes on there")
+    study.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
+    study.add_argument("--figures", type=int, default=4, help="clips to draw a figure of, per model (default: 4)")
+    study.add_argument("--verbose", action="store_true", help="print a line a clip")
+
+
+def add_mining_options(command: argparse.ArgumentParser) -> None:
+    """Add what decides which pairs are mined."""
+    command.add_argument("--split", help="table of a release or split of a data set (default: validated)")
+    command.add_argument("--sample", type=float, default=1.0, help="read only this share of the rows (default: 1)")
+    command.add_argument(
+        "--template", action="append", help="set (french, french_paper), template or .toml; may be repeated (french)"
+    )
+    command.add_argument("--parser", default="lexicon", help="lexicon (default), or spacy:MODEL")
+    command.add_argument("--lexicon", help="a lexicon of your own (.tsv; default: Lexique)")
+
+
+def add_selection_options(command: argparse.ArgumentParser) -> None:
+    """Add what decides which pairs become examples."""
+    command.add_argument("--balance", nargs="+", default=[], metavar="COLUMN", help="number, audible, cue_word")
+    command.add_argument("--most", type=int, help="most examples per template and value")
+    command.add_argument("--seed", type=int, default=0, help="of the sample and of what is drawn (default: 0)")
+    command.add_argument("--audible", action="store_true", help="only cues that can be told by ear")
+    command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")
+
+
+def counted(path: Path) -> str:
+    """Return one line that counts what a stage kept and why it dropped the rest.
+
+    Examples
+    --------
+    >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
+    'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
+    """
+    from ..homophony.journal import lines
+
+    found = Counter(line.get("why", "") for line in lines(path))
+    kept = found.pop("", 0)
+    reasons = ", ".join(f"{why} {count}" for why, count in found.most_common())
+    return f"{path.stem}: {kept} kept, {found.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+
+
+def _mine(options) -> int:
+    from ..homophony.stages import mine_corpus
+
+    path = mine_corpus(
+        options.corpus,
+        options.out,
+        templates=options.template or ("french",),
+        parser=options.parser,
+        lexicon=options.lexicon,
+        language=options.language,
+        split=options.split,
+        sample=options.sample,
+        allow_outside=options.allow_outside,
+        overwrite=options.overwrite,
+        progress=sys.stderr.isatty(),
+    )
+    print(counted(path))
+    return 0
+
+
+def _align(options) -> int:
+    from ..adapters import load
+    from ..homophony.stages import align_corpus
+
+    if options.compare:
+        return _compare(options)
+    path = align_corpus(
+        options.study,
+        source=options.corpus,
+        method=options.method,
+        model=load(options.aligner, device=options.device) if options.aligner else None,
+        textgrids=options.textgrids,
+        overwrite=options.overwrite,
+        progress=sys.stderr.isatty(),
+    )
+    print(counted(path))
+    return 0
+
+
+def _compare(options) -> int:
+    from ..adapters import load
+    from ..alignment import METHODS
+    from ..alignment.comparison import summary
+    from ..homophony.alignments import compare_on_sample
+
+    aligners = {}
+    for name in options.compare:
+        method, _, source = name.partition("=")
+        if method not in (*METHODS, "textgrid"):
+            raise InputError(
+                f"--compare takes METHOD or METHOD=MODEL with {', '.join(METHODS)}, textgrid; found {name!r}"
+            )
+        model = source if method == "textgrid" else load(source, device=options.device) if source else None
+        aligners[name] = (method, model)
+    table = compare_on_sample(options.study, aligners, clips=options.clips)
+    print(summary(table).to_string(index=False))
+    print(f"every word: {Path(options.study) / 'aligners.csv'}")
+    return 0
+
+
+def _transcribe(options) -> int:
+    from functools import partial
+
+    from ..adapters import load
+    from ..homophony.stages import transcribe_corpus
+
+    models = [partial(load, source, device=options.device) for source in options.model]
+    for path in transcribe_corpus(options.study, models, overwrite=options.overwrite, progress=sys.stderr.isatty()):
+        print(counted(path))
+    return 0
+
+
+def _select(options) -> int:
+    from ..homophony.counts import summary
+    from ..homophony.selection import select_examples
+
+    folder = select_examples(
+        options.study,
+        models=options.model,
+        balance=options.balance,
+        most=options.most,
+        seed=options.seed,
+        audible_only=options.audible,
+        keep_doubtful=options.keep_doubtful,
+    )
+    print(summary(folder))
+    print(f"\ndata set: {folder}")
+    return 0
+
+
+def _study(options) -> int:
+    from ..homophony.french_study import study
+
+    study(options)
+    return 0

@@ -1,0 +1,62 @@
+"""JSON that somebody else wrote, or an earlier run: a value, or an error that says where.
+
+In: a text, or the path of a file. Out: what it holds. Deep nesting, numbers without end and half characters ("\\ud800",
+legal in JSON and no text) are errors like any other.
+"""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from typing import Any
+
+from ..errors import InputError
+from .text_files import read_text
+
+
+def parse_json(text: str, *, where: str) -> Any:
+    """Return what a JSON text holds.
+
+    Parameters
+    ----------
+    text : str
+    where : str
+        What to call it in an error.
+
+    Raises
+    ------
+    InputError
+        If it is no JSON, or holds what is no text.
+
+    Examples
+    --------
+    >>> parse_json('{"words": []}', where="words.json")
+    {'words': []}
+    >>> parse_json("[" * 9999, where="words.json")
+    Traceback (most recent call last):
+    ...
+    speechmix.errors.InputError: words.json: not valid JSON (nested too deeply)
+    """
+    try:
+        content = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+    except RecursionError as error:
+        raise InputError(f"{where}: not valid JSON (nested too deeply)") from error
+    except ValueError as error:
+        raise InputError(f"{where}: not valid JSON ({str(error)[:200]})") from error
+    return content
+
+
+def read_json_object(path: str | PathLike) -> dict[str, Any]:
+    """Return the object that a JSON file holds.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or holds something else.
+    """
+    content = parse_json(read_text(path), where=str(path))
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content

@@ -1,0 +1,104 @@
+"""One writer a folder: who holds it, since when, and how to take over.
+
+In: a folder that results are written to. While the block runs no other process (or thread) writes there; a second one is told
+who does. The operating system lets go of the lock when its holder dies, however it dies, so a crash leaves nothing to
+clean up; only a file system without locks needs a hand, and the message says how.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+
+from ..errors import StorageError
+
+LOCK, HOLDER = ".lock", ".lock.holder"
+
+_held: dict[Path, int] = {}  # folders this process holds, and by which thread
+
+
+@contextmanager
+def locked(folder: str | PathLike) -> Iterator[None]:
+    """Hold a folder, which is made if it is not there; a block within a block of the same thread may hold it again.
+
+    Raises
+    ------
+    StorageError
+        If another process or thread holds it, or it cannot be written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with locked(folder), locked(folder):
+    ...     (Path(folder) / LOCK).exists()
+    True
+    """
+    import filelock
+
+    folder = Path(folder).resolve()
+    if _held.get(folder) == threading.get_ident():
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / LOCK, timeout=0, thread_local=False)
+        lock.acquire()
+    except filelock.Timeout:
+        raise StorageError(
+            f"{folder} is being written to by {_holder(folder)}: wait for it, or choose another folder. If that process is "
+            f"gone (some network file systems keep the locks of a dead one), delete {folder / LOCK} and try again"
+        ) from None
+    except OSError as error:
+        raise not_written(folder, error) from error
+    _held[folder] = threading.get_ident()
+    try:
+        with suppress(OSError):  # a full disk must not keep anyone from reading what is there
+            (folder / HOLDER).write_text(json.dumps(_myself()), encoding="utf-8")
+        yield
+    finally:
+        del _held[folder]
+        with suppress(OSError):
+            (folder / HOLDER).unlink(missing_ok=True)
+        lock.release()
+
+
+@contextmanager
+def writing_to(folder: str | PathLike) -> Iterator[None]:
+    """Hold a folder; what the file system refuses (full, read-only, no folder) is a `StorageError` that says what is kept."""
+    with locked(folder):
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise not_written(Path(folder), error) from error
+
+
+def not_written(folder: Path, error: OSError) -> StorageError:
+    """Return the error of a folder that cannot be written to."""
+    what = error.strerror or str(error).strip().splitlines()[0]
+    where = f" ({error.filename})" if error.filename else ""
+    return StorageError(
+        f"cannot write to {folder}: {what}{where}. Free some space, or choose another folder; what was finished is kept, "
+        "and the same command goes on there"
+    )
+
+
+def _myself() -> dict[str, str | int]:
+    return {"process": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
+
+
+def _holder(folder: Path) -> str:
+    try:
+        holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+        return f"process {holder['process']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,170 @@
+"""Names of clips and models as they appear in files and tables: safe, short enough, and each of them once.
+
+In: names as users and files have them. Out: names for files; where two clips would share one, an error, or names told apart,
+by a number in the order in which they come, or by their folders. Two names are one where a file system may take them
+for one: capitals and accents' form count not.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .identity import digest
+
+if TYPE_CHECKING:
+    from ..inputs.clips import Clip
+
+# File systems take 255 bytes; endings, and the numbers that tell doubled names apart, come on top.
+_CHARACTERS, _BYTES = 150, 200
+
+
+def safe_name(name: str) -> str:
+    """Return a name that is safe as part of a file name: letters, digits, ``_``, ``-`` and inner dots.
+
+    At most 150 characters and 200 bytes (UTF-8); what is longer is cut and ends in a hash of the whole name, so that two long
+    names stay two.
+
+    Examples
+    --------
+    >>> safe_name("../speaker 1/été.wav")
+    'speaker_1_été.wav'
+    >>> len(safe_name("あ" * 300).encode()) <= 200, safe_name("あ" * 300) == safe_name("あ" * 301)
+    (True, False)
+    """
+    safe = re.sub(r"[^\w.\-]+", "_", unicodedata.normalize("NFC", str(name))).strip("._")
+    if len(safe) > _CHARACTERS or len(safe.encode()) > _BYTES:
+        mark = f"-{digest(safe)[:8]}"
+        start = safe[: _CHARACTERS - len(mark)].encode()[: _BYTES - len(mark)].decode(errors="ignore")
+        safe = start.rstrip("._") + mark
+    return safe or "clip"
+
+
+def same_file(name: str) -> str:
+    """Return what is equal for two names that may be one file: on some systems capitals do not count.
+
+    Examples
+    --------
+    >>> same_file("tiny Model") == same_file("tiny_model")
+    True
+    """
+    return unicodedata.normalize("NFC", safe_name(name).casefold())
+
+
+class Names:
+    """Names that are taken, each with who took it first; kept on disk, so 100,000 need no more memory than 1,000.
+
+    Examples
+    --------
+    >>> names = Names()
+    >>> [names.unused(name) for name in ("a", "A", "a", "é", "e\\u0301")]
+    ['a', 'A-2', 'a-3', 'é', 'é-2']
+    """
+
+    def __init__(self):
+        self._taken = sqlite3.connect("", isolation_level=None).cursor()  # an anonymous database on disk
+        self._taken.executescript(
+            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;"
+            "CREATE TABLE taken (name TEXT PRIMARY KEY, count INTEGER, owner TEXT); BEGIN"
+        )
+
+    def unused(self, name: str, owner: str = "") -> str:
+        """Return the name, safe in a file name, with a number behind it if it is taken; now it is."""
+        name = safe_name(name)
+        if self._take(name, owner):
+            return name
+        key = same_file(name)
+        number = self._taken.execute("SELECT count FROM taken WHERE name = ?", (key,)).fetchone()[0] + 1
+        while not self._take(numbered(name, number), owner):
+            number += 1
+        # The next one starts behind this number: a thousand recordings called "audio" are not a million look-ups.
+        self._taken.execute("UPDATE taken SET count = ? WHERE name = ?", (number, key))
+        return numbered(name, number)
+
+    def owner(self, name: str) -> str:
+        """Who took a name first; "" if it is free."""
+        row = self._taken.execute("SELECT owner FROM taken WHERE name = ?", (same_file(name),)).fetchone()
+        return row[0] if row else ""
+
+    def _take(self, name: str, owner: str) -> bool:
+        row = (same_file(name), owner)
+        return self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, 1, ?)", row).rowcount == 1
+
+
+def numbered(name: str, number: int) -> str:
+    """Return a name with a number behind it, no longer than a name may be.
+
+    Examples
+    --------
+    >>> numbered("clip", 2), len(numbered("é" * 100, 12).encode())
+    ('clip-2', 199)
+    """
+    ending = f"-{number}"
+    stem = name[: _CHARACTERS - len(ending)].encode("utf-8")[: _BYTES - len(ending)]
+    return stem.decode("utf-8", "ignore") + ending
+
+
+def refuse_doubled(clips: Sequence[Clip]) -> None:
+    """Refuse clips of which two would share their results.
+
+    Raises
+    ------
+    InputError
+        If two have one name; it says where both are.
+    """
+    first: dict[str, Clip] = {}
+    for clip in clips:
+        other = first.setdefault(same_file(clip.name), clip)
+        if other is not clip:
+            names = repr(clip.name) if clip.name == other.name else f"{other.name!r} and {clip.name!r}, one file name"
+            raise InputError(
+                f"two clips are called {names}: {_place(other)} and {_place(clip)}. Results are kept by name: give each its "
+                "own (name=, or a column `name` in a manifest), or leave one out if they are the same"
+            )
+
+
+def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
+    """Return the clips with names of their own: files of one name are told apart by the folders they lie in.
+
+    Examples
+    --------
+    ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
+
+    Raises
+    ------
+    InputError
+        If two clips of one name are not files, were named, or are one file.
+    """
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for index, clip in enumerate(clips):
+        by_name[same_file(clip.name)].append(index)
+    distinct = list(clips)
+    for places in by_name.values():
+        paths = [clips[index].path for index in places]
+        named = any(clips[i].path is None or clips[i].name != safe_name(clips[i].path.stem) for i in places)
+        if len(places) == 1 or named:
+            continue
+        for index, name in zip(places, _told_apart(paths), strict=True):
+            distinct[index] = clips[index].renamed(name)
+    refuse_doubled(distinct)
+    return distinct
+
+
+def _told_apart(paths: Sequence[Path]) -> list[str]:
+    """Names made of as many folders as it takes, the file's own last; the same for all if nothing tells them apart."""
+    parts = [path.resolve().with_suffix("").parts for path in paths]
+    for depth in range(2, max(map(len, parts)) + 1):
+        names = ["_".join(one[-depth:]) for one in parts]
+        if len({same_file(name) for name in names}) == len(names):
+            return names
+    return [path.stem for path in paths]
+
+
+def _place(clip: Clip) -> str:
+    return str(clip.path) if clip.path is not None else f"samples in memory ({clip.duration:.2f} s)"

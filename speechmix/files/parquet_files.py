@@ -1,0 +1,74 @@
+"""Tables in Parquet that an earlier run wrote, or somebody else: a table, or an error that says what is wrong.
+
+In: a path, and the columns that must be there. Out: a pandas table. A page that has a checksum is compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@contextmanager
+def readable_parquet(path: str | PathLike) -> Iterator[None]:
+    """Turn what Arrow raises on a damaged file into an `InputError`.
+
+    What that is depends on where the damage is: errors of its own, of files, of values, of memory.
+
+    Raises
+    ------
+    InputError
+        Whatever happens in the block.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+        found = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path}: expected a table in Parquet, found: {found}: it is damaged, make it again"
+        ) from error
+
+
+def read_parquet(path: str | PathLike, *, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table.
+
+    Parameters
+    ----------
+    path : path of a .parquet file
+    columns : sequence of str
+        Those that must be there.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, or lacks a column.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> path = f"{tempfile.mkdtemp()}/scores.parquet"
+    >>> pd.DataFrame({"clip": ["a"]}).to_parquet(path)
+    >>> list(read_parquet(path)["clip"])
+    ['a']
+    """
+    import pyarrow.parquet as pq
+
+    with readable_parquet(path):
+        table = pq.read_table(path, page_checksum_verification=True)
+        table.validate(full=True)
+        missing = [name for name in columns if name not in table.column_names]
+        if missing:
+            found = ", ".join(map(str, table.column_names[:20]))
+            raise InputError(f"{path}: expected the column {', '.join(missing)}, found {found}")
+        return table.to_pandas()

@@ -1,0 +1,216 @@
+"""Tables that a user brings, one row at a time: .tsv, .csv and .jsonl, of any length.
+
+In: a path. Out: cells by column, or a `RowError`: a line that is not in its encoding, too long, or has too many cells
+costs one row and not the table. UTF-8 with or without a byte-order mark and UTF-16 with one are read. TSV knows no
+quoting, as in Common Voice, where a sentence may start with a quotation mark; CSV has the usual quoting. Nothing is kept
+in memory but the row at hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TextIO
+
+from ..errors import InputError
+
+MOST_CHARACTERS = 1_000_000  # of a line; one of Common Voice has about 500, words with times of an hour 400,000
+_MOST_QUOTED = 65_536  # of lines put together because a quotation mark is open
+_SOUNDS = (".mp3", ".wav", ".flac", ".ogg")
+
+Cells = dict[str, object]
+
+
+class RowError(InputError):
+    """A row that cannot be read or used.
+
+    Parameters
+    ----------
+    why : str
+        Kind of reason, a few words, the same for all rows it happens to ("missing clip").
+    reason : str
+        What was expected, what was found, what to do.
+    sound : str
+        What looks like an audio file in a row that could not be taken apart.
+    """
+
+    def __init__(self, why: str, reason: str, *, sound: str = ""):
+        super().__init__(reason)
+        self.why, self.sound = why, sound
+
+
+def read_table(path: str | PathLike, *, required: tuple[str, ...] = ()) -> Iterator[tuple[int, Cells | RowError]]:
+    """Rows of a .tsv or .csv file with a header, or of a .jsonl file; empty cells left out.
+
+    Parameters
+    ----------
+    path : path ending in .tsv, .csv or .jsonl
+    required : tuple of str
+        Columns that a header must have; "word|text" means one of the two.
+
+    Yields
+    ------
+    row : int
+        Line of the file as an editor counts: the header of a table is row 1.
+    cells : dict, or RowError
+        Column -> cell, spaces at the edges removed; names of a table's columns are in lower case. For a row that cannot
+        be read, the error: the caller knows whether to stop or to go on with the next row.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is no table, or a column is missing or doubled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "clips.csv"
+    >>> _ = path.write_text("Path,text\\na.wav, les livres\\n")
+    >>> list(read_table(path, required=("path",)))
+    [(2, {'path': 'a.wav', 'text': 'les livres'})]
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in _PARSERS:
+        raise InputError(f"{path}: expected a table ending in .tsv, .csv or .jsonl, found {suffix!r}")
+    try:
+        with _opened(path) as file:
+            lines = enumerate(_lines(file), start=1)
+            columns = [] if suffix == ".jsonl" else _header(path, next(lines, (1, ""))[1], required)
+            for row, line in lines if suffix != ".csv" else _joined(lines):
+                if not line.strip():
+                    continue
+                cells = _parsed(line, partial(_PARSERS[suffix], line, columns))
+                if cells or suffix == ".jsonl":
+                    yield row, cells
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:  # of UTF-16; a byte that is not UTF-8 costs its row alone
+        raise InputError(f"{path}: expected UTF-16 text, as its first two bytes say, found {error}") from error
+    except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
+        raise InputError(f"cannot read {path} ({error}): expected a text file") from error
+
+
+def table_columns(path: Path) -> list[str]:
+    """Return the column names of a .tsv or .csv, in lower case; none if its first line cannot be read."""
+    try:
+        with _opened(path) as file:
+            return _cells(path, next(_lines(file), ""))
+    except (OSError, ValueError):
+        return []
+
+
+def _opened(path: Path) -> TextIO:
+    """Open a table for reading; bytes that are not UTF-8 become surrogates, so that only their row is lost."""
+    with path.open("rb") as file:
+        is_utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+    encoding, errors = ("utf-16", "strict") if is_utf16 else ("utf-8-sig", "surrogateescape")
+    with path.open(encoding=encoding, errors=errors, newline="") as file:
+        first = file.readline(MOST_CHARACTERS)
+    # One kind of line end per file: a stray carriage return within a cell does not cut its row in two.
+    line_end = "\r" if first.endswith("\r") else "\n"
+    return path.open(encoding=encoding, errors=errors, newline=line_end)
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Lines without their ends; one that is too long is cut behind the most and one more character."""
+    while line := file.readline(MOST_CHARACTERS + 1):
+        end = line[-1]
+        while end not in "\r\n" and (rest := file.readline(MOST_CHARACTERS)):
+            end = rest[-1]
+        yield line.rstrip("\r\n")
+
+
+def _joined(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Put the lines of a quoted cell together again: as long as the quotes are odd and the row is not too long."""
+    for row, line in lines:
+        while line.count('"') % 2 and len(line) <= _MOST_QUOTED and (more := next(lines, None)) is not None:
+            line = f"{line}\n{more[1]}"
+        yield row, line
+
+
+def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
+    if "\0" in line:
+        raise InputError(f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order mark?)")
+    try:
+        line.encode("utf-8")
+        columns = _cells(path, line)
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path}, row 1: {_not_utf8(line, error)}") from error
+    except csv.Error as error:
+        raise InputError(f"{path}, row 1: not a readable row ({error})") from error
+    missing = [column for column in required if not set(column.split("|")) & set(columns)]
+    if missing:
+        hint = "; the columns of a .csv are separated by commas" if any(";" in column for column in columns) else ""
+        wanted, found = ", ".join(column.replace("|", " or ") for column in missing), columns[:50] if line else []
+        raise InputError(f"{path}: expected a first row with the column {wanted}, found columns {found}{hint}")
+    doubled = sorted({column for column in columns if column and columns.count(column) > 1})
+    if doubled:
+        raise InputError(f"{path}: column {', '.join(doubled)} occurs more than once: keep one")
+    return columns
+
+
+def _cells(path: Path, line: str) -> list[str]:
+    cells = line.split("\t") if path.suffix.lower() == ".tsv" else next(csv.reader([line]), []) if line else []
+    return [cell.strip().lower() for cell in cells]
+
+
+def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
+    """Take a line apart, or say what is wrong with it."""
+    try:
+        if len(line) > MOST_CHARACTERS:
+            raise RowError("too long", f"expected a line of at most {MOST_CHARACTERS:,} characters, found more")
+        line.encode("utf-8")
+        return parse()
+    except UnicodeEncodeError as error:
+        why, reason = "invalid UTF-8", _not_utf8(line, error)
+    except RowError as error:
+        why, reason = error.why, str(error)
+    except RecursionError:
+        why, reason = "unreadable row", "expected a row of plain values, found brackets nested too deeply"
+    except (ValueError, csv.Error) as error:
+        why, reason = "unreadable row", f"not a readable row ({error})"
+    guess = next((cell for cell in line[:500].split("\t") if cell.endswith(_SOUNDS)), "")
+    return RowError(why, reason, sound=guess.encode("utf-8", "replace").decode())
+
+
+def _not_utf8(line: str, error: UnicodeEncodeError) -> str:
+    byte = ord(error.object[error.start]) - 0xDC00
+    found = f"byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF and error.object is line else "half a character (a surrogate)"
+    return f"expected UTF-8 or UTF-16 text, found {found} at position {error.start} of the row: save the file as UTF-8"
+
+
+def _tab_separated(line: str, columns: list[str]) -> Cells:
+    return _named(line.split("\t"), columns)
+
+
+def _comma_separated(line: str, columns: list[str]) -> Cells:
+    return _named(next(csv.reader([line], strict=True)), columns)
+
+
+def _named(cells: list[str], columns: list[str]) -> Cells:
+    cells = [cell.strip() for cell in cells]
+    if len(cells) > len(columns):
+        raise RowError(
+            "unreadable row", f"expected at most {len(columns)} cells, found {len(cells)}: {cells[:20]}"[:400]
+        )
+    # A row may be shorter: spreadsheets drop empty cells at its end.
+    return {column: cell for column, cell in zip(columns, cells, strict=False) if cell and column}
+
+
+def _json_object(line: str, _: list[str]) -> Cells:
+    try:
+        cells = json.loads(line)
+    except ValueError as error:
+        raise RowError("unreadable row", f"not valid JSON ({error})") from error
+    if not isinstance(cells, dict):
+        raise RowError("unreadable row", f"expected a JSON object, found {type(cells).__name__}")
+    json.dumps(cells, ensure_ascii=False).encode("utf-8")  # "\ud800" is legal JSON and no text
+    return {key: value for key, value in cells.items() if value is not None and value != ""}
+
+
+_PARSERS = {".tsv": _tab_separated, ".csv": _comma_separated, ".jsonl": _json_object}

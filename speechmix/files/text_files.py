@@ -1,0 +1,120 @@
+"""Text files: those a user brings, in which encoding; and tables as CSV, as this package writes and reads them.
+
+In: a path. Out: its text with ``\\n`` line ends. UTF-8 with or without a byte-order mark and UTF-16 with one are read;
+anything else is an error, because a wrong guess would turn "é" into another letter without a word. Tables are written
+whole or not at all, and hold nothing that a spreadsheet would compute.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .whole_files import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd, -2+3; behind apostrophes it is text, and a
+# negative number is one.
+_FORMULA = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
+
+
+def read_text(path: str | PathLike) -> str:
+    """Text of a UTF-8 or UTF-16 file, line ends as ``\\n``.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is in another encoding.
+    """
+    return _decoded(Path(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decoded(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
+        raise InputError(f"cannot read {path} ({error}): expected a text file") from error
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: expected UTF-8 or UTF-16 text, found byte 0x{data[error.start]:02x} at position {error.start}: "
+            "save the file as UTF-8"
+        ) from error
+    if "\0" in text:
+        raise InputError(f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order mark?)")
+    return text
+
+
+def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
+    """Write a table whole or not at all; a cell that a spreadsheet would compute gets an apostrophe before it.
+
+    Such cells start with ``=``, ``+``, ``@``, a tab, or a ``-`` that is not a number's; `read_csv` takes the apostrophe off
+    again.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> path = Path(tempfile.mkdtemp()) / "clips.csv"
+    >>> write_csv(pd.DataFrame({"clip": ["=1+1", "-t-il", "les"], "share": [-0.5, 0.25, 1.0]}), path)
+    >>> path.read_text().split()
+    ['clip,share', "'=1+1,-0.5", "'-t-il,0.25", 'les,1.0']
+    >>> read_csv(path)["clip"].tolist()
+    ['=1+1', '-t-il', 'les']
+    """
+    table = neutral(table)
+    # A carriage return within a cell is only put in quotation marks where it is part of the line's end.
+    returns = any(table[name].map(lambda cell: isinstance(cell, str) and "\r" in cell).any() for name in _texts(table))
+    line_end = "\r\n" if returns else "\n"
+    with whole_file(path) as unfinished:
+        table.to_csv(unfinished, index=False, encoding="utf-8", errors="backslashreplace", lineterminator=line_end)
+
+
+def neutral(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with cells and column names that a spreadsheet would compute turned into text."""
+    return table.assign(**{name: table[name].map(_quoted) for name in _texts(table)}).rename(columns=_quoted)
+
+
+def _texts(table: pd.DataFrame) -> list[str]:
+    return [
+        name for name in table.columns if table[name].dtype == object or str(table[name].dtype) in ("str", "string")
+    ]
+
+
+def _quoted(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\0", "\ufffd")  # no table may hold it
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def read_csv(path: str | PathLike) -> pd.DataFrame:
+    """Read a table that `write_csv` wrote; every cell as text, an empty one as "".
+
+    Raises
+    ------
+    InputError
+        If the file is missing or no such table.
+    """
+    import pandas as pd
+
+    text = _decoded(Path(path))
+    try:
+        table = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False, dtype=str)
+    except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
+        raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
+    if not isinstance(table.index, pd.RangeIndex):
+        raise InputError(f"{path}: expected a table as speechmix writes it, found rows of more cells than its header")
+    return table.map(_unquoted).rename(columns=_unquoted)
+
+
+def _unquoted(cell: object) -> object:
+    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell

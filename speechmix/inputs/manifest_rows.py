@@ -1,0 +1,145 @@
+"""Rows of a manifest or of a release's table: the one reader of both, for `read_clips` and for `read_corpus`.
+
+In: a .tsv, .csv or .jsonl file with the audio's path and what else is known (see data_templates/). Out: `Row`s that can
+be used and `Rejected` rows, each with its reason, in the table's order. Everything that would stop a long run later
+(missing files, word times that cannot be right, a cue that is no word) is found here; audio is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+
+from ..corpora.rows import Origin, Rejected, Row, checked_sentence, located, located_audio, row_name
+from ..errors import InputError
+from ..files.table_files import Cells, RowError, read_table, table_columns
+from .clips import Clip
+from .spans import Word
+from .words import check_words
+
+TEXTS = ("text", "sentence", "transcription")
+ROLES = ("cue", "target", "foil")
+
+
+def manifest_rows(
+    table: str | PathLike, *, tier: str | None = None, allow_outside: bool = False, sentences: bool = False
+) -> Iterator[Row | Rejected]:
+    """Read the rows of one table.
+
+    Parameters
+    ----------
+    table : path ending in .tsv, .csv or .jsonl
+        Paths in it count from its own folder; in a release's table from the folder `clips` beside it.
+    tier : str, optional
+        Which tier of the TextGrids holds the words.
+    allow_outside : bool
+        Let paths lead out of that folder.
+    sentences : bool
+        Reject rows without a sentence, with one of more than 1,000 characters, or with control characters in it.
+
+    Yields
+    ------
+    Row or Rejected
+        Names may occur more than once: see `speechmix.corpora.rows.told_apart`.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be read, or has no column for the audio's path or (with `sentences`) for the sentence.
+    """
+    table = Path(table)
+    clips = table.parent / "clips"
+    from_release = is_release_table(table) and clips.is_dir()
+    required = ("path", "|".join(TEXTS)) if sentences else ("path",)
+    for number, cells in read_table(table, required=required):
+        known = {} if isinstance(cells, RowError) else cells
+        name, path = (cell if isinstance(cell := known.get(column), str) else "" for column in ("name", "path"))
+        origin = Origin(number, name, path)
+        called = row_name(path or getattr(cells, "sound", ""), number, name=name)
+        try:
+            if isinstance(cells, RowError):
+                raise cells
+            root = clips if from_release and not path.startswith("clips/") else table.parent
+            yield _row(called, cells, root, origin, tier, allow_outside, sentences, repeatable=not from_release)
+        except InputError as error:
+            why = getattr(error, "why", "unreadable row")
+            yield Rejected(called, why, f"{table}, row {number}: {error}", origin)
+
+
+def is_release_table(path: Path) -> bool:
+    """True for a .tsv with the columns path and sentence."""
+    return path.suffix == ".tsv" and path.is_file() and {"path", "sentence"} <= set(table_columns(path))
+
+
+def _row(
+    name: str,
+    cells: Cells,
+    root: Path,
+    origin: Origin,
+    tier: str | None,
+    outside: bool,
+    sentences: bool,
+    *,
+    repeatable: bool,
+) -> Row:
+    if "path" not in cells:
+        raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
+    text_column = next((column for column in TEXTS if column in cells), "text")
+    text = cells.get(text_column)
+    if sentences:
+        text = checked_sentence(text)
+    for column in (text_column, "foil", "language", "name"):
+        if not isinstance(cells.get(column, ""), str):
+            raise RowError("unreadable row", f"expected {column} to be a string, found {cells[column]!r}"[:400])
+    path = cells["path"]
+    if isinstance(path, str) and root.name == "clips" and not repeatable and "." not in path:
+        path += ".mp3"  # so in the oldest releases
+    located_audio(root, path, allow_outside=outside)
+    words, alignment = _words(cells, root, path, tier, outside)
+    asked = {role: cells[role] for role in ROLES if role in cells}
+    clip = Clip(name=name, text=text, **asked)
+    if words is not None:
+        try:
+            clip = clip.with_words(words)
+        except InputError as error:
+            raise RowError("pair not found", str(error)) from error
+    own = ("path", "words", "name", text_column, *ROLES)
+    return Row(
+        name,
+        clip.text or "",
+        root,
+        path,
+        words=words,
+        pairs=(asked,) if {"cue", "target"} <= set(asked) else (),
+        meta={column: _as_text(cell) for column, cell in cells.items() if column not in own},
+        asked=asked,
+        alignment=alignment,
+        origin=origin,
+        repeatable=repeatable,
+    )
+
+
+def _words(
+    cells: Cells, root: Path, path: str, tier: str | None, outside: bool
+) -> tuple[tuple[Word, ...] | None, str | None]:
+    """Word times that a row brings, as a list or in a file, and which kind of file that is."""
+    given = cells.get("words")
+    if given is None:
+        return None, None
+    from .word_files import read_words, word_file_kind, words_from_items  # only when there are words to read
+
+    try:
+        if isinstance(given, list):
+            return check_words(words_from_items(given, where="words")), "given"
+        file = located(root, given, allow_outside=outside)
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return tuple(read_words(file, tier=tier, utterance=stem)), word_file_kind(file)
+    except InputError as error:
+        raise RowError("unreadable words", str(error)) from error
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

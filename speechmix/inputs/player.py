@@ -1,0 +1,34 @@
+"""A clip as notebooks show it: its words, cue and target marked, and a player that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import html
+from typing import TYPE_CHECKING
+
+from ..reports.clip_card import flac
+
+if TYPE_CHECKING:
+    from .clips import Clip
+
+_STYLES = {"cue": "#0072b2", "target": "#d55e00"}  # as in the figures
+
+
+def as_player(clip: Clip) -> str:
+    """Return an HTML element with name, words and sound of a clip; its text is escaped."""
+    shown = html.escape(clip.text or "")
+    if clip.words is not None:
+        shown = " ".join(_word(clip, index) for index in range(len(clip.words)))
+    sound = base64.b64encode(flac(clip)).decode("ascii")
+    return (
+        f"<div><p><b>{html.escape(clip.name)}</b> ({clip.duration:.2f} s) {shown}</p>"
+        f'<audio controls preload="metadata" src="data:audio/flac;base64,{sound}"></audio></div>'
+    )
+
+
+def _word(clip: Clip, index: int) -> str:
+    word = clip.words[index]
+    role = "cue" if index == clip.cue else "target" if index == clip.target else None
+    title = f'title="{word.start:.2f} to {word.end:.2f} s"'
+    style = f' style="color: {_STYLES[role]}; font-weight: bold"' if role else ""
+    return f"<span {title}{style}>{html.escape(word.text)}</span>"

@@ -1,0 +1,118 @@
+"""Sentence: what a text model is asked about; the counterpart of `Clip`.
+
+In: a text, optionally the second text of a pair, or the translation a sequence-to-sequence model is made to write; which
+words are cue and target. Out: its words with their characters, punctuation and special markers ("<mask>") apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+
+from ..errors import InputError
+from .words import MARKER, WordRequest, find_word
+
+PARTS = ("text", "pair", "translation")
+
+# A marker such as <mask> or [MASK]; a word with its inner apostrophes and hyphens; any other sign by itself. A letter may be
+# followed by its accents (NFD).
+_LETTERS = r"(?:\w[\u0300-\u036f]*)+"
+_WORD = re.compile(rf"{MARKER}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class TextWord:
+    """A word and where it is written.
+
+    Parameters
+    ----------
+    text : str
+    start, stop : int
+        Characters [start, stop) of its part of the sentence.
+    part : {"text", "pair", "translation"}
+    """
+
+    text: str
+    start: int
+    stop: int
+    part: str = "text"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text for a text model.
+
+    Parameters
+    ----------
+    text : str
+        "<mask>" stands for the model's own mask token.
+    pair : str, optional
+        The second text of a pair, behind a separator.
+    translation : str, optional
+        What a sequence-to-sequence model's decoder is made to write (teacher forcing).
+    cue, target : int, str or (str, int), optional
+        An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or ``("les", 2)``; kept
+        as indices.
+    foil : str, optional
+        Another spelling of the target, which the model should not prefer.
+    name : str, optional
+        For tables and files; the text itself if not given.
+    meta : mapping of str to str
+        Anything else that is known.
+
+    Raises
+    ------
+    InputError
+        For an empty text, or a cue or target that is not (or more than once) among the words.
+
+    Examples
+    --------
+    >>> sentence = Sentence("Either you win the game or you <mask> the game.", cue="Either", target="<mask>")
+    >>> sentence.cue, sentence.target, [word.text for word in sentence.words][-3:]
+    (0, 7, ['the', 'game', '.'])
+    >>> Sentence("les chats et les chiens", cue="les:2").cue
+    3
+    """
+
+    text: str
+    pair: str | None = None
+    translation: str | None = None
+    cue: WordRequest | None = None
+    target: WordRequest | None = None
+    foil: str | None = None
+    name: str | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise InputError(f"expected a text with words, found {self.text!r}")
+        object.__setattr__(self, "name", self.name or self.text)
+        for role in ("cue", "target"):
+            if (request := getattr(self, role)) is not None:
+                index = find_word(self.words, request, role=role, where=f"sentence {self.name[:60]!r}")
+                object.__setattr__(self, role, index)
+        object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
+
+    @cached_property
+    def words(self) -> tuple[TextWord, ...]:
+        """Words of the text, then those of the pair and of the translation."""
+        return tuple(word for part in PARTS for word in _words(getattr(self, part) or "", part))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that differ as soon as the question does: a text, the cue, the target or the foil.
+
+        Two sentences may share a name (the text itself); what is stored belongs to this.
+        """
+        question = [self.text, self.pair, self.translation, self.cue, self.target, self.foil]
+        return blake2b(json.dumps(question).encode("ascii"), digest_size=16).hexdigest()
+
+
+def _words(text: str, part: str) -> Iterator[TextWord]:
+    for match in _WORD.finditer(text):
+        yield TextWord(match.group(), match.start(), match.end(), part)

@@ -1,0 +1,213 @@
+"""Steps on finished maps that need both sides' units: pooling into words, and encoder -> cross -> decoder in one.
+
+In: `MixingMap`s. Pooling averages over the positions of a target and averages or sums over those of a source. Composition
+rolls relevance through the encoder, then through cross-attention and self-attention of each decoder layer (Ferrando et al.
+2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.spans import Span
+from .numerics import normalize_rows
+from .rollout import layer_maps
+
+if TYPE_CHECKING:
+    from .mixing import MixingMap
+
+POOLINGS = ("mean", "sum")
+
+# Measures that leave out the residual stream; rolling them out adds the identity (Abnar & Zuidema 2020).
+WITHOUT_RESIDUAL = ("attention", "attention_norm")
+
+# Measures whose cross map says how much of a row is not the encoder's.
+_WITH_SHARE = ("alti", "alti_l2")
+
+
+def groups_of(
+    units: Sequence[Span], spans: Sequence[Span | tuple[int, int]] | None, provenance: Mapping[str, Any]
+) -> list[tuple[Span, list[int]]]:
+    """Put units together: those inside each span given, or runs of units of one word (others stay as they are).
+
+    Returns
+    -------
+    list of (Span, list of int)
+        Each new unit and the indices of the old ones in it.
+
+    Raises
+    ------
+    InputError
+        If a span holds no unit, or a unit lies across its edge.
+    """
+    if spans is None:
+        runs = groupby(range(len(units)), key=lambda i: (units[i].word, i if units[i].word is None else -1))
+        members = [list(run) for _, run in runs]
+        return [(_joined([units[i] for i in inside], provenance), inside) for inside in members]
+    groups = []
+    for index, given in enumerate(spans):
+        start, stop = (given.start, given.stop) if isinstance(given, Span) else given
+        inside = [i for i, unit in enumerate(units) if unit.start < stop and start < unit.stop]
+        across = [units[i] for i in inside if units[i].start < start or units[i].stop > stop]
+        if not inside or across:
+            found = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
+            raise InputError(f"span {index}, [{start}, {stop}): {found}; spans should be made of whole units")
+        label = given if isinstance(given, Span) else replace(_joined([units[i] for i in inside], {}), kind="word")
+        groups.append((label, inside))
+    return groups
+
+
+def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
+    """One span over several of the same word, labelled with the word where the clip's words are known."""
+    first, last = units[0], units[-1]
+    if first.word is None and len(units) == 1:
+        return first
+    words = provenance.get("words") or []
+    known = first.word is not None and first.word < len(words)
+    label = words[first.word][0] if known else "".join(unit.label.removeprefix("##") for unit in units).strip("Ġ▁ ")
+    return Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
+
+
+def pool(scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str) -> np.ndarray:
+    """Pool the last axis [..., U] into groups [..., G]: mean over positions, or sum over units."""
+    if how not in POOLINGS:
+        raise InputError(f"pooling of a finished map is one of {POOLINGS}, found {how!r}")
+    weights = np.zeros((len(units), len(groups)), dtype=scores.dtype)
+    for column, (_, members) in enumerate(groups):
+        lengths = np.array([len(units[i]) for i in members])
+        weights[members, column] = lengths / lengths.sum() if how == "mean" else 1
+    return scores @ weights
+
+
+def same_units(a: Sequence[Span], b: Sequence[Span]) -> bool:
+    """Whether two sides are the same positions, whatever their labels."""
+    return [(span.start, span.stop) for span in a] == [(span.start, span.stop) for span in b]
+
+
+def compose(
+    *,
+    encoder: MixingMap,
+    cross: MixingMap,
+    decoder: MixingMap,
+    share: float | None = None,
+    prefix: bool = True,
+) -> MixingMap:
+    """Compose three maps into one: from audio words (or source tokens) to the decoder's tokens.
+
+    With E the encoder's map rolled out, S_l and G_l the decoder's self- and cross-attention maps of layer l (rows summing to
+    one) and g_l the share of row i that comes through cross-attention,
+
+        X_l = diag(g_l) G_l E + diag(1 - g_l) S_l X_{l-1}        X_0 = 0        (the encoder's units)
+        P_l =                   diag(1 - g_l) S_l P_{l-1}        P_0 = I        (the decoder's own input tokens)
+
+    so that each row of [X_l, P_l] sums to one. A unit to which nothing contributes keeps what it holds.
+
+    Parameters
+    ----------
+    encoder, cross, decoder : MixingMap
+        Of one clip and model. The encoder's is rolled out here, unless it was before (`rollout`, `flow`).
+    share : float, optional
+        g, the same everywhere. By default ALTI's own, which its raw cross map holds, and one half for other measures:
+        the residual stream then weighs as much as cross-attention, as in rollout with the identity.
+    prefix : bool
+        Keep the decoder's own tokens as sources. False leaves the encoder's units alone, rows summing to one over them.
+
+    Returns
+    -------
+    MixingMap
+        Stack "composed", one map per decoder layer.
+
+    Raises
+    ------
+    InputError
+        If the maps do not fit together.
+
+    Examples
+    --------
+    >>> from speechmix import MixingMap
+    >>> words, tokens = (Span(0, 5, "les"), Span(5, 20, "livres")), (Span(0, 1, "les"), Span(1, 2, "livres"))
+    >>> encoder = MixingMap(np.eye(2)[None], words, words, "value_zeroing", "encoder", (0,))
+    >>> cross = MixingMap(np.eye(2)[None], tokens, words, "value_zeroing", "cross", (0,))
+    >>> decoder = MixingMap(np.array([[[1.0, 0.0], [0.5, 0.5]]]), tokens, tokens, "value_zeroing", "decoder", (0,))
+    >>> compose(encoder=encoder, cross=cross, decoder=decoder).scores[0]
+    array([[0.5 , 0.  , 0.5 , 0.  ],
+           [0.  , 0.5 , 0.25, 0.25]])
+    """
+    _check_fit(encoder, cross, decoder)
+    rolled = any(step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", []))
+    below = normalize_rows((encoder if rolled else encoder.rollout()).mean_heads().scores[-1])
+    through = normalize_rows(cross.mean_heads().scores)  # [L, U, W]
+    own = layer_maps(decoder.mean_heads().scores, residual=decoder.measure in WITHOUT_RESIDUAL)  # [L, U, U]
+    below, own = _kept(below), _kept(own)
+    gates, said = _gates(cross, share)
+    gates = np.where(through.sum(axis=-1) > 0, gates, 0)[..., None]  # [L, U, 1]
+    n_tokens = own.shape[-1]
+    heard, written, layers = np.zeros((n_tokens, below.shape[-1])), np.eye(n_tokens), []
+    for layer, gate in enumerate(gates):
+        heard = gate * (through[layer] @ below) + (1 - gate) * (own[layer] @ heard)
+        written = (1 - gate) * (own[layer] @ written)
+        layers.append(np.concatenate([heard, written], axis=1) if prefix else normalize_rows(heard))
+    measures = f"encoder {encoder.measure}, cross {cross.measure}, decoder {decoder.measure}"
+    steps = [*cross.provenance.get("steps", []), f"composed ({measures}; share {said}, prefix={prefix})"]
+    return replace(
+        cross,
+        scores=np.stack(layers).astype(cross.scores.dtype),
+        targets=decoder.targets,
+        sources=(*encoder.sources, *(decoder.sources if prefix else ())),
+        stack="composed",
+        provenance={**cross.provenance, "steps": steps},
+    )
+
+
+def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
+    for name, stack, given in (
+        ("encoder", "encoder", encoder),
+        ("cross", "cross", cross),
+        ("decoder", "decoder", decoder),
+    ):
+        if given.stack != stack:
+            raise InputError(f"compose: {name}= should be a map of the {stack}, found {given!r}")
+        for key in ("model", "clip"):
+            if given.provenance.get(key) != cross.provenance.get(key):
+                raise InputError(
+                    f"compose: maps of one {key} expected, found {given.provenance.get(key)!r} and "
+                    f"{cross.provenance.get(key)!r}"
+                )
+    if cross.layers != decoder.layers:
+        raise InputError(f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be the same")
+    for a, b, what in (
+        (encoder.targets, encoder.sources, "targets and sources of the encoder"),
+        (encoder.sources, cross.sources, "sources of encoder and cross"),
+        (decoder.targets, decoder.sources, "targets and sources of the decoder"),
+        (decoder.targets, cross.targets, "targets of decoder and cross"),
+    ):
+        if not same_units(a, b):
+            raise InputError(f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or others")
+
+
+def _gates(cross: MixingMap, share: float | None) -> tuple[np.ndarray, str]:
+    """Share of each row [L, U] that comes through cross-attention, and how to call it in the map's steps."""
+    if share is not None:
+        if not 0 <= share <= 1:
+            raise InputError(f"share should be between 0 and 1, found {share!r}")
+        return np.full(cross.scores.shape[:1] + cross.scores.shape[-2:-1], share), f"{share:g}"
+    if cross.measure not in _WITH_SHARE:
+        return _gates(cross, 0.5)
+    if cross.provenance.get("steps"):
+        raise InputError(
+            f"compose: the share of cross-attention is read off the raw {cross.measure} map, but this one went through "
+            f"{cross.provenance['steps']}: give the raw map, or share="
+        )
+    return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure
+
+
+def _kept(maps: np.ndarray) -> np.ndarray:
+    """Rows of zeros become those of the identity."""
+    empty = maps.sum(axis=-1, keepdims=True) == 0
+    return np.where(empty, np.eye(maps.shape[-1], dtype=maps.dtype), maps)

@@ -1,0 +1,332 @@
+"""MixingMap: raw scores of one measure in one stack, with labels and provenance (long, for each step is a method of it).
+
+Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that receives, the *source*
+the one that gives. Scores are raw; normalising, dropping units, averaging heads and rolling out are explicit later
+steps, each of which returns a new map and notes itself in `provenance["steps"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.spans import Span
+from .aggregation import WITHOUT_RESIDUAL, compose, groups_of, pool, same_units
+from .flow import flow
+from .numerics import normalize_rows
+from .rollout import layer_maps, rollout
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class MixingMap:
+    """Context-mixing scores of one measure in one stack.
+
+    Parameters
+    ----------
+    scores : ndarray [L, W_t, W_s] or [L, H, W_t, W_s]
+        Raw scores; rows are targets, columns sources.
+    targets, sources : tuple of Span
+        Labels of rows and columns, with times where they lie in the audio.
+    measure, stack : str
+    layers : tuple of int
+        Which layers, counted from 0.
+    provenance : dict
+        Model, initialisation, seed, clip, options, versions, steps taken since.
+
+    Examples
+    --------
+    >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
+    >>> m = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
+    >>> m.normalized().scores[0, 1]
+    array([0.25, 0.75])
+    >>> m.normalized().provenance["steps"]
+    ['normalized']
+    """
+
+    scores: np.ndarray
+    targets: tuple[Span, ...]
+    sources: tuple[Span, ...]
+    measure: str
+    stack: str
+    layers: tuple[int, ...]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        expected = (len(self.layers), len(self.targets), len(self.sources))
+        found = self.scores.shape
+        if self.scores.ndim not in (3, 4) or (found[0], *found[-2:]) != expected:
+            raise InputError(f"scores should be [L, (H,) targets, sources] = {expected}, found shape {found}")
+
+    @property
+    def has_heads(self) -> bool:
+        """True if there is a map per head."""
+        return self.scores.ndim == 4
+
+    def normalized(self) -> MixingMap:
+        """Rows that sum to one; all-zero rows stay zero."""
+        return self._step("normalized", scores=normalize_rows(self.scores))
+
+    def mean_heads(self) -> MixingMap:
+        """Average over heads. Normalise before (the published order) or after: the two differ."""
+        if not self.has_heads:
+            return self
+        return self._step("mean over heads", scores=self.scores.mean(axis=1))
+
+    def without(self, *kinds: str) -> MixingMap:
+        """Drop the units of some kinds ("silence", "padding", "special"), on both sides."""
+        rows = [i for i, span in enumerate(self.targets) if span.kind not in kinds]
+        columns = [j for j, span in enumerate(self.sources) if span.kind not in kinds]
+        if len(rows) == len(self.targets) and len(columns) == len(self.sources):
+            return self
+        return self._step(
+            f"without {', '.join(kinds)}",
+            scores=self.scores[..., rows, :][..., columns],
+            targets=tuple(self.targets[i] for i in rows),
+            sources=tuple(self.sources[j] for j in columns),
+        )
+
+    def with_identity(self) -> MixingMap:
+        """Add the residual stream to a measure that leaves it out: rows normalised, plus the identity, normalised again."""
+        flat = self._square("with_identity")
+        return flat._step("with identity", scores=layer_maps(flat.scores, residual=True))
+
+    def rollout(self, *, residual: bool | None = None, normalize: bool = True) -> MixingMap:
+        """Roll out over layers: R_l = A_l R_{l-1}, with rows of A_l summing to one (Abnar & Zuidema 2020).
+
+        Parameters
+        ----------
+        residual : bool, optional
+            Add the identity to each layer's normalised map before, and normalise again. By default for measures that
+            leave out the residual stream (attention, attention norm), not for Value Zeroing, which holds it.
+        normalize : bool
+            False multiplies the raw maps: GlobEnc's own convention, where the tutorials normalise.
+
+        Raises
+        ------
+        InputError
+            If targets and sources are not the same units (cross-attention, or a map of a few targets).
+        """
+        flat = self._square("rollout")
+        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        said = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
+        rolled = rollout(flat.scores, residual=residual, normalize=normalize)
+        return flat._step(f"rollout ({said})", scores=rolled)
+
+    def flow(self, *, residual: bool | None = None) -> MixingMap:
+        """Attention flow over layers: maximum flow from each state down to each input, rows normalised after.
+
+        Parameters
+        ----------
+        residual : bool, optional
+            As in `rollout`.
+
+        Raises
+        ------
+        InputError
+            As `rollout`, and for more than 64 units, for which it would take too long.
+        """
+        flat = self._square("flow")
+        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        flows = flow(layer_maps(flat.scores, residual=residual))
+        return flat._step(f"flow (residual={residual})", scores=normalize_rows(flows).astype(flat.scores.dtype))
+
+    def mean_layers(self) -> MixingMap:
+        """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by their size."""
+        said = f"mean over layers {', '.join(map(str, self.layers))}"
+        return self._step(said, scores=self.scores.mean(axis=0, keepdims=True), layers=self.layers[-1:])
+
+    def last_layer(self) -> MixingMap:
+        """The last layer alone."""
+        return self._step(f"layer {self.layers[-1]} alone", scores=self.scores[-1:], layers=self.layers[-1:])
+
+    def pooled(
+        self, spans: Sequence[Span | tuple[int, int]] | None = None, *, sources: str, side: str = "both"
+    ) -> MixingMap:
+        """Pool the units of a finished map into larger ones: frames or sub-words into words.
+
+        Scores of a new target are averaged over its positions. Pooling before or after a rollout differs.
+
+        Parameters
+        ----------
+        spans : sequence of Span or (start, stop), optional
+            The new units, in positions, each made of whole units of this map; units in none of them are left out. By
+            default units of one word are put together and all others stay as they are.
+        sources : {"mean", "sum"}
+            Over the positions of a source: "mean" compares words as attention per frame, "sum" keeps the mass of rows.
+        side : {"both", "targets", "sources"}
+
+        Raises
+        ------
+        InputError
+            If spans are not made of whole units.
+
+        Examples
+        --------
+        >>> tokens = (Span(0, 1, "un", "token", 0), Span(1, 2, "##real", "token", 0), Span(2, 3, "dogs", "token", 1))
+        >>> m = MixingMap(np.full((1, 3, 3), 1 / 3), tokens, tokens, "attention", "encoder", (0,))
+        >>> m.pooled(sources="sum").scores[0].round(2)
+        array([[0.67, 0.33],
+               [0.67, 0.33]])
+        """
+        if side not in ("both", "targets", "sources"):
+            raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
+        scores, changes = self.scores, {}
+        if side != "sources":
+            groups = groups_of(self.targets, spans, self.provenance)
+            scores = pool(scores.swapaxes(-1, -2), self.targets, groups, "mean").swapaxes(-1, -2)
+            changes["targets"] = tuple(span for span, _ in groups)
+        if side != "targets":
+            groups = groups_of(self.sources, spans, self.provenance)
+            scores = pool(scores, self.sources, groups, sources)
+            changes["sources"] = tuple(span for span, _ in groups)
+        said = {"both": f"targets mean, sources {sources}", "targets": "targets mean", "sources": f"sources {sources}"}
+        what = "words" if spans is None else f"{len(spans)} spans"
+        return self._step(f"pooled to {what} ({said[side]})", scores=scores, **changes)
+
+    def mixing_ratio(self) -> np.ndarray:
+        """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi et al. 2021).
+
+        For a map of a measure ``mixing_ratio_<vectors>`` that is || sum_{j != i} t_ij || over itself plus || t_ii ||. For
+        any other map, the share of each row that is not in the target's own column; for attention, give the residual
+        stream its part by `with_identity` before.
+
+        Raises
+        ------
+        InputError
+            If a target is not among the sources.
+        """
+        if self.measure.startswith("mixing_ratio"):
+            return self.scores.max(axis=-1)
+        places = {(span.start, span.stop): column for column, span in enumerate(self.sources)}
+        if self.stack in ("cross", "composed") or any((span.start, span.stop) not in places for span in self.targets):
+            raise InputError(f"mixing_ratio: every target should be among the sources, which is not so in {self!r}")
+        columns = [places[span.start, span.stop] for span in self.targets]
+        shares = normalize_rows(self.scores)
+        return shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
+
+    def _square(self, step: str) -> MixingMap:
+        """The map averaged over heads, if targets and sources are the same units."""
+        if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
+            raise InputError(
+                f"{step} goes from layer to layer, so targets and sources must be the same units; this {self.stack} "
+                f"map has {len(self.targets)} targets and {len(self.sources)} sources"
+            )
+        return self.mean_heads()
+
+    def layer(self, index: int) -> np.ndarray:
+        """Scores of one layer (counted from 0, in the model), [(H,) W_t, W_s]."""
+        if index not in self.layers:
+            raise InputError(f"no layer {index} in this map; it has {list(self.layers)}")
+        return self.scores[self.layers.index(index)]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Long table: one row per layer, (head,) target and source."""
+        import pandas as pd
+
+        axes = [np.array(self.layers)]
+        names = ["layer"]
+        if self.has_heads:
+            axes.append(np.arange(self.scores.shape[1]))
+            names.append("head")
+        axes += [np.arange(len(self.targets)), np.arange(len(self.sources))]
+        grid = np.meshgrid(*axes, indexing="ij")
+        table = {name: axis.ravel() for name, axis in zip([*names, "target", "source"], grid, strict=True)}
+        for side, spans in (("target", self.targets), ("source", self.sources)):
+            index = table[side]
+            for column, values in (
+                ("label", [span.label for span in spans]),
+                ("kind", [span.kind for span in spans]),
+                ("onset", [np.nan if span.onset is None else span.onset for span in spans]),
+                ("offset", [np.nan if span.offset is None else span.offset for span in spans]),
+            ):
+                table[f"{side}_{column}"] = np.array(values, dtype=object if column in ("label", "kind") else float)[
+                    index
+                ]
+        return pd.DataFrame({"stack": self.stack, "measure": self.measure, **table, "score": self.scores.ravel()})
+
+    def plot(self, *, layer: int | None = None, ax: Axes | None = None, normalize: bool = True) -> Axes:
+        """Heat map of one layer (the last by default); see `speechmix.plots.figures.heat_map`."""
+        from ..plots.figures import heat_map
+
+        return heat_map(self, layer=layer, ax=ax, normalize=normalize)
+
+    def show(self, layers: Sequence[int] | None = None):
+        """Small multiples over layers; returns the matplotlib figure."""
+        from ..plots.figures import layer_grid
+
+        return layer_grid(self, layers=layers)
+
+    def save(self, path: str | Path) -> Path:
+        """Write scores and labels to a safetensors file, labels and provenance in its header."""
+        from .files import write_map
+
+        return write_map(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, *, lazy: bool = False) -> MixingMap:
+        """Read a map written by `save`; with `lazy`, leave its scores in the file until they are used.
+
+        Either way the file is read through once and compared with its checksums.
+
+        Raises
+        ------
+        InputError
+            If the file is not one, or not as it was written.
+        """
+        from .files import read_map
+
+        return read_map(path, lazy=lazy)
+
+    def _step(self, name: str, **changes) -> MixingMap:
+        steps = [*self.provenance.get("steps", []), name]
+        return replace(self, provenance={**self.provenance, "steps": steps}, **changes)
+
+    def __repr__(self) -> str:
+        heads = f" x {self.scores.shape[1]} heads" if self.has_heads else ""
+        return (
+            f"MixingMap({self.measure}, {self.stack}: {len(self.layers)} layers{heads}, "
+            f"{len(self.targets)} targets x {len(self.sources)} sources)"
+        )
+
+    def _repr_html_(self) -> str:
+        from ..plots.figures import as_html
+
+        return as_html(self.show(), caption=repr(self))
+
+
+class Maps(Mapping):
+    """The maps of one clip, by (measure, stack)."""
+
+    def __init__(self, maps: Mapping[tuple[str, str], MixingMap]):
+        self._maps = dict(maps)
+
+    def __getitem__(self, key: tuple[str, str]) -> MixingMap:
+        if key not in self._maps:
+            raise InputError(f"no map {key!r}; there are {', '.join(map(repr, self._maps))}")
+        return self._maps[key]
+
+    def __iter__(self):
+        return iter(self._maps)
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._maps
+
+    def composed(self, measure: str, *, share: float | None = None, prefix: bool = True) -> MixingMap:
+        """Encoder, cross and decoder maps of one measure in one; see `speechmix.maps.aggregation.compose`."""
+        maps = {stack: self[measure, stack] for stack in ("encoder", "cross", "decoder")}
+        return compose(**maps, share=share, prefix=prefix)
+
+    def __repr__(self) -> str:
+        return "Maps(" + ", ".join(f"{measure}/{stack}" for measure, stack in self._maps) + ")"

@@ -1,0 +1,55 @@
+"""The figures, for one's own axes: `from speechmix import plots`.
+
+Everything draws with matplotlib and returns what it drew on: an Axes where one panel is drawn (give ``ax=``), a Figure where
+there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the size it has in a paper.
+
+| of a map (`MixingMap`) | |
+|---|---|
+| `heat_map` | one layer, targets downwards, sources to the right |
+| `layer_grid` | small multiples over layers |
+| `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
+| `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
+| `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
+
+| of a table of contributions (`cue_contribution.parquet` of a run) | |
+|---|---|
+| `measure_heat_map`, `cue_heat_map` | layers by measures, trained beside random (Figures 1 and 2 of Mohebbi et al. 2023) |
+| `cue_difference_map` | the same for a difference of two conditions |
+| `layer_curves`, `cue_figure` | lines over layers or relative depth with bootstrap bands; panels per measure, template, cue |
+| `clip_distribution`, `distribution_figure` | how single clips are spread |
+| `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
+
+Examples
+--------
+>>> import pandas as pd
+>>> table = pd.DataFrame({"model": "a", "init": "trained", "clip": ["x", "x"], "stack": "encoder", "layer": [0, 1],
+...                       "measure": "attention", "contribution": [0.1, 0.3]})
+>>> layer_curves(table, x="depth").get_xlabel()
+'relative depth (0 first layer, 1 last)'
+"""
+
+from .clip_figure import clip_figure
+from .cue_curves import cue_figure, layer_curves
+from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
+from .distributions import clip_distribution, distribution_figure
+from .figures import heat_map, layer_grid
+from .published_figures import published_contributions, published_probing
+from .timed_maps import difference_map, sound_and_map, timed_map
+
+__all__ = [
+    "clip_distribution",
+    "clip_figure",
+    "cue_difference_map",
+    "cue_figure",
+    "cue_heat_map",
+    "difference_map",
+    "distribution_figure",
+    "heat_map",
+    "layer_curves",
+    "layer_grid",
+    "measure_heat_map",
+    "published_contributions",
+    "published_probing",
+    "sound_and_map",
+    "timed_map",
+]

@@ -1,0 +1,110 @@
+"""Units of a map on its axes: words turned or thinned so that they do not overlap, frames as round seconds.
+
+In: the spans of one side and how long the axis is. Out: tick labels, plain text in which "$" is a letter; cue and target
+may be highlighted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from ..inputs.spans import Span
+from .panels import LETTER_WIDTH, LINE_PITCH, TICK_SIZE, shortened
+
+
+def spaced(positions: Sequence[float], gap: float, *, first: Collection[int] = ()) -> list[int]:
+    """Choose positions that are at least `gap` apart, `first` before the others; return their indices.
+
+    Examples
+    --------
+    >>> spaced([0, 1, 2, 3, 4], 2), spaced([0, 1, 2, 3, 4], 2, first=[1])
+    ([0, 2, 4], [1, 3])
+    """
+    chosen: list[int] = []
+    for index in [*first, *(i for i in range(len(positions)) if i not in first)]:
+        if all(abs(positions[index] - positions[other]) >= gap - 1e-9 for other in chosen):
+            chosen.append(index)
+    return sorted(chosen)
+
+
+def unit_label(span: Span, most: int = 22) -> str:
+    """What to write beside a unit; its position if it has no label."""
+    return shortened(span.label, most) or str(span.start)
+
+
+def label_units(
+    ax: Axes,
+    side: str,
+    spans: Sequence[Span],
+    *,
+    inches: float,
+    most: int = 22,
+    highlight: Mapping[int, str] | None = None,
+) -> str:
+    """Write the units of one side of a map on its axis; return what the axis counts ("time (s)", "frame"; "" for words).
+
+    Parameters
+    ----------
+    ax : Axes
+    side : {"x", "y"}
+    spans : sequence of Span
+    inches : float
+        Length of the axis, by which labels are turned or thinned.
+    most : int
+        Letters of a label.
+    highlight : mapping of word index to colour, optional
+        Labels of these words are bold and coloured; where labels are thinned they go before all others.
+    """
+    set_ticks = ax.set_xticks if side == "x" else ax.set_yticks
+    if all(span.kind == "frame" for span in spans) and _contiguous(spans):
+        return _label_frames(set_ticks, spans, inches)
+    highlight = highlight or {}
+    marked = [i for word in highlight for i, span in enumerate(spans) if span.word == word]
+    shown = spaced(range(len(spans)), LINE_PITCH * len(spans) / inches, first=marked)
+    labels = [unit_label(spans[i], most) for i in shown]
+    flat = side == "y" or lie_flat(labels, inches)
+    set_ticks([i + 0.5 for i in shown], labels, size=TICK_SIZE, rotation=0 if flat else 90, parse_math=False)
+    for tick, text in zip(shown, (ax.get_xticklabels() if side == "x" else ax.get_yticklabels()), strict=True):
+        if tick in marked:
+            text.set(color=highlight[spans[tick].word], fontweight="bold")
+        elif spans[tick].kind in ("silence", "padding", "special"):
+            text.set(color="0.45")
+    return ""
+
+
+def lie_flat(labels: Sequence[str], inches: float) -> bool:
+    """Whether labels fit side by side on an axis of this length."""
+    return max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(labels)
+
+
+def label_room(spans: Sequence[Span], *, most: int = 22, inches: float | None = None) -> float:
+    """Inches that tick labels take beside their axis; below it, if its length is given, where they may lie flat."""
+    if all(span.kind == "frame" for span in spans):
+        return 0.3
+    labels = [unit_label(span, most) for span in spans]
+    if inches is not None and lie_flat(labels, inches):
+        return 0.2
+    return max(map(len, labels)) * LETTER_WIDTH + 0.1
+
+
+def _contiguous(spans: Sequence[Span]) -> bool:
+    return all(before.stop == after.start for before, after in itertools.pairwise(spans))
+
+
+def _label_frames(set_ticks, spans: Sequence[Span], inches: float) -> str:
+    """Round seconds (round frame numbers where times are not known), at the frames they fall into."""
+    timed = all(span.onset is not None and span.offset is not None for span in spans)
+    if timed:
+        edges = [*(span.onset for span in spans), spans[-1].offset]
+    else:
+        edges = [*(span.start for span in spans), spans[-1].stop]
+    locator = MaxNLocator(max(2, math.floor(inches / 0.45)), integer=not timed, steps=[1, 2, 5, 10])
+    ticks = [tick for tick in locator.tick_values(edges[0], edges[-1]) if edges[0] <= tick <= edges[-1]]
+    set_ticks(np.interp(ticks, edges, range(len(edges))), [f"{tick:g}" for tick in ticks], size=TICK_SIZE)
+    return "time (s)" if timed else "frame"
