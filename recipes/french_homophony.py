@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import sys
 
-from speechmix.cli.main import main as cli
+from speechmix import cli
 
 
 def main(arguments: list[str] | None = None) -> int:

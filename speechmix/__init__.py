@@ -8,6 +8,8 @@
 
 from importlib import import_module
 
+from .former_names import install
+
 __version__ = "0.1.0"
 
 # Public names and where they live. Imported when first used, so that `import speechmix` is quick.
@@ -15,7 +17,7 @@ _PUBLIC = {
     "load": "adapters.load",
     "register": "adapters.families.registry",
     "Family": "adapters.plans",
-    "mix": "scoring.mix",
+    "mix": "scoring.forward",
     "Clip": "inputs.clips",
     "read_clips": "inputs.manifests",
     "Sentence": "inputs.sentences",
@@ -31,6 +33,8 @@ _PUBLIC = {
 }
 
 __all__ = [*_PUBLIC, "__version__"]
+
+install()
 
 
 def __getattr__(name: str):

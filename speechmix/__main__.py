@@ -5,7 +5,7 @@ In: the arguments of the command. Out: its exit status; see `cli.py`.
 
 import sys
 
-from .cli.main import main
+from .cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

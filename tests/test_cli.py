@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import transformers
 
-from speechmix.cli.main import main
+from speechmix.cli import main
 from speechmix.maps.mixing import MixingMap
 from tests.conftest import build
 

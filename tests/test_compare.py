@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.cli.main import main
+from speechmix.cli import main
 from speechmix.errors import InputError
 from tests.reports.synthetic_runs import synthetic_run
 

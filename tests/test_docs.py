@@ -86,7 +86,7 @@ def commands() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "words"), commands(), ids=[where for where, _ in commands()])
 def test_commands_are_ones_that_there_are(where, words):
-    from speechmix.cli.main import _parser
+    from speechmix.cli.command_line import _parser
 
     if words[0] == "speechmix":
         assert callable(_parser().parse_args(words[1:]).command)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.corpora.rows import Rejected, Row, read_corpus
+from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
 from speechmix.inputs.clips import safe_name
 from speechmix.inputs.manifests import read_clips
+from speechmix.inputs.rows import Rejected, Row
 from speechmix.inputs.spans import Word
 
 TEMPLATES = Path(__file__).parent.parent / "data_templates"

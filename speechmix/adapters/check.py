@@ -8,12 +8,9 @@ layer's behind the final norm. A failure names the module. Tolerances are shares
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -242,22 +239,3 @@ def _agree(x: Tensor, y: Tensor, *, effect: Tensor | float = 1.0, size: Tensor |
         return False
     size = y.abs().max() if size is None else size
     return bool((x - y).abs().max() <= _SHARE * effect + _ROUNDING * torch.finfo(y.dtype).eps * size)
-
-
-def versions() -> str:
-    """Return one line with the versions that decide a result."""
-    from .. import __version__
-
-    return (
-        f"speechmix {__version__}, transformers {transformers.__version__}, torch {torch.__version__}, "
-        f"torchaudio {_installed('torchaudio')}, Python {platform.python_version()}"
-    )
-
-
-@cache
-def _installed(package: str) -> str:
-    """Version by the package's metadata, which can be read where the package itself cannot be imported."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "none"

@@ -85,7 +85,7 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
 def _attention(model: Model, clip: Clip):
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
     from ..adapters.tokens import decoder_tokens
-    from ..scoring.mix import mix
+    from ..scoring.forward import mix
 
     tokens = decoder_tokens(model, clip)
     first = tokens.special.index(False) - 1  # the row that predicts the first token of the text

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from pathlib import Path
 
 from ..errors import InputError
@@ -132,23 +131,8 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")
 
 
-def counted(path: Path) -> str:
-    """Return one line that counts what a stage kept and why it dropped the rest.
-
-    Examples
-    --------
-    >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
-    'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
-    """
-    from ..homophony.journal import lines
-
-    found = Counter(line.get("why", "") for line in lines(path))
-    kept = found.pop("", 0)
-    reasons = ", ".join(f"{why} {count}" for why, count in found.most_common())
-    return f"{path.stem}: {kept} kept, {found.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
-
-
 def _mine(options) -> int:
+    from ..homophony.journal import counted
     from ..homophony.stages import mine_corpus
 
     path = mine_corpus(
@@ -170,6 +154,7 @@ def _mine(options) -> int:
 
 def _align(options) -> int:
     from ..adapters import load
+    from ..homophony.journal import counted
     from ..homophony.stages import align_corpus
 
     if options.compare:
@@ -212,6 +197,7 @@ def _transcribe(options) -> int:
     from functools import partial
 
     from ..adapters import load
+    from ..homophony.journal import counted
     from ..homophony.stages import transcribe_corpus
 
     models = [partial(load, source, device=options.device) for source in options.model]

@@ -21,9 +21,9 @@ from pathlib import Path
 from ..errors import InputError
 from ..files.json_files import parse_json
 from ..files.text_files import read_text
+from ..inputs.rows import Rejected
 from ..inputs.sentences import Sentence
 from .blimp_cues import cue_by_construction, cue_by_dependency, number_of, plainly_plural
-from .rows import Rejected
 
 # What is the cue: by construction, and which dependency says the same.
 PARADIGMS = {

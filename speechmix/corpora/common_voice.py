@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..inputs.manifest_rows import is_release_table, manifest_rows
-from .rows import Rejected, Row
+from ..inputs.rows import Rejected, Row
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.
 _SET_ASIDE = ("invalidated", "other", "reported")

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import InputError
 from ..files.table_files import RowError
+from ..inputs.rows import Rejected, Row, checked_sentence, located_audio, row_name
 from ..inputs.spans import Word
 from ..inputs.words import comparable
-from .rows import Rejected, Row, checked_sentence, located_audio, row_name
 
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 _PAPER = ("audio", "transcription", "cue_word", "target_word", "alignment")

@@ -21,7 +21,7 @@ from ..adapters.intervene import zeroed_values
 from ..adapters.tokens import text_with_foil
 from ..errors import InputError
 from ..inputs.spans import word_spans
-from .likelihood import ctc_log_probability
+from ..maps.numerics import ctc_log_probability
 from .spelling import can_spell
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 
 from ..adapters.tokens import decoder_tokens
 from ..errors import InputError
 from ..inputs.clips import Clip
+from ..maps.numerics import ctc_log_probability
 from .spelling import can_spell
 
 if TYPE_CHECKING:
@@ -93,18 +93,6 @@ def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         name: value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
         for name, value in features.items()
     }
-
-
-def ctc_log_probability(scores: torch.Tensor, ids: Sequence[int], *, blank: int) -> torch.Tensor:
-    """Log-probability of a label sequence, summed over its alignments, from log-probabilities [T, V]."""
-    return -F.ctc_loss(
-        scores[:, None],  # [T, 1, V]
-        torch.tensor([list(ids)], device=scores.device),
-        torch.tensor([len(scores)]),
-        torch.tensor([len(ids)]),
-        blank=blank,
-        reduction="sum",
-    )
 
 
 def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:

@@ -14,13 +14,13 @@ from ..errors import InputError, SpeechmixError
 from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
 from ..inputs.clips import Clip
 from ..plots.figures import evenly
-from ..reports.study_parts import BOUNDARIES
-from ..scoring.mix import mix
+from ..scoring.forward import mix
 from .checked_tables import described_run
 from .reading import clip_of, maps_of_clip
 from .run import Run
 from .tables import TableWriter, contribution_table
 
+BOUNDARIES = "boundaries"  # the table's name
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")
 
 

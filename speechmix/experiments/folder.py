@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..adapters.check import versions
 from ..adapters.model import Model
 from ..errors import InputError
 from ..files.names import safe_name
 from ..files.whole_files import clear_leftovers, write_json
 from ..inputs.clips import Clip
-from ..scoring.mix import mix
+from ..scoring.forward import mix
+from ..versions import versions
 
 RUNNING, COMPLETE = "running", "complete"
 _NOT_THE_QUESTION = ("model", "clip", "batch_size", "clips_at_once", "out", "progress")

@@ -24,7 +24,7 @@ from ..inputs.spans import Word
 from ..inputs.word_files import write_textgrid
 from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import measure_named
-from ..scoring.mix import mix
+from ..scoring.forward import mix
 from .folder import RunFolder, question_options
 
 Report = Callable[[str], None]

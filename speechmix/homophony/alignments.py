@@ -20,13 +20,13 @@ import pandas as pd
 from ..alignment import Alignment, place_words, words_of
 from ..alignment.comparison import compare_aligners
 from ..alignment.linking import link
-from ..corpora.rows import lot
 from ..errors import InputError
 from ..files.text_files import write_csv
 from ..files.whole_files import whole_file
 from ..inputs.audio import audio_seconds
 from ..inputs.audio_files import CutOffAudio
 from ..inputs.clips import Clip
+from ..inputs.rows import lot
 from ..inputs.spans import Word
 from ..inputs.word_files import read_words, write_textgrid
 from ..inputs.words import check_words

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from .. import bundled
 from ..adapters import load
-from ..cli.homophony import counted
 from ..errors import SpeechmixError
 from ..experiments.run import score_clips
 from ..inputs.manifests import read_clips
+from .journal import counted
 
 if TYPE_CHECKING:
     from ..inputs.clips import Clip

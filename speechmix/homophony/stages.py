@@ -1,6 +1,6 @@
 """From a corpus to homophone pairs, word times and transcripts: the stages of the study, clip by clip.
 
-In: a corpus (see `speechmix.corpora.rows.read_corpus`), an aligner, recognisers. Out: a study folder
+In: a corpus (see `speechmix.corpora.reading.read_corpus`), an aligner, recognisers. Out: a study folder
 
     pairs.jsonl                    mine:        sentences with their cue-target pairs
     audio/<clip>                                the recordings of a data set that holds them itself
@@ -21,10 +21,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..corpora.rows import Rejected, Row, read_corpus
+from ..corpora.reading import read_corpus
 from ..errors import InputError
 from ..files.identity import digest
 from ..files.names import safe_name, same_file
+from ..inputs.rows import Rejected, Row
 from .french.lexicon import Lexicon
 from .journal import LeftOut, input_digest, inputs_of, kept, run_stage
 from .mining import Pair, mine
@@ -57,7 +58,7 @@ def mine_corpus(
     Parameters
     ----------
     source : path or hub id
-        A corpus; see `speechmix.corpora.rows.read_corpus`, also for `split`, `sample`, `seed` and `allow_outside`.
+        A corpus; see `speechmix.corpora.reading.read_corpus`, also for `split`, `sample`, `seed` and `allow_outside`.
     out : path
         Study folder.
     templates : sequence of str or Path

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..corpora.rows import Rejected, Row
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.audio import sound_fingerprint
 from ..inputs.clips import Clip
+from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
 from ..inputs.words import find_word
 from .journal import LeftOut, kept

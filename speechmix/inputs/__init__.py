@@ -1,0 +1,1 @@
+"""What a question is made of: audio, frames, words, clips, sentences, and the files that users keep them in."""

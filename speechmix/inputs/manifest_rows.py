@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from ..corpora.rows import Origin, Rejected, Row, checked_sentence, located, located_audio, row_name
 from ..errors import InputError
 from ..files.table_files import Cells, RowError, read_table, table_columns
 from .clips import Clip
+from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, row_name
 from .spans import Word
 from .words import check_words
 
@@ -43,7 +43,7 @@ def manifest_rows(
     Yields
     ------
     Row or Rejected
-        Names may occur more than once: see `speechmix.corpora.rows.told_apart`.
+        Names may occur more than once: see `speechmix.inputs.rows.told_apart`.
 
     Raises
     ------

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
-from ..corpora.rows import Row, told_apart
 from ..errors import InputError
 from .clips import Clip
 from .manifest_rows import manifest_rows
+from .rows import Row, told_apart
 
 OnError = str | Callable[[int, str, InputError], None]
 

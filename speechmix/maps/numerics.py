@@ -1,7 +1,8 @@
-"""Numerics that every measure shares: stable cosine distance, row normalisation. Nobody re-derives them elsewhere."""
+"""Numerics that all share: stable distances, row normalisation, a transcript's likelihood. Nobody re-derives them elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,3 +75,17 @@ def normalize_rows(scores: np.ndarray) -> np.ndarray:
     """
     sums = scores.sum(axis=-1, keepdims=True)
     return np.divide(scores, sums, out=np.zeros_like(scores), where=sums != 0)
+
+
+def ctc_log_probability(scores: Tensor, ids: Sequence[int], *, blank: int) -> Tensor:
+    """Log-probability of a label sequence, summed over its alignments, from log-probabilities [T, V]."""
+    import torch
+
+    return -torch.nn.functional.ctc_loss(
+        scores[:, None],  # [T, 1, V]
+        torch.tensor([list(ids)], device=scores.device),
+        torch.tensor([len(scores)]),
+        torch.tensor([len(ids)]),
+        blank=blank,
+        reduction="sum",
+    )

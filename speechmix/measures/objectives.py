@@ -23,6 +23,7 @@ from ..adapters.tokens import text_with_foil
 from ..errors import InputError, ModelError
 from ..inputs.clips import Clip
 from ..inputs.spans import Span
+from ..maps.numerics import ctc_log_probability
 
 if TYPE_CHECKING:
     from ..adapters.model import Model, Prepared
@@ -265,8 +266,6 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
     def function(output: Any) -> Tensor:
-        from ..evaluation.likelihood import ctc_log_probability  # a later room: only when a transcript is scored
-
         scores, blank = logits_of(output).log_softmax(dim=-1), model.config.pad_token_id
         mine, theirs = (
             torch.stack([ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum() for row in scores])

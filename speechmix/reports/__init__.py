@@ -1,0 +1,1 @@
+"""Pages and tables from finished runs: one run, a clip, several runs side by side."""

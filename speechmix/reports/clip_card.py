@@ -7,7 +7,6 @@ would grow too large for a page that is sent by mail, layers are left out evenly
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from ..experiments.reading import Maps
 from ..inputs.clips import Clip, safe_name
+from ..inputs.player import flac
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 from ..plots import panels
@@ -103,15 +103,6 @@ def model_label(key: tuple[str, str, int | None]) -> str:
     """What a model is called on the page."""
     name, init, seed = key
     return panels.model_name(name) + (f", random (seed {seed})" if init == "random" else "")
-
-
-def flac(clip: Clip) -> bytes:
-    """The clip as FLAC: no loss and, unlike MP3, no delay at the start that would shift the player against the map."""
-    import soundfile
-
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.clip(clip.audio(16_000), -1, 1), 16_000, format="FLAC", subtype="PCM_16")
-    return buffer.getvalue()
 
 
 def _placed(words: Sequence[Mapping[str, Any]], cue, target, seconds: float) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..adapters.check import versions
 from ..errors import InputError
 from ..evaluation.spelling import TRANSCRIBES
 from ..experiments.checked_tables import described_run
@@ -21,6 +20,7 @@ from ..experiments.reading import STOPPED, open_run
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
+from ..versions import versions
 from .page import Part, page
 from .study_clips import clip_cards, clip_table
 from .study_figures import figures, pictures_of

@@ -17,6 +17,7 @@ from ..errors import SpeechmixError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
+from ..experiments.boundaries import BOUNDARIES
 from ..experiments.checked_tables import described_run
 from ..experiments.reading import clip_folders, model_folders, read_map
 from ..files.parquet_files import read_parquet
@@ -29,7 +30,6 @@ from .study_tables import KEYS, shown
 if TYPE_CHECKING:
     from ..experiments.run import Run
 
-BOUNDARIES = "boundaries"
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
 

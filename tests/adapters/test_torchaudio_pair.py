@@ -46,7 +46,7 @@ def broken(tmp_path):
 
 
 def test_versions_need_no_torchaudio(broken):
-    code = "from speechmix.adapters.check import versions; print(versions())"
+    code = "from speechmix.versions import versions; print(versions())"
     found = run(code, path=[broken])
     assert found.returncode == 0, found.stderr
     assert "torchaudio" in found.stdout
@@ -75,7 +75,7 @@ def test_everything_but_alignment_works_where_it_is_not_installed():
     code = (
         MISSING + "\nimport speechmix\n"
         "from speechmix.bundled import clips, models\n"
-        "from speechmix.adapters.check import versions\n"
+        "from speechmix.versions import versions\n"
         "print(versions())\n"
         "model, clip = speechmix.load(models()['tiny-french-ctc'], device='cpu'), clips()[1]\n"
         "print(speechmix.mix(model, clip)['value_zeroing', 'encoder'].scores.shape)\n"

@@ -19,7 +19,7 @@ from functools import partial
 
 import torch
 import transformers
-from speechmix.scoring.mix.batches import clips_together, in_groups, padded_together
+from speechmix.scoring.forward.batches import clips_together, in_groups, padded_together
 
 import speechmix
 from speechmix import bundled

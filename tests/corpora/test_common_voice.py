@@ -11,9 +11,10 @@ from collections import Counter
 import pytest
 
 from speechmix.corpora.common_voice import read_release
-from speechmix.corpora.rows import Rejected, Row, read_corpus
+from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
 from speechmix.inputs.manifest_rows import manifest_rows
+from speechmix.inputs.rows import Rejected, Row
 from tests.corpora.miniature import COLUMNS, row
 
 

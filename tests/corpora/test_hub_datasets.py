@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.corpora.rows import Rejected, read_corpus
+from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
+from speechmix.inputs.rows import Rejected
 
 
 @pytest.fixture(scope="module")

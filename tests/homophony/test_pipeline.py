@@ -15,7 +15,7 @@ import soundfile
 
 import speechmix
 from speechmix import bundled
-from speechmix.cli.main import main
+from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.experiments.run import score_clips
 from speechmix.homophony.alignments import compare_on_sample

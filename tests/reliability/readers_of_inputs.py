@@ -13,13 +13,14 @@ import soundfile
 
 from speechmix import Clip
 from speechmix.corpora.blimp import read_blimp
-from speechmix.corpora.rows import Rejected, Row, read_corpus
+from speechmix.corpora.reading import read_corpus
 from speechmix.homophony.french.lexicon import Lexicon
 from speechmix.homophony.french.lexicon_files import read_rows
 from speechmix.homophony.templates import Template, load_template
 from speechmix.inputs.audio import audio_seconds, read_audio, sound_fingerprint
 from speechmix.inputs.audio_files import LONGEST
 from speechmix.inputs.manifests import read_clips
+from speechmix.inputs.rows import Rejected, Row
 from speechmix.inputs.word_files import read_words
 from speechmix.inputs.words import check_words
 

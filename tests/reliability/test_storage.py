@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from speechmix import bundled
-from speechmix.cli.main import main
+from speechmix.cli import main
 from speechmix.errors import StorageError
 from tests.reliability.kills import snapshot
 

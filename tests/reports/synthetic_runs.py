@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import soundfile
 
-from speechmix.adapters.check import versions
 from speechmix.inputs.spans import Span
 from speechmix.maps.mixing import MixingMap
+from speechmix.versions import versions
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE = 16_000

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.cli.main import main
+from speechmix.cli import main
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.experiments.checked_tables import described_run
 from speechmix.experiments.reading import clip_of, maps_of_clip, open_run

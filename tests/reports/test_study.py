@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.cli.main import main
+from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.reports.clip_card import clip_card

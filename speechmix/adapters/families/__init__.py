@@ -1,0 +1,1 @@
+"""Model families: for each architecture a table of where its layers are, and the registry of all."""

@@ -19,7 +19,6 @@ import torch
 
 from ..adapters.block import Block
 from ..adapters.capture import Capture, attention_readable
-from ..adapters.check import versions
 from ..adapters.delta.products import TF32, Product
 from ..adapters.model import Model, dtype_named
 from ..adapters.plans import STACKS
@@ -36,6 +35,7 @@ from ..measures.gradients import BASELINES, GradientPass
 from ..measures.objectives import check_objective, objective_of
 from ..measures.units import Units
 from ..measures.value_zeroing import ENGINES
+from ..versions import versions
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
 from .sides import Sides
 

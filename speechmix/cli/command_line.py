@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(options) -> int:
     from ..adapters import load
-    from ..adapters.check import versions
+    from ..versions import versions
 
     model = load(options.model, device=options.device, dtype=options.dtype, revision=options.revision)
     print(model.describe())
