@@ -14,7 +14,7 @@ from speechmix.errors import InputError, ModelError
 from speechmix.evaluation.ablation import ablate
 from speechmix.measures.objectives import objective_of
 from tests.conftest import build, inputs_of
-from tests.test_mix import clip_of, whisper_that_hears
+from tests.scoring.test_mix import clip_of, whisper_that_hears
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat cats are is here very play ##s .".split()]
 BYTES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]

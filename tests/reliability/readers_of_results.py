@@ -38,7 +38,7 @@ def _write_map(folder: Path) -> None:
 
 
 def _write_old_map(folder: Path) -> None:
-    from tests.test_map_files import of_version_1
+    from tests.maps.test_files import of_version_1
 
     of_version_1(folder / "map.safetensors", _a_map())
 

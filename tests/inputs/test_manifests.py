@@ -17,7 +17,7 @@ from speechmix.inputs.manifests import read_clips
 from speechmix.inputs.rows import Rejected, Row
 from speechmix.inputs.spans import Word
 
-TEMPLATES = Path(__file__).parent.parent / "data_templates"
+TEMPLATES = Path(__file__).resolve().parents[2] / "data_templates"
 
 
 @pytest.fixture
