@@ -57,6 +57,8 @@ def kill_until(job: Callable[[Path], None], tmp_path: Path, kills: int, most: in
         to_the_end(job, whole, rng, calls=calls, seconds=seconds, most=most, tally=tally)
         assert snapshot(whole) == expected, f"round {round_number}, first killed at call {first}"
         round_number += 1
+        if round_number % 10 == 0:
+            print(f"{tally.kills} kills, {round_number} folders", flush=True)
     print(
         f"\n{tally.kills} kills ({tally.by_call} at a file-system call of {calls}, {tally.by_time} at a random moment of "
         f"{seconds:.1f} s), {round_number} folders, all identical to the one nobody killed"
