@@ -48,7 +48,7 @@ FORMER = {
     "measures.rollout": "maps.rollout",
     "mixing": "maps.mixing",
     "reports.alignment_table": "plots.alignment_table",
-    "reports.clip_figure": "plots.clip_figure",
+    "reports.clip_figure": "plots.one_clip",
     "reports.commands": "cli.reports",
     "reports.cue_curves": "plots.cue_curves",
     "reports.cue_heat_maps": "plots.cue_heat_maps",

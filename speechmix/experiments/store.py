@@ -274,7 +274,7 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[
     path.unlink(missing_ok=True)
     if not wanted:
         return
-    from ..plots.clip_figure import clip_figure
+    from ..plots.one_clip import clip_figure
 
     figure = clip_figure(clip, maps)
     figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)

@@ -28,7 +28,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
-from .clip_figure import clip_figure
+from .one_clip import clip_figure
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .distributions import clip_distribution, distribution_figure

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from ..errors import InputError
 from ..maps.mixing import MixingMap
 from . import panels, unit_labels
-from .clip_figure import clip_figure
+from .one_clip import clip_figure
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
 from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
