@@ -41,13 +41,20 @@ def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any
     digest = hashlib.sha256(type(module).__qualname__.encode())
     config = getattr(module, "config", None)
     told = _without_origin(config.to_dict() if config is not None else {})
-    for part in (told, _settings(feature_extractor), _text_to_ids(tokenizer)):
+    generation = getattr(module, "generation_config", None)  # decides a decoder's prefix and what a transcript is
+    generation = _without_origin(generation.to_dict()) if generation is not None else {}
+    for part in (told, generation, _layers(module), _settings(feature_extractor), _text_to_ids(tokenizer)):
         digest.update(json.dumps(part, sort_keys=True, default=_as_text).encode())
     tensors = sorted(tensors_of(module), key=lambda named: named[0])
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as workers:  # hashing leaves other threads free
         for (name, tensor), part in zip(tensors, workers.map(lambda named: _digest(*named), tensors), strict=True):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + part)
     return digest.hexdigest()[:_DIGITS]
+
+
+def _layers(module: nn.Module) -> list[str]:
+    """What parts say of themselves beside their weights: a norm's epsilon, a convolution's stride."""
+    return [f"{name} {type(part).__qualname__} {_as_text(part.extra_repr())}" for name, part in module.named_modules()]
 
 
 class Seen:

@@ -147,13 +147,18 @@ class Model:
 
         The same wherever the checkpoint lies; another for another precision. Made once (about a second for each gigabyte)
         and made again where weights were exchanged or written to in between. What is written through ``weight.data`` or a
-        numpy view is not noticed: torch does not count it.
+        numpy view is not noticed, for torch does not count it, until `forget_fingerprint`, with which every run begins.
         """
         parts = (self.module, self.feature_extractor, self.tokenizer)
-        if self._fingerprint is None or not self._fingerprint[0].still(*parts):
-            seen = Seen(*parts)  # before hashing: what is written meanwhile is noticed next time
+        generation = getattr(self.module, "generation_config", None)
+        if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
+            seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
             self._fingerprint = seen, fingerprint(*parts)
         return self._fingerprint[1]
+
+    def forget_fingerprint(self) -> None:
+        """Let the next `fingerprint` be made from every number again."""
+        self._fingerprint = None
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's rate."""

@@ -93,6 +93,7 @@ def _ablate(options) -> int:
     from ..adapters import load
     from ..alignment import align
     from ..evaluation.ablation import ablate
+    from ..experiments.tables import identified
     from ..files.text_files import write_csv
 
     skipped: list[tuple[str, str]] = []
@@ -106,8 +107,7 @@ def _ablate(options) -> int:
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
             continue
-        table.insert(0, "clip", clip.name)
-        tables.append(table)
+        tables.append(identified(table, clip, model))
         margins = "  ".join(f"{row.ablated} {row.margin:+.2f}" for row in table.itertuples())
         _say(f"{clip.name}  log p(target) - log p({clip.foil}), by what is silenced: {margins}")
     if tables:

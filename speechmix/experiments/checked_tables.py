@@ -86,6 +86,8 @@ def described_run(run: Run) -> dict[str, Any]:
         wrong = [key for key, kind in wanted.items() if not isinstance(content.get(key, kind()), kind)]
         if wrong or not all(isinstance(note, str) for note in content.get("notes", [])):
             raise damaged(path, f"other values for {', '.join(wrong) or 'notes'}")
+        if isinstance(content.get("standing"), dict) and isinstance(content["standing"].get("options"), dict):
+            content["options"] = content["standing"]["options"]  # the run was stopped: its tables are of before
         description |= content
     return description
 

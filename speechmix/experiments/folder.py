@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from ..versions import versions
 
 RUNNING, COMPLETE = "running", "complete"
 _NOT_THE_QUESTION = ("model", "clip", "batch_size", "clips_at_once", "out", "progress")
+_FREE = ("batch_size",)  # of those, what a run hands on to `mix`
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class RunFolder:
                 "say overwrite (--overwrite) to go on there with these; what was made with others is then made again"
             )
         description = {"options": asked, "alignment": dict(alignment), "versions": versions(), "state": RUNNING}
+        if stored_options != asked:  # until new tables stand, those of before do
+            description["standing"] = stored.get("standing", {"options": stored["options"]})
         former = {*stored.get("earlier_versions", ()), stored.get("versions")} - {None, description["versions"]}
         if former:
             description["earlier_versions"] = sorted(former)
@@ -92,9 +95,11 @@ class RunFolder:
             clear_leftovers(self.path)
         write_json(self.description, description)
 
-    def finish(self) -> None:
-        """Say that all tables stand."""
-        write_json(self.description, {**json.loads(self.description.read_text(encoding="utf-8")), "state": COMPLETE})
+    def finish(self, done: int) -> None:
+        """Say that all tables stand, and how many (clip, model) pairs they are of."""
+        description = json.loads(self.description.read_text(encoding="utf-8"))
+        description.pop("standing", None)
+        write_json(self.description, {**description, "state": COMPLETE, "done": done})
 
     def _stored_description(self, report: Callable[[str], None]) -> dict[str, Any]:
         """What run.json says; nothing if there is none. A damaged one is set aside."""
@@ -131,18 +136,26 @@ def question_options(options: Mapping[str, Any]) -> dict[str, Any]:
         for name, parameter in inspect.signature(mix).parameters.items()
         if name not in _NOT_THE_QUESTION
     }
-    unknown = set(options) - set(defaults) - set(_NOT_THE_QUESTION[2:])
+    unknown = set(options) - set(defaults) - set(_FREE)
     if unknown:
         raise InputError(
             f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: {', '.join(defaults)}"
         )
     asked = {name: options.get(name, default) for name, default in defaults.items()}
+    asked |= {name: [asked[name]] for name in ("stacks", "layers") if isinstance(asked[name], str | int)}
     functions = [name for name, value in asked.items() if callable(value)]
     if functions:
         raise InputError(
             f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix"
         )
-    return json.loads(json.dumps(asked, default=str))
+    return json.loads(json.dumps({name: _plain(value) for name, value in asked.items()}, default=str))
+
+
+def _plain(value: Any) -> Any:
+    """One form for what is one option: a list for any sequence and for one stack alone, "float64" for torch's type."""
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return [_plain(part) for part in value]
+    return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
 def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:

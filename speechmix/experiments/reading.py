@@ -55,9 +55,15 @@ def open_run(folder: str | PathLike) -> Run:
     reasons = read_csv(skipped).to_dict("records") if skipped.is_file() else []
     if any(set(reason) != {"clip", "model", "reason"} for reason in reasons[:1]):
         raise damaged(skipped, f"the columns clip, model and reason, found {', '.join(map(str, reasons[0]))}")
-    done = sum(1 for model in model_folders(folder) for _ in clip_folders(model))
-    run = Run(folder, done=done, skipped=reasons)
-    if described_run(run).get("state") == "running":
+    run = Run(folder, skipped=reasons)
+    description = described_run(run)
+    done = description.get("done")
+    run.done = (
+        done
+        if isinstance(done, int)
+        else sum(1 for model in model_folders(folder) for clip in clip_folders(model) if clip.suffix != ".part")
+    )
+    if description.get("state") == "running":
         warnings.warn(f"{folder}: {STOPPED}", stacklevel=2)
     check_tables(folder)
     return run
@@ -74,7 +80,7 @@ def clip_folders(model: Path) -> Iterator[Path]:
 
 
 def _is_unfinished(path: Path) -> bool:
-    return path.name.startswith(UNFINISHED) or path.suffix == ".part"  # the latter of before
+    return path.name.startswith(UNFINISHED)
 
 
 def read_map(path: Path) -> MixingMap:
@@ -118,6 +124,7 @@ def maps_of_clip(run: Run, name: str, *, unreadable: list[str] | None = None) ->
     """
     by_model: Maps = {}
     reasons: list[str] = []
+    asked = str(clip_row(run, name).get("fingerprint") or "")
     for folder in model_folders(run.out):
         maps = {}
         for path in sorted((folder / safe_name(name)).glob("*.safetensors")):
@@ -126,7 +133,8 @@ def maps_of_clip(run: Run, name: str, *, unreadable: list[str] | None = None) ->
             except SpeechmixError as error:
                 reasons.append(str(error))
                 continue
-            maps[one.measure, one.stack] = one
+            if asked in ("", one.provenance.get("fingerprint", asked)):  # else of an earlier start that asked otherwise
+                maps[one.measure, one.stack] = one
         if not maps:
             continue
         known = next(iter(maps.values())).provenance
@@ -164,7 +172,7 @@ def clip_of(run: Run, name: str, maps: Maps, *, audio: str | PathLike | None = N
     words = [tuple(word) for word in known.get("words") or ()]
     clip = Clip.from_file(
         path, text=known.get("text"), cue=known.get("cue"), target=known.get("target"), foil=known.get("foil"), name=name,
-        language=row.get("language") or None,
+        language=row.get("language") or None, sound=row.get("sound") or None,
     )  # fmt: skip
     return clip.with_words(words, alignment=known.get("alignment")) if words else clip
 

@@ -175,10 +175,14 @@ def score_clips(
         folder.begin(options, alignment, overwrite, report)
         wants_words = options.get("units", "word") == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
+        had_tables = (run.out / f"{SCORES}.parquet").is_file()
         _score(run, folder, models, ready, options, figures, ablation, progress, report)
-        write_csv(clip_table(ready), run.out / "clips.csv")
         write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), run.out / "skipped.csv")
-        folder.finish()
+        if had_tables and not run.done:
+            report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
+            return run
+        write_csv(clip_table(ready), run.out / "clips.csv")
+        folder.finish(run.done)
     return run
 
 
@@ -201,6 +205,7 @@ def _score(
                     f"two models are called {names}, one name in files: give them runs, or folders, of their own names"
                 )
             labels[label] = model.label
+            model.forget_fingerprint()
             for number, (clip, maps) in enumerate(_scored(folder, model, ready, options, progress, report)):
                 try:
                     if isinstance(maps, SpeechmixError):
@@ -221,6 +226,9 @@ def _score(
                 transcripts.append(identified(pd.DataFrame(spelled.get("transcripts", [])), clip, model))
                 run.done += 1
                 report(result_line(clip, model, shares))
+        if not run.done:
+            for writer in (contributions, scores, ablations, transcripts):
+                writer.keep_former = True
 
 
 def _scored(folder, model: Model, clips: Sequence[Clip], options, progress, report) -> Iterator[tuple[Clip, Any]]:

@@ -7,8 +7,9 @@ start only if that is still the same. What is damaged is said, and made again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,11 @@ def maps_of(
         if missing:
             todo.setdefault(missing, []).append(index)
     for missing, places in todo.items():
+        sounds = {index: clips[index].sound for index in places}
         computed = _computed(model, [clips[i] for i in places], {**options, "measures": list(missing)})
         for index, maps in zip(places, computed, strict=True):
+            if not isinstance(maps, SpeechmixError) and clips[index].sound != sounds[index]:
+                maps = InputError(f"{clips[index].path} was replaced while it was scored: give the same command again")
             if isinstance(maps, SpeechmixError):
                 results[index] = maps
                 continue
@@ -269,7 +273,7 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[
     path = folder.figure(model, clip)
     questions = {measure: maps_question(model, clip, options, measure) for measure, _ in maps}
     question = digest([questions, clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
-    if path.is_file() and _question_of_picture(path) == question:
+    if wanted and path.is_file() and _question_of_picture(path) == question:
         return
     path.unlink(missing_ok=True)
     if not wanted:
@@ -302,13 +306,19 @@ def _stored_json(path: Path, report: Report) -> dict[str, Any]:
     """Content of a kept JSON file; nothing if there is none, or it is not as it was written, which is said."""
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
-        checksum = content.pop("checksum")
+        checksum = content.pop("checksum", None)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        report(f"{path} is damaged and made again ({error})")
-        return {}
-    if checksum == digest(content):
-        return content
-    report(f"{path} is not as this run wrote it, and is made again: give word times of your own as words= of the clip")
+    except (OSError, ValueError, RecursionError, TypeError, AttributeError) as error:
+        checksum, content, what = None, None, f"is damaged ({error})"
+    else:
+        if checksum == digest(content):
+            return content
+        what = "is of an earlier version" if checksum is None else "is not as this run wrote it"
+    aside = path.with_name(f"{path.name}.damaged")
+    with suppress(OSError):
+        os.replace(path, aside)
+    report(
+        f"{path} {what}: set aside as {aside.name} and made again; word times of your own are given as words= of the clip"
+    )
     return {}

@@ -170,6 +170,7 @@ class TableWriter:
     def __init__(self, stem: Path):
         self._final = {ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")}
         self._writer: pq.ParquetWriter | None = None
+        self.keep_former = False  # set it, and the block leaves the files of before as they are
 
     def __enter__(self) -> TableWriter:
         self._unfinished = {ending: unfinished_name(path) for ending, path in self._final.items()}
@@ -190,7 +191,7 @@ class TableWriter:
         try:
             if self._writer is not None:
                 self._writer.close()
-            if kind is None:
+            if kind is None and not self.keep_former:
                 for ending, path in self._final.items():
                     if self._writer is None:
                         path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ clean up; only a file system without locks needs a hand, and the message says ho
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -86,10 +87,11 @@ def not_written(folder: Path, error: OSError) -> StorageError:
     """Return the error of a folder that cannot be written to."""
     what = error.strerror or str(error).strip().splitlines()[0]
     where = f" ({error.filename})" if error.filename else ""
-    return StorageError(
-        f"cannot write to {folder}: {what}{where}. Free some space, or choose another folder; what was finished is kept, "
-        "and the same command goes on there"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = (
+        "free some space; what was finished is kept, and the same command goes on" if full else "choose another folder"
     )
+    return StorageError(f"cannot write to {folder}: {what}{where}: {advice}")
 
 
 def _myself() -> dict[str, str | int]:

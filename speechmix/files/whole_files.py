@@ -64,6 +64,8 @@ def whole_folder(path: str | PathLike) -> Iterator[Path]:
         os.replace(unfinished, path)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if former.exists() and not path.exists():
+            os.replace(former, path)
         raise
     shutil.rmtree(former, ignore_errors=True)
 

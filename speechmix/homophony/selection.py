@@ -25,7 +25,7 @@ from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
 from .journal import input_digest, inputs_of, lines, options_of
-from .study import PAIRS, TRANSCRIPTS, WORDS, joined
+from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined
 from .transcripts import Comparison, columns_and_rows, compare
 
 EXAMPLES = "examples"
@@ -132,6 +132,10 @@ def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> 
             if one["key"] != line["key"]:
                 raise InputError(
                     f"the transcripts of {model} belong to other clips than {study / WORDS}: transcribe again"
+                )
+            if "of" in one and one["of"] != heard_digest(line):
+                raise InputError(
+                    f"the transcript of {line['key']} by {model} is of another recording or text: transcribe again"
                 )
         failed = next(((model, one) for model, one in found.items() if "why" in one), None)
         if failed is None:

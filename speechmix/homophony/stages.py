@@ -29,7 +29,7 @@ from ..inputs.rows import Rejected, Row
 from .french.lexicon import Lexicon
 from .journal import LeftOut, input_digest, inputs_of, kept, run_stage
 from .mining import Pair, mine
-from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, joined, plain_line, sound_of
+from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, heard_digest, joined, plain_line, sound_of
 from .templates import Template, load_template, load_templates
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def mine_corpus(
     """
     out = Path(out)
     chosen = _templates(templates)
-    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(one) for one in chosen]}
-    options |= {"parser": parser, "lexicon": lexicon and str(lexicon), "language": language, "split": split}
-    options |= {"sample": sample, "seed": seed}
     words = Lexicon.load(lexicon) if lexicon else None
+    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(one) for one in chosen]}
+    options |= {"parser": parser, "lexicon": lexicon and _content(lexicon), "language": language, "split": split}
+    options |= {"sample": sample, "seed": seed}
 
     def work(row: Row | Rejected) -> dict[str, Any]:
         if isinstance(row, Rejected):
@@ -250,7 +250,7 @@ def transcribe_corpus(
 
 def _heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
-    return {"of": digest([line["text"], line["language"], line["sound"]]), **sound_of(line["path"], stored or line)}
+    return {"of": heard_digest(line), **sound_of(line["path"], stored or line)}
 
 
 def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
@@ -261,6 +261,11 @@ def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
         except InputError:
             chosen.append(load_template(name))
     return tuple(chosen)
+
+
+def _content(path: str | PathLike) -> str:
+    """Hash of a file that was just read."""
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
 
 
 def _where(source: str | PathLike) -> str:

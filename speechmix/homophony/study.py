@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files.identity import digest
 from ..files.whole_files import whole_file
 from ..inputs.audio import sound_fingerprint
 from ..inputs.clips import Clip
@@ -55,6 +56,11 @@ def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
         return {"sound": sound_fingerprint(path), "file": marks}
     except InputError:
         return {"sound": None, "file": marks}
+
+
+def heard_digest(line: Mapping[str, Any]) -> str:
+    """Hash of what a transcript is of: text, language, and the sound that the words were placed in."""
+    return digest([line["text"], line["language"], line.get("sound")])
 
 
 def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:

@@ -108,6 +108,8 @@ def not_audio(path: str | PathLike, error: Exception) -> InputError:
     if kind:
         return InputError(f"cannot read {path} as audio: it {kind}; expected WAV, FLAC, OGG or MP3: fetch it again")
     why = str(error).rstrip(".").replace(f" '{path}'", "")
+    if "does not exist" in why:  # so says libsndfile of an MP3 in which it finds no frame
+        why = "no audio is found in it"
     if head[:4] in (b"RIFF", b"fLaC", b"OggS"):
         return InputError(f"cannot read {path} as audio ({why}): it is damaged or was cut off: fetch it again")
     return InputError(

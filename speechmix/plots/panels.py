@@ -60,9 +60,14 @@ def png(figure: Figure) -> bytes:
 
 
 def write_figure(figure: Figure, path: Path, **options: Any) -> None:
-    """Write a figure as PNG, PDF or SVG, whole or not at all; options as for `savefig`."""
+    """Write a figure as PNG, PDF or SVG, whole or not at all; options as for `savefig`.
+
+    The same figure gives the same bytes: no date is written into it.
+    """
+    kind = path.suffix.removeprefix(".")
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
     with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format=path.suffix.removeprefix("."), **options)
+        figure.savefig(unfinished, format=kind, metadata=undated, **options)
 
 
 def new_figure(width: float, height: float) -> ShownFigure:

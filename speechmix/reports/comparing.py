@@ -187,10 +187,15 @@ def _names(runs: Sequence[Run]) -> list[str]:
 def _groups(runs: Sequence[Run]) -> tuple[dict[str, str], str]:
     """Groups of the clips of all runs together."""
     clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
-    texts = clips.groupby("clip")["text"].nunique()
-    if (texts > 1).any():
-        name = texts.index[texts > 1][0]
-        raise InputError(f"the clip {name!r} has different texts in these runs: clips of one name must be the same")
+    for column in ("text", "sound", "cue", "target", "foil"):
+        if column not in clips:  # a run of before the column was there
+            continue
+        values = clips[clips[column] != ""].groupby("clip")[column].nunique()
+        if (values > 1).any():
+            name, what = values.index[values > 1][0], "recordings" if column == "sound" else f"{column}s"
+            raise InputError(
+                f"the clip {name!r} has different {what} in these runs: clips of one name must be the same"
+            )
     clips = clips.drop_duplicates("clip").reset_index(drop=True)
     groups, ties = groups_of(clips)
     return dict(zip(clips["clip"], groups, strict=True)), ties

@@ -7,7 +7,15 @@ import pytest
 
 from speechmix.bundled import clips
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, pairs, random_pair, speak_pair
-from speechmix.corpora.synthetic_french_items import SIDES, TEMPLATES, PairText, invariant_nouns, nouns, random_pair_text, voices
+from speechmix.corpora.synthetic_french_items import (
+    SIDES,
+    TEMPLATES,
+    PairText,
+    invariant_nouns,
+    nouns,
+    random_pair_text,
+    voices,
+)
 from speechmix.errors import InputError
 
 

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from speechmix import MixingMap, Span
 from speechmix.errors import InputError
-from speechmix.evaluation.cue_alignment import average_precision, chance_level, cue_alignment, dot_product, mean_alignment
+from speechmix.evaluation.cue_alignment import (
+    average_precision,
+    chance_level,
+    cue_alignment,
+    dot_product,
+    mean_alignment,
+)
 
 CUE = np.array([False, True, False, True])
 

@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.statistics import by_layer, corrected, cross_fitted_layer, effect_size, interval_of_mean, intervals_of_means, permutation_p, trained_against_random
+from speechmix.evaluation.statistics import (
+    by_layer,
+    corrected,
+    cross_fitted_layer,
+    effect_size,
+    interval_of_mean,
+    intervals_of_means,
+    permutation_p,
+    trained_against_random,
+)
 
 
 def test_interval_holds_the_mean_and_narrows_with_more_values():

@@ -89,7 +89,7 @@ def computed(monkeypatch):
     counted(store, "mix", lambda options: options["measures"])
     counted(store, "ablate", lambda options: ["ablation"])
     counted(store, "transcribe", lambda options: ["transcript"])
-    counted(clip_figure, "clip_figure", lambda options: ["figure"])
+    counted(one_clip, "clip_figure", lambda options: ["figure"])
     return counts
 
 
