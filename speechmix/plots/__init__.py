@@ -28,11 +28,11 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
-from .one_clip import clip_figure
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .distributions import clip_distribution, distribution_figure
 from .figures import heat_map, layer_grid
+from .one_clip import clip_figure
 from .published_figures import published_contributions, published_probing
 from .timed_maps import difference_map, sound_and_map, timed_map
 

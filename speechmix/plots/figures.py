@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from ..errors import InputError
 from ..maps.mixing import MixingMap
 from . import panels, unit_labels
-from .one_clip import clip_figure
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
+from .one_clip import clip_figure
 from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
 
 T = TypeVar("T")

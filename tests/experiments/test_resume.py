@@ -83,7 +83,7 @@ def computed(monkeypatch):
 
         monkeypatch.setattr(module, name, call)
 
-    from speechmix.plots import one_clip as clip_figure
+    from speechmix.plots import one_clip
 
     counted(runs, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])

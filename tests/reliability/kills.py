@@ -82,8 +82,8 @@ def to_the_end(
 ) -> None:
     """Kill a job up to `most` times, at calls and moments drawn by `rng`, and then let it end."""
     for _ in range(most):
-        by_call = rng.random() < 0.7
-        place = {"call": rng.randint(1, calls)} if by_call else {"seconds": rng.uniform(0, seconds)}
+        by_call = rng.random() < 0.7  # a job that goes on does less than one that begins
+        place = {"call": rng.randint(1, calls // 3)} if by_call else {"seconds": rng.uniform(0, seconds / 4)}
         if not try_once(job, folder, **place):
             tally.ended += 1
         elif by_call:
