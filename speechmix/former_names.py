@@ -83,11 +83,13 @@ class FormerNames(MetaPathFinder, Loader):
         present = f"{__package__}.{FORMER[spec.name.partition('.')[2]]}"
         warnings.warn(f"{spec.name} is now called {present}", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(present)
-        self._spec = module.__spec__
+        spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system has put its own; the module is the one it was
+        module.__spec__ = (
+            module.__spec__.loader_state
+        )  # the import system has put its own; the module is the one it was
         sys.modules[module.__name__] = module
 
 

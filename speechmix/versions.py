@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -28,7 +29,9 @@ def versions() -> str:
     """Return one line with the versions that decide a map."""
     from . import __version__
 
-    parts = [f"{package} {installed(package) or 'none'}" for package in ("transformers", "torch", "torchaudio")]
+    torch = getattr(sys.modules.get("torch"), "__version__", installed("torch"))  # once imported, it says its build too
+    numbers = {"transformers": installed("transformers"), "torch": torch, "torchaudio": installed("torchaudio")}
+    parts = [f"{package} {number or 'none'}" for package, number in numbers.items()]
     return ", ".join([f"speechmix {__version__}", *parts, f"Python {platform.python_version()}"])
 
 

@@ -85,8 +85,10 @@ class RunFolder:
                 "say overwrite (--overwrite) to go on there with these; what was made with others is then made again"
             )
         description = {"options": asked, "alignment": dict(alignment), "versions": versions(), "state": RUNNING}
-        if stored_options != asked:  # until new tables stand, those of before do
-            description["standing"] = stored.get("standing", {"options": stored["options"]})
+        if "standing" in stored:
+            description["standing"] = stored["standing"]
+        elif stored_options != asked:  # until new tables stand, those of before do
+            description["standing"] = {"options": stored["options"]}
         former = {*stored.get("earlier_versions", ()), stored.get("versions")} - {None, description["versions"]}
         if former:
             description["earlier_versions"] = sorted(former)

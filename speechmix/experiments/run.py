@@ -105,7 +105,7 @@ class Run:
 
 
 def score_clips(
-    models: Iterable[Model | Callable[[], Model]],
+    models: Model | Iterable[Model | Callable[[], Model]],
     clips: Sequence[Clip],
     out: str | Path,
     *,
@@ -124,7 +124,7 @@ def score_clips(
 
     Parameters
     ----------
-    models : iterable of Model, or of functions that load one
+    models : Model, or iterable of Model or of functions that load one
         Taken one after the other, so that functions keep only one model in memory.
     clips : sequence of Clip
         Clips with text but no words are aligned first.
@@ -160,7 +160,10 @@ def score_clips(
     StorageError
         If `out` cannot be written to: another process holds it, the disk is full, ... What was finished is kept.
     """
-    clips = list(clips)
+    models, clips = [models] if isinstance(models, Model) else models, list(clips)
+    strangers = [clip for clip in clips if not isinstance(clip, Clip)]
+    if strangers:
+        raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
     refuse_doubled(clips)
     run, folder = Run(Path(out)), RunFolder(Path(out))
     for name, reason in skipped:
@@ -200,9 +203,9 @@ def _score(
             model = model if isinstance(model, Model) else model()
             label = same_file(model.label)
             if label in labels:
-                names = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
+                both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
                 raise InputError(
-                    f"two models are called {names}, one name in files: give them runs, or folders, of their own names"
+                    f"two models are called {both}, one name in files: give them runs, or folders, of their own names"
                 )
             labels[label] = model.label
             model.forget_fingerprint()

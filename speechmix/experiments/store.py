@@ -159,9 +159,9 @@ def _said_now(folder: RunFolder, model: Model, clip: Clip, stored_map: MixingMap
 
 def _store_maps(folder: RunFolder, model: Model, clip: Clip, options: dict[str, Any], maps: Maps) -> None:
     """Keep maps, each with its question and the stacks that its measure has maps of."""
+    questions = {measure: maps_question(model, clip, options, measure) for measure in {name for name, _ in maps}}
     for (measure, stack), computed in maps.items():
-        stacks = [other for name, other in maps if name == measure]
-        noted = {"question": maps_question(model, clip, options, measure), "stacks": stacks}
+        noted = {"question": questions[measure], "stacks": [other for name, other in maps if name == measure]}
         path = folder.maps(model, clip) / _file_name(measure, stack)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(computed, provenance={**computed.provenance, **noted}).save(path)
@@ -271,9 +271,11 @@ def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:
 def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[str, Any], *, wanted: bool) -> None:
     """Draw the clip's figure, if it is wanted and not there; one of another question is removed in any case."""
     path = folder.figure(model, clip)
+    if not wanted and not path.is_file():
+        return
     questions = {measure: maps_question(model, clip, options, measure) for measure, _ in maps}
     question = digest([questions, clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
-    if wanted and path.is_file() and _question_of_picture(path) == question:
+    if path.is_file() and _question_of_picture(path) == question:
         return
     path.unlink(missing_ok=True)
     if not wanted:

@@ -22,7 +22,7 @@ from ..errors import StorageError
 
 LOCK, HOLDER = ".lock", ".lock.holder"
 
-_held: dict[Path, int] = {}  # folders this process holds, and by which thread
+_held: dict[Path, tuple[int, int]] = {}  # folders that are held, and by which process and thread
 
 
 @contextmanager
@@ -45,7 +45,8 @@ def locked(folder: str | PathLike) -> Iterator[None]:
     import filelock
 
     folder = Path(folder).resolve()
-    if _held.get(folder) == threading.get_ident():
+    myself = (os.getpid(), threading.get_ident())  # the process too: a fork takes the dictionary along, not the lock
+    if _held.get(folder) == myself:
         yield
         return
     try:
@@ -59,7 +60,7 @@ def locked(folder: str | PathLike) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise not_written(folder, error) from error
-    _held[folder] = threading.get_ident()
+    _held[folder] = myself
     try:
         with suppress(OSError):  # a full disk must not keep anyone from reading what is there
             (folder / HOLDER).write_text(json.dumps(_myself()), encoding="utf-8")

@@ -200,6 +200,8 @@ def mix(
     if progress or out is not None:
         clip = list(clip)
     folders = folders_of(out, clip)
+    if not isinstance(clip, Iterable):
+        raise InputError(f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}")
     if progress:
         from tqdm.auto import tqdm
 

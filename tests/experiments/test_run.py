@@ -238,3 +238,49 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
     monkeypatch.setattr(store, "mix", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         runs.score_clips(models[:1], [clip("a")], tmp_path, figures=0, progress=False, report=lambda line: None)
+
+
+def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
+    from speechmix.experiments.reading import described_run
+
+    def dies(*args, **options):
+        raise KeyboardInterrupt
+
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    run = runs.score_clips(models[0], [clip("a")], tmp_path, pooling="mean", **quiet)
+    real = store.mix
+    monkeypatch.setattr(store, "mix", dies)
+    for _ in range(2):  # stopped, and stopped again
+        with pytest.raises(KeyboardInterrupt):
+            runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet)
+        assert described_run(run)["options"]["pooling"] == "mean"
+    monkeypatch.setattr(store, "mix", real)
+    runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", **quiet)
+    assert described_run(run)["options"]["pooling"] == "max"
+
+
+def test_right_pictures_stay_when_no_more_are_asked_for_and_wrong_ones_go(models, tmp_path):
+    quiet = {"progress": False, "report": lambda line: None}
+    runs.score_clips(models[0], [clip("a")], tmp_path, **quiet)
+    (picture,) = tmp_path.glob("figures/*/a.png")
+    runs.score_clips(models[0], [clip("a")], tmp_path, figures=0, **quiet)
+    assert picture.is_file()
+    runs.score_clips(models[0], [clip("a", cue=None)], tmp_path, figures=0, **quiet)
+    assert not picture.is_file()
+
+
+def test_tables_stand_when_nothing_can_be_scored_any_more(models, tmp_path):
+    quiet = {"figures": 0, "progress": False}
+    runs.score_clips(models[0], [clip("a")], tmp_path, report=lambda line: None, **quiet)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    lines = []
+    runs.score_clips(models[0], [clip("a", words=None, text=None)], tmp_path, report=lines.append, **quiet)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")} == before
+    assert "they stay as they are" in lines[-1]
+
+
+def test_what_is_no_clip_is_named(models, tmp_path):
+    with pytest.raises(InputError, match=r"expected clips, found 'a\.wav'"):
+        runs.score_clips(models, ["a.wav"], tmp_path)
+    with pytest.raises(InputError, match="expected a clip, a text, prepared inputs"):
+        speechmix.mix(models[0], 3)
