@@ -16,7 +16,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from .aggregation import WITHOUT_RESIDUAL, compose, groups_of, pool, same_units
+from .aggregation import compose, groups_of, pool, same_units
+from .facts import residual_left_out
 from .flow import flow
 from .numerics import normalize_rows
 from .rollout import layer_maps, rollout
@@ -116,7 +117,7 @@ class MixingMap:
             If targets and sources are not the same units (cross-attention, or a map of a few targets).
         """
         flat = self._square("rollout")
-        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        residual = residual_left_out(self.measure) if residual is None else residual
         said = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
         rolled = rollout(flat.scores, residual=residual, normalize=normalize)
         return flat._step(f"rollout ({said})", scores=rolled)
@@ -135,7 +136,7 @@ class MixingMap:
             As `rollout`, and for more than 64 units, for which it would take too long.
         """
         flat = self._square("flow")
-        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        residual = residual_left_out(self.measure) if residual is None else residual
         flows = flow(layer_maps(flat.scores, residual=residual))
         return flat._step(f"flow (residual={residual})", scores=normalize_rows(flows).astype(flat.scores.dtype))
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import Parts, decompose, projected_values, refuse_heads
+from .norms import Parts, decompose, projected_values
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
     from .units import Units
 
 
-def alti(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, order: int = 1, **_) -> Tensor:
+def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1) -> Tensor:
     """Contribution of each source's part to each target, pooled over the frames of the target.
 
     For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own tokens, is one more part
@@ -39,13 +39,7 @@ def alti(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2
     Returns
     -------
     Tensor [W_t, W_s]
-
-    Raises
-    ------
-    InputError
-        For heads="each": the residual belongs to no head.
     """
-    refuse_heads("alti", heads)
     parts = parts_of_block(block, units.rows)
     scores = parts.own.new_zeros(len(units.rows), len(units.sources))
     for source, rows, vectors in part_vectors(block, units, parts, batch_size):

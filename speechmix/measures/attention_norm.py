@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _VECTORS = 4
 
 
-def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
+def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048) -> Tensor:
     """Norm of the attention-weighted, projected value vectors, pooled over frame pairs.
 
     Parameters

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .objectives import Objective
     from .units import Units
 
-BASELINES = ("mean", "zero")
-
 # Share of the parts' length by which integrated gradients may miss completeness without a warning.
 _INCOMPLETE = 0.01
 
@@ -141,7 +139,7 @@ def _replacing(stack: str, index: int, change: Callable) -> Callable:
     return hook
 
 
-def gradient_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Tensor, dict]:
+def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     """Gradient times input.
 
     Returns
@@ -153,7 +151,7 @@ def gradient_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Te
 
 
 def integrated_gradients(
-    run: GradientPass, stack: str, units: Units, *, steps: int = 50, baseline: str = "mean", **_
+    run: GradientPass, stack: str, units: Units, *, steps: int = 50, baseline: str = "mean"
 ) -> tuple[Tensor, dict]:
     """Integrated gradients along the straight path from a baseline of the states (Sundararajan et al. 2017).
 
@@ -194,7 +192,7 @@ def integrated_gradients(
     return scores, notes
 
 
-def deeplift(run: GradientPass, stack: str, units: Units, *, baseline: str = "mean", **_) -> tuple[Tensor, dict]:
+def deeplift(run: GradientPass, stack: str, units: Units, *, baseline: str = "mean") -> tuple[Tensor, dict]:
     """DeepLift by captum, from the states that enter a layer (Shrikumar et al. 2017).
 
     The rescale rule (change of the output over change of the input, instead of the slope) is used at activations that are

@@ -34,7 +34,7 @@ _MOST_PRODUCTS, _MOST_PRODUCTS_FROM_INPUT = 2**16, 2**14
 _BATCH_BYTES = 2**27
 
 
-def hta(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
+def hta(block: Block, units: Units) -> Tensor:
     """Jacobian norms of a layer's output with respect to what enters the layer.
 
     Returns
@@ -44,10 +44,8 @@ def hta(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
     Raises
     ------
     InputError
-        For heads="each", and for more rows than can be differentiated.
+        For more rows than can be differentiated.
     """
-    if heads == "each":
-        raise InputError("hta has no form per head: it differentiates the whole layer; ask for heads='mean'")
     _check("hta", len(units.rows), block.stack, _MOST_PRODUCTS)
     x = block.inputs.detach().requires_grad_(True)
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # the kernel whose gradient can be batched
@@ -56,7 +54,7 @@ def hta(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
     return units.pool_targets(units.pool_sources(norms))
 
 
-def hta_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Tensor, dict]:
+def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     """Jacobian norms of the layers' outputs with respect to what enters the stack.
 
     Returns

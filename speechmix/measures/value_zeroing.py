@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..adapters.block import Block
     from .units import Units
 
-ENGINES = ("delta", "replay")
-
 # A causal block's rows go in chunks of at least so many: later sources are left out of the earlier chunks.
 _CAUSAL_ROWS = 64
 
@@ -45,7 +43,6 @@ def value_zeroing(
     engine: str = "delta",
     product: Product | None = None,
     batch_size: int = 2048,
-    **_,
 ) -> Tensor:
     """Distance of each target's layer output with and without each source's values.
 
