@@ -129,12 +129,14 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
     from ..inputs.clips import Clip
     from ..inputs.manifests import read_clips
 
-    given = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
-    if len(options.clips) != 1 and any(given.values()):
+    description = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
+    if len(options.clips) != 1 and any(description.values()):
         raise InputError(
             "--text, --words, --cue, --target and --foil describe one clip; for several clips write a manifest (--manifest)"
         )
-    clips = [Clip.from_file(path, language=options.language, tier=options.tier, **given) for path in options.clips]
+    clips = [
+        Clip.from_file(path, language=options.language, tier=options.tier, **description) for path in options.clips
+    ]
     if options.manifest:
 
         def record(row: int, name: str, error: InputError) -> None:

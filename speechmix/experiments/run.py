@@ -169,7 +169,7 @@ def score_clips(
     if strangers:
         raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
     refuse_doubled(clips)
-    question = Question.of({"measures": measures, **options})
+    question = Question.of_run({"measures": measures, **options})
     run, folder = Run(Path(out)), RunFolder(Path(out))
     for name, reason in skipped:
         run.skip(name, reason)
@@ -216,9 +216,9 @@ def _score(
             model = model if isinstance(model, Model) else model()
             label = same_file(model.label)
             if label in labels:
-                both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
+                labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
                 raise InputError(
-                    f"two models are called {both}, one name in files: give them runs, or folders, of their own names"
+                    f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
                 )
             labels[label] = model.label
             model.forget_fingerprint()
@@ -284,8 +284,8 @@ def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progre
 
 def _with_words(folder: RunFolder, clip: Clip, aligner, method, report) -> Clip:
     question = words_question(clip, aligner, method)
-    kept = stored_words(folder, clip, question, report)
-    return kept or store_words(folder, _quietly_aligned(clip, aligner, method), question)
+    aligned = stored_words(folder, clip, question, report)
+    return aligned or store_words(folder, _quietly_aligned(clip, aligner, method), question)
 
 
 def _quietly_aligned(clip: Clip, aligner, method) -> Clip:

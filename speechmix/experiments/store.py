@@ -41,15 +41,16 @@ def words_question(clip: Clip, aligner: Model | None, method: str) -> str:
 
 def store_words(folder: RunFolder, clip: Clip, question: str) -> Clip:
     """Keep the word times of an aligned clip."""
+    words = clip.words or ()
     content = {
         "question": question,
         "alignment": clip.alignment,
         "doubts": list(clip.doubts),
         "text": clip.text,
-        "words": [asdict(word) for word in clip.words],
+        "words": [asdict(word) for word in words],
     }
     with whole_file(folder.words / f"{clip.name}.TextGrid") as unfinished:
-        write_textgrid(unfinished, clip.words, clip.duration)
+        write_textgrid(unfinished, words, clip.duration)
     _write_checked(folder.words / f"{clip.name}.json", content)
     return clip
 
@@ -97,7 +98,7 @@ def maps_of(
 
     A clip that cannot be scored has its error instead.
     """
-    results: list[Maps | SpeechmixError] = []
+    results: list[dict[tuple[str, str], MixingMap] | SpeechmixError] = []
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
         try:
@@ -105,27 +106,53 @@ def maps_of(
         except SpeechmixError as error:
             results.append(error)
             continue
-        results.append(Maps(stored_maps))
+        results.append(stored_maps)
         stored_measures = {measure for measure, _ in stored_maps}
         missing = tuple(name for name in question.measures if name not in stored_measures)
         if missing:
             todo.setdefault(missing, []).append(index)
     for missing, places in todo.items():
-        sounds = {index: clips[index].sound for index in places}
-        computed = _computed(model, [clips[i] for i in places], replace(question, measures=missing), batch_size)
-        for index, maps in zip(places, computed, strict=True):
-            if not isinstance(maps, SpeechmixError) and clips[index].sound != sounds[index]:
-                maps = InputError(f"{clips[index].path} was replaced while it was scored: give the same command again")
-            if isinstance(maps, SpeechmixError):
-                results[index] = maps
-                continue
-            _store_maps(folder, model, clips[index], question, maps)
-            all_maps = {**results[index], **maps}
-            results[index] = Maps({key: all_maps[key] for key in sorted(all_maps, key=_order(model, question))})
-    for clip, maps in zip(clips, results, strict=True):
-        if not isinstance(maps, SpeechmixError):
-            _keep_only(folder.maps(model, clip), {_file_name(*key) for key in maps})
+        asked = replace(question, measures=missing)
+        for index, computed in zip(
+            places, _computed_and_stored(folder, model, [clips[i] for i in places], asked, batch_size), strict=True
+        ):
+            stored = results[index]
+            results[index] = (
+                computed
+                if isinstance(computed, SpeechmixError) or isinstance(stored, SpeechmixError)
+                else {**stored, **computed}
+            )
+    return [_in_order(folder, model, clip, question, maps) for clip, maps in zip(clips, results, strict=True)]
+
+
+def _computed_and_stored(
+    folder: RunFolder, model: Model, clips: list[Clip], question: Question, batch_size: int | str
+) -> list[Maps | SpeechmixError]:
+    """Maps of some clips, computed now and kept; of a recording that was replaced meanwhile the error that says so."""
+    sounds = [clip.sound for clip in clips]
+    results = _computed(model, clips, question, batch_size)
+    for index, (clip, maps) in enumerate(zip(clips, results, strict=True)):
+        if isinstance(maps, SpeechmixError):
+            continue
+        if clip.sound != sounds[index]:
+            results[index] = InputError(f"{clip.path} was replaced while it was scored: give the same command again")
+        else:
+            _store_maps(folder, model, clip, question, maps)
     return results
+
+
+def _in_order(
+    folder: RunFolder,
+    model: Model,
+    clip: Clip,
+    question: Question,
+    maps: dict[tuple[str, str], MixingMap] | SpeechmixError,
+) -> Maps | SpeechmixError:
+    """Maps in the order that was asked for; the folder keeps just these."""
+    if isinstance(maps, SpeechmixError):
+        return maps
+    _keep_only(folder.maps(model, clip), {_file_name(*key) for key in maps})
+    return Maps({key: maps[key] for key in sorted(maps, key=_order(model, question))})
 
 
 def _order(model: Model, question: Question) -> Callable[[tuple[str, str]], tuple[int, int]]:
@@ -145,7 +172,7 @@ def _stored_maps(
             report(f"{path} is damaged and made again ({error})")
             continue
         stored.setdefault(stored_map.measure, []).append(stored_map)
-    usable = {}
+    usable: dict[tuple[str, str], MixingMap] = {}
     for measure in question.measures:
         maps = stored.get(measure, [])
         asked = maps_question(model, clip, question, measure) if maps else None
@@ -192,9 +219,14 @@ def _computed(
     """Maps of clips in one forward pass; one by one if that does not go, and in smaller batches if memory ran out."""
     try:
         with memory_errors_named():
-            return mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
+            return _mixed(model, clips, question, batch_size)
     except SpeechmixError:  # one of them, or they do not go together
         return [_attempt(model, clip, question, batch_size) for clip in clips]
+
+
+def _mixed(model: Model, clips: list[Clip], question: Question, batch_size: int | str) -> list[Maps | SpeechmixError]:
+    maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
+    return [maps] if isinstance(maps, Maps) else [*maps]
 
 
 def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str) -> Maps | SpeechmixError:
@@ -202,7 +234,7 @@ def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str
     for pairs in (batch_size, few_pairs):
         try:
             with memory_errors_named():
-                return mix(model, clip, batch_size=pairs, **question.options)
+                return _mixed(model, [clip], question, pairs)[0]
         except OutOfMemory as error:
             failure: SpeechmixError = error
         except SpeechmixError as error:
@@ -252,25 +284,25 @@ def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[
     if clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
         parts["transcripts"] = {"question": digest(heard), "of": _transcript}
-    content = {}
+    content: dict[str, dict[str, Any]] = {}
     for name, part in parts.items():
-        kept = stored.get(name)
-        same = (
-            isinstance(kept, dict) and kept.get("question") == part["question"] and isinstance(kept.get("rows"), list)
-        )
-        content[name] = kept if same else {"question": part["question"], "rows": part["of"](model, clip)}
+        stored_part = stored.get(name)
+        if not isinstance(stored_part, dict) or not isinstance(stored_part.get("rows"), list):
+            stored_part = {}
+        same = stored_part.get("question") == part["question"]
+        content[name] = stored_part if same else {"question": part["question"], "rows": part["of"](model, clip)}
     if content != stored:
         _write_checked(path, content)
     return {name: part["rows"] for name, part in content.items()}
 
 
 def _ablation(model: Model, clip: Clip) -> list[dict[str, Any]]:
-    return ablate(model, clip).to_dict(orient="records")
+    return [{str(column): value for column, value in row.items()} for row in ablate(model, clip).to_dict("records")]
 
 
 def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:
     transcript = transcribe(model, clip)
-    rate = character_error_rate(clip.text, transcript)
+    rate = character_error_rate(clip.text or "", transcript)
     return [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
 
 

@@ -59,11 +59,11 @@ def parts_of_block(block: Block, rows: Tensor) -> Parts:
 def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
-    every = torch.arange(len(units.rows), device=units.device)
+    all_rows = torch.arange(len(units.rows), device=units.device)
     for source, (start, stop) in enumerate(units.sources):
         weights = alpha[:, :, start:stop].permute(1, 2, 0).flatten(1)  # [R, K' H]
         projected = projected_values(block, slice(start, stop)).flatten(0, 1)  # [K' H, D]
-        for rows in every.split(batch_size):
+        for rows in all_rows.split(batch_size):
             vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
             if block.stack.name != "cross":
                 inside = (units.rows[rows] >= start) & (units.rows[rows] < stop)

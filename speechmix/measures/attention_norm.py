@@ -67,8 +67,8 @@ def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bo
         norms[:, columns] = ((weights @ gram) * weights).sum(dim=-1).clamp_min(0).sqrt().T
     if parts is not None:
         norms = norms * parts.scale[:, None]
-        every = torch.arange(len(units.rows), device=units.device)
-        norms[every, units.rows] = _diagonal(block, units.rows, alpha, parts).norm(dim=-1)
+        rows = torch.arange(len(units.rows), device=units.device)
+        norms[rows, units.rows] = _diagonal(block, units.rows, alpha, parts).norm(dim=-1)
     return units.pool_targets(units.pool_sources(norms))
 
 

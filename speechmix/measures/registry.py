@@ -10,11 +10,9 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..files.identity import digest
 from ..maps.facts import FACTS, RATIO_FACTS, RATIO_OF, Facts, facts_of
 from .alti import alti
 from .attention import attention
@@ -22,6 +20,7 @@ from .attention_norm import attention_norm
 from .decompositions import attention_norm_residual, attention_norm_residual_layernorm, globenc, mixing_ratio
 from .gradients import deeplift, gradient_input, integrated_gradients
 from .hta import hta, hta_input
+from .own_code import code_fingerprint
 from .random_baseline import random_baseline
 from .value_zeroing import value_zeroing
 
@@ -69,8 +68,8 @@ class Measure(Facts):
 
     @cached_property
     def identity(self) -> str:
-        """What stored maps are known by: the name; for a measure of one's own also a hash of its function's code."""
-        return self.name if self.of_the_package else f"{self.name} {digest(_code_of(self.function))[:16]}"
+        """What stored maps are known by: the name; for a measure of one's own also a hash of its function."""
+        return self.name if self.of_the_package else f"{self.name} {code_fingerprint(self.function)}"
 
     def __call__(self, *args: Any, **options: Any) -> Tensor | tuple[Tensor, dict[str, Any]]:
         """Call the function."""
@@ -80,20 +79,6 @@ class Measure(Facts):
 def _keywords(function: Callable) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-
-
-def _code_of(function: Any) -> list[Any]:
-    """What a function does, as far as its own code goes: byte code, constants, names, defaults, and what a partial adds."""
-    if isinstance(function, partial):
-        return [_code_of(function.func), repr(function.args), repr(sorted(function.keywords.items()))]
-
-    def parts(code: CodeType) -> list[Any]:
-        constants = [parts(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
-        return [code.co_code.hex(), constants, list(code.co_names)]
-
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    kept = (getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None))
-    return [repr(function) if code is None else parts(code), *map(repr, kept)]
 
 
 def _of_the_package(name: str, function: Callable) -> Measure:
@@ -151,8 +136,8 @@ def register_measure(name: str, **facts: Any) -> Callable[[Callable], Callable]:
 
     Notes
     -----
-    A run knows a stored map of your measure by its name and a hash of its function's own code; what that calls is not
-    in the hash. Registered again under its name, as in a notebook cell run twice, a measure of your own is replaced.
+    A run knows a stored map of your measure by its name and a hash of its function, with what it uses of its own module.
+    Registered again under its name, as in a notebook cell run twice, a measure of your own is replaced.
 
     Examples
     --------

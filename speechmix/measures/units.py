@@ -43,7 +43,7 @@ class Units:
             return [self]
         groups: list[list[Span]] = [[]]
         for span in self._target_spans:
-            if groups[-1] and sum(len(one) for one in groups[-1]) + len(span) > most:
+            if groups[-1] and sum(map(len, groups[-1])) + len(span) > most:
                 groups.append([])
             groups[-1].append(span)
         return [Units(group, self._source_spans, pooling=self.pooling, device=self.device) for group in groups]

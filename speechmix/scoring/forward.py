@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,7 +35,7 @@ from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
 from ..versions import versions
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
-from .question import ObjectiveOption, Question, Targets
+from .question import ObjectiveOption, Question, Targets, several
 from .views import Item, View, seen_by
 
 
@@ -160,17 +161,17 @@ def mix(
     (2, 2, 2)
     """
     question = Question(
-        measures=measures,
-        stacks=stacks,
-        layers=layers,
+        measures=several(measures) or (),
+        stacks=several(stacks),
+        layers=several(layers),
         units=units,
         spans=spans,
-        targets=targets,
+        targets=several(targets) if isinstance(targets, int) else targets,
         pooling=pooling,
         distance=distance,
         heads=heads,
         rounding=rounding,
-        include=include,
+        include=several(include) or (),
         dtype=dtype,
         engine=engine,
         product_dtype=product_dtype,
@@ -196,7 +197,7 @@ def mix(
         raise InputError(f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}")
     if progress or out is not None:
         clip = list(clip)
-    folders = folders_of(out, clip)
+    folders = folders_of(out, clip if isinstance(clip, Sequence) else ())
     if progress:
         from tqdm.auto import tqdm
 
@@ -266,8 +267,7 @@ def _answers(
 
         watched = [model.stacks[stack] for stack in layers]
         inputs = padded_together(model, [view.prepared.inputs for view in views])
-        asked_layers = None if question.layers is None else sorted(set(question.layers))
-        with _running(model, precision), Capture(watched, on_block, layers=asked_layers):
+        with _running(model, precision), Capture(watched, on_block, layers=question.layers and sorted(question.layers)):
             model.family.run(model.base, _moved(inputs, model, precision), tuple(layers))
         answers = [
             _labelled(view, scores, provenance, layers, of_blocks, question)
@@ -361,10 +361,12 @@ def _labelled(
         noted = {**provenance, "distance": question.distance} if "distance" in measure.options else provenance
         for stack, layers_here in layers.items():
             labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted))
-            maps[measure.name, stack] = collected.map_of(
-                (measure.name, stack), lambda scores, labels=labels: MixingMap(scores, *labels)
-            )
+            maps[measure.name, stack] = collected.map_of((measure.name, stack), _labelling(labels))
     return maps
+
+
+def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
+    return lambda scores: MixingMap(scores, *labels)
 
 
 def _stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:

@@ -50,21 +50,21 @@ class Question:
 
     Examples
     --------
-    >>> Question(measures="attention", layers=3).layers
+    >>> Question.of({"measures": "attention", "layers": 3}).layers
     (3,)
     """
 
-    measures: str | Sequence[str] = ("value_zeroing",)
-    stacks: str | Sequence[str] | None = None
-    layers: int | Sequence[int] | None = None
+    measures: tuple[str, ...] = ("value_zeroing",)
+    stacks: tuple[str, ...] | None = None
+    layers: tuple[int, ...] | None = None
     units: str = "word"
     spans: Sequence[Span | tuple[int, int]] | None = None
-    targets: int | Targets | None = None
+    targets: Targets | None = None
     pooling: str = "mean"
     distance: str = "cosine"
     heads: str = "mean"
     rounding: str = "disjoint"
-    include: Sequence[str] = ()
+    include: tuple[str, ...] = ()
     dtype: str | torch.dtype | None = None
     engine: str = "delta"
     product_dtype: str | torch.dtype | None = None
@@ -74,17 +74,20 @@ class Question:
     window: tuple[float, float] | None = None
 
     def __post_init__(self):
-        for name in ("measures", "stacks", "layers", "include"):
-            value = getattr(self, name)
-            if value is not None:
-                several = (value,) if isinstance(value, str | int) else tuple(value)
-                object.__setattr__(self, name, tuple(dict.fromkeys(several)) if name == "measures" else several)
-        if isinstance(self.targets, int):
-            object.__setattr__(self, "targets", (self.targets,))
         _check(self)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Question:
+        """Question of options as `mix` takes them: one measure, stack, layer or target may stand alone."""
+        one_form = dict(options)
+        for name in options.keys() & {"measures", "stacks", "layers", "include"}:
+            one_form[name] = several(options[name])
+        if isinstance(options.get("targets"), int):
+            one_form["targets"] = several(options["targets"])
+        return cls(**one_form)
+
+    @classmethod
+    def of_run(cls, options: Mapping[str, Any]) -> Question:
         """Question of a run, which may be resumed: no option may be unknown, or a function.
 
         Raises
@@ -103,7 +106,7 @@ class Question:
             raise InputError(
                 f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix"
             )
-        return cls(**options)
+        return cls.of(options)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -113,6 +116,13 @@ class Question:
     def described(self) -> dict[str, Any]:
         """The options as JSON knows them, to be stored and compared: lists for sequences, names for torch's types."""
         return json.loads(json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str))
+
+
+def several(value: Any) -> tuple[Any, ...] | None:
+    """One option value, or a sequence of them, as a tuple without doubles; None stays None."""
+    if value is None:
+        return None
+    return (value,) if isinstance(value, str | int) else tuple(dict.fromkeys(value))
 
 
 def _plain(value: Any) -> Any:
