@@ -17,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 
 from .capture import attention_readable, read_multi_head
 from .model import Model
-from .plans import submodule
 
 
 @contextmanager
@@ -36,8 +35,7 @@ def zeroed_values(model: Model, positions: Mapping[str, Sequence[int]]) -> Itera
         for name, sources in positions.items():
             stack = model.stacks[name]
             for layer in stack.layers:
-                module = submodule(layer, stack.plan.blocks[stack.plan.block].module, what="attention")
-                for handle in zeroing.watch(module, torch.tensor(list(sources), dtype=torch.long)):
+                for handle in zeroing.watch(layer.attention.module, torch.tensor(list(sources), dtype=torch.long)):
                     undo.callback(handle.remove)
         yield
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from ..errors import InputError, ModelError
 from .adapted import has_adapters
 from .delta.products import Kept
 from .fingerprint import Seen, fingerprint
+from .layers import Stack, bind, layer_modules
 from .lending import lent
 from .memory import check_fits
-from .plans import Stack, resolve, submodule
 
 if TYPE_CHECKING:
     from ..inputs.frames import FrameGrid
@@ -93,11 +93,10 @@ class Model:
     _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        found = (
-            resolve(plan, self.base, self.family.heads(self.config, plan.name))
-            for plan in self.family.stacks(self.config)
+        bound = (
+            bind(plan, self.base, self.family.heads(self.config, plan.name)) for plan in self.family.stacks(self.config)
         )
-        self.stacks = {stack.name: stack for stack in found if stack is not None}
+        self.stacks = {stack.name: stack for stack in bound if stack is not None}
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
                 f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, whose layers have "
@@ -195,15 +194,18 @@ class Model:
             raise ModelError(
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
             )
-        self._check_parts()
+        self._bind_again()
         with lent(self.module, dtype):
             yield
 
-    def _check_parts(self) -> None:
-        """Refuse a module whose layers were exchanged, or given adapters, since it was loaded."""
-        for stack in self.stacks.values():
-            if tuple(submodule(self.base, stack.plan.layers, what=stack.name)) != stack.layers:
-                raise ModelError(f"{self.name}: layers of the {stack.name} were exchanged after loading: load it again")
+    def _bind_again(self) -> None:
+        """Take in parts exchanged since the model was loaded; refuse other layers, and adapters."""
+        for name, stack in self.stacks.items():
+            if layer_modules(stack.plan, self.base) != tuple(layer.module for layer in stack.layers):
+                raise ModelError(f"{self.name}: layers of the {name} were exchanged after loading: load it again")
+            again = bind(stack.plan, self.base, stack.heads)
+            if again is not None:
+                self.stacks[name] = replace(again, no_sum=stack.no_sum)
         if has_adapters(self.module):
             raise ModelError(f"{self.name} was given adapters after loading: load it again, so that they are merged")
 

@@ -263,7 +263,6 @@ def _mix_batch(
             scores = scores.float() if scores.dtype.itemsize < 4 else scores
             collected[block.clip].append((name, block.stack.name), scores)
 
-    watched = [model.stacks[name] for name in stacks]
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
         for scores in collected:
             unfinished.enter_context(scores)
@@ -272,7 +271,7 @@ def _mix_batch(
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
             attention_readable(model.module),
-            Capture(watched, on_block, layers=layers),
+            Capture([model.stacks[name] for name in stacks], on_block, layers=layers),
         ):
             model.family.run(model.base, inputs, stacks)
         known = [_provenance(model, clip, dtype, engine, product_dtype, options) for clip in clips]

@@ -109,7 +109,7 @@ def test_products_of_weights_are_forgotten_when_the_weights_may_change():
     model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:2]
     before = speechmix.mix(model, clips, stacks="encoder")
     with torch.no_grad():
-        model.stacks["encoder"].layers[0].fc1.weight.mul_(1.5)
+        model.stacks["encoder"].layers[0].module.fc1.weight.mul_(1.5)
     after = speechmix.mix(model, clips, stacks="encoder")
     replayed = speechmix.mix(model, clips, stacks="encoder", engine="replay")
     for old, new, expected in zip(before, after, replayed, strict=True):
