@@ -29,6 +29,7 @@ def zeroed_values(model: Model, positions: Mapping[str, Sequence[int]]) -> Itera
     positions : dict of stack name to source positions
         Encoder frames for "encoder" and "cross", token positions for "decoder".
     """
+    model.rebind()
     with ExitStack() as undo:
         undo.enter_context(attention_readable(model.module))
         zeroing = undo.enter_context(_ZeroValues())

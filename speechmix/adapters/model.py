@@ -25,8 +25,7 @@ from .memory import check_fits
 if TYPE_CHECKING:
     from ..inputs.frames import FrameGrid
     from .plans import Family
-    from .text import TextTokens
-    from .tokens import DecoderTokens
+    from .tokens import Tokens
 
 
 def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
@@ -46,15 +45,15 @@ class Prepared:
     Parameters
     ----------
     inputs : dict of str to Tensor
-    tokens : DecoderTokens or TextTokens, optional
+    tokens : Tokens, optional
         The decoder's, where there is a decoder.
-    source_tokens : TextTokens, optional
+    source_tokens : Tokens, optional
         The encoder's, where it reads text.
     """
 
     inputs: dict[str, torch.Tensor]
-    tokens: DecoderTokens | TextTokens | None = None
-    source_tokens: TextTokens | None = None
+    tokens: Tokens | None = None
+    source_tokens: Tokens | None = None
 
 
 @dataclass
@@ -194,11 +193,11 @@ class Model:
             raise ModelError(
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
             )
-        self._bind_again()
+        self.rebind()
         with lent(self.module, dtype):
             yield
 
-    def _bind_again(self) -> None:
+    def rebind(self) -> None:
         """Take in parts exchanged since the model was loaded; refuse other layers, and adapters."""
         for name, stack in self.stacks.items():
             if layer_modules(stack.plan, self.base) != tuple(layer.module for layer in stack.layers):

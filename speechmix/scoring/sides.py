@@ -17,8 +17,7 @@ import torch
 
 from ..adapters.block import Block
 from ..adapters.model import Model, Prepared
-from ..adapters.text import TextTokens
-from ..adapters.tokens import DecoderTokens
+from ..adapters.tokens import Tokens
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
@@ -46,7 +45,7 @@ class Sides:
                 clip, model.grid(len(clip.audio(model.sample_rate))), options, model
             )
         tokens = self.prepared.source_tokens or self.prepared.tokens
-        if isinstance(tokens, TextTokens):
+        if tokens is not None and not tokens.ahead:
             tokens = replace(tokens, units="word" if self._clip is not None and options["units"] == "word" else "token")
             if self.prepared.source_tokens is not None:
                 self._encoder = self._encoder or tokens.sources()
@@ -95,7 +94,7 @@ class Sides:
                 )
             # The deciding row may predict what follows the target: "livre" is decided by the space behind it.
             tokens = self.prepared.tokens
-            decides = tokens.deciding - 1 if tokens is not None and tokens.deciding and stack != "encoder" else None
+            decides = tokens.deciding_row if tokens is not None and stack != "encoder" else None
             chosen = [
                 span
                 for span in spans
@@ -181,11 +180,11 @@ def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
     prepared = Prepared(tensors)
     if not model.hears:
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        tokens = TextTokens.from_ids(tensors["input_ids"][0].tolist(), mask, model.tokenizer)
+        tokens = Tokens.from_ids(tensors["input_ids"][0].tolist(), model.tokenizer, mask=mask)
         if "encoder" not in model.stacks:
             prepared.tokens = tokens
             return prepared
         prepared.source_tokens = tokens
     if "decoder_input_ids" in tensors:
-        prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
+        prepared.tokens = Tokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1)
     return prepared
