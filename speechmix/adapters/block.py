@@ -67,26 +67,30 @@ class Trace:
         """Return the trace of one clip of the batch (a batch of 1)."""
         if len(self.hidden) == 1:
             return self
-        seen = {index: [calls[clip]] for index, calls in self.calls.items()}
-        parts = (self.hidden, self.kwargs)
-        rest = (self.outputs, self.residuals, self.projections)
-        one = _one_of(clip, len(self.hidden))
-        return Trace(*(one(part) for part in parts), seen, *(one(part) for part in rest))
+        of_clip = _of_clip(clip, len(self.hidden))
+        return Trace(
+            of_clip(self.hidden),
+            of_clip(self.kwargs),
+            {number: [calls[clip]] for number, calls in self.calls.items()},
+            of_clip(self.outputs),
+            of_clip(self.residuals),
+            of_clip(self.projections),
+        )
 
 
-def _one_of(clip: int, count: int):
+def _of_clip(clip: int, count: int) -> Callable[[Any], Any]:
     """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
 
-    def one(value: Any) -> Any:
+    def of_clip(value: Any) -> Any:
         if isinstance(value, Tensor):
             return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
         if isinstance(value, dict):
-            return {name: one(part) for name, part in value.items()}
+            return {name: of_clip(part) for name, part in value.items()}
         if type(value) in (tuple, list):
-            return type(value)(one(part) for part in value)
+            return type(value)(of_clip(part) for part in value)
         return value
 
-    return one
+    return of_clip
 
 
 class Block:

@@ -242,12 +242,12 @@ def read_multi_head(
     if not use_separate_proj_weight:
         q_proj_weight, k_proj_weight, v_proj_weight = in_proj_weight.chunk(3)
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
-    heads = [
+    query, key, value = (
         F.linear(x[:, 0], weight, bias).unflatten(-1, (num_heads, -1)).transpose(0, 1)  # [T, 1, D] -> [H, T, d]
         for x, weight, bias in zip(
             (query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases, strict=True
         )
-    ]
+    )
     mask = attn_mask
     if mask is not None and mask.dtype == torch.bool:  # here True means "left out"
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -torch.inf)
@@ -256,7 +256,7 @@ def read_multi_head(
         if padding.dtype == torch.bool:
             padding = torch.zeros_like(padding, dtype=query.dtype).masked_fill(padding, -torch.inf)
         mask = padding[None, None] if mask is None else mask + padding
-    return AttentionCall(*heads, mask, (embed_dim // num_heads) ** -0.5, False, None)
+    return AttentionCall(query, key, value, mask, (embed_dim // num_heads) ** -0.5, False, None)
 
 
 @contextmanager
@@ -265,7 +265,7 @@ def attention_readable(module: nn.Module) -> Iterator[None]:
     configs: dict[int, tuple[Any, str]] = {}
     for part in module.modules():
         config = getattr(part, "config", None)
-        if getattr(config, "_attn_implementation", None) not in (None, "sdpa"):
+        if config is not None and getattr(config, "_attn_implementation", None) not in (None, "sdpa"):
             configs[id(config)] = (config, config._attn_implementation)
     for config, _ in configs.values():
         config._attn_implementation = "sdpa"

@@ -130,7 +130,8 @@ class Layer:
             if attention.norm is None or attention.query is None:
                 return None
             later.append(LaterAttention(number, attention.norm, attention.query, attention.output))
-        if any(part.branch_norm for part in (*self.attentions[self.studied :], *self.feed_forwards)):
+        branches = [attention.branch_norm for attention in self.attentions[self.studied :]]
+        if any(branches) or any(part.branch_norm for part in self.feed_forwards):
             return None
         return Rest(norm, tuple(later), self.feed_forwards)
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
     """Return a floating-point type given by name or as it is."""
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(
             f"dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found {dtype!r}"
         )
-    return found
+    return kind
 
 
 @dataclass
@@ -169,7 +169,15 @@ class Model:
         return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
 
     def grid(self, n_samples: int) -> FrameGrid:
-        """Frames of a clip of `n_samples` samples at the model's rate."""
+        """Frames of a clip of `n_samples` samples at the model's rate.
+
+        Raises
+        ------
+        ModelError
+            For a model that reads text.
+        """
+        if self.family.grid is None:
+            raise ModelError(f"{self.name} reads text: there are no frames")
         return self.family.grid(self.config, n_samples)
 
     @property

@@ -106,4 +106,6 @@ def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
 
 def eps_of(norm: nn.Module) -> float:
     """What a norm adds to the mean square."""
-    return getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", 0.0)
+    eps: float | None = getattr(norm, "eps", None)
+    otherwise: float = getattr(norm, "variance_epsilon", 0.0)
+    return eps or otherwise

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ..inputs.clips import Clip
     from ..inputs.frames import FrameGrid
     from .model import Model, Prepared
 
@@ -60,8 +59,8 @@ class AttentionPlan:
         **norms: str,
     ) -> AttentionPlan:
         """Plan of a block whose projections are attributes of the attention module itself."""
-        paths = {"value": value, "key": key, "output": output, "query": query}
-        return cls(module, **{name: path and f"{module}.{path}" for name, path in paths.items()}, **norms)
+        value, key, output = (f"{module}.{path}" for path in (value, key, output))
+        return cls(module, value, key, output, query=None if query is None else f"{module}.{query}", **norms)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class Family:
     model_types: tuple[str, ...]
     stacks: Callable[[Any], tuple[StackPlan, ...]]
     grid: Callable[[Any, int], FrameGrid] | None
-    prepare: Callable[[Model, Clip, tuple[str, ...]], Prepared]
+    prepare: Callable[[Model, Any, tuple[str, ...]], Prepared]  # a Clip where there is a grid, else a Sentence
     run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
     tiny_inputs: Callable[[Any], dict[str, Tensor]]
     auto_class: Callable[[Any], str]

@@ -54,9 +54,9 @@ def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...
         raise InputError(f"{sentence.name!r}: the decoder needs a text to write: give translation=")
     tokens, ids = _translation_tokens(model, sentence, sentence.translation)
     prepared.inputs["decoder_input_ids"] = torch.tensor([tokens.ids])
-    target = sentence.target
-    if sentence.foil is not None and target is not None and sentence.words[target].part == "translation":
-        _, foil_ids = _translation_tokens(model, sentence, _with_other_spelling(sentence, "translation"))
+    target = _target_of(sentence)
+    if sentence.foil is not None and target is not None and target.part == "translation":
+        _, foil_ids = _translation_tokens(model, sentence, _with_other_spelling(sentence, target, "translation"))
         tokens = _decided(tokens, ids, foil_ids, sentence)
     prepared.tokens = tokens
     return prepared
@@ -154,17 +154,24 @@ def _found_pieces(tokenizer, ids: list[int], parts: list[int | None], texts: lis
 
 
 def _with_foil(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
-    if sentence.foil is None or sentence.target is None:
+    target = _target_of(sentence)
+    if sentence.foil is None or target is None:
         return tokens
-    other = replace(sentence, text=_with_other_spelling(sentence, "text"), cue=None, target=None, foil=None)
+    text = _with_other_spelling(sentence, target, "text")
+    other = replace(sentence, text=text, cue=None, target=None, foil=None)
     return _decided(tokens, tokens.ids, _encoded(model, other)[1].ids, sentence)
 
 
-def _with_other_spelling(sentence: Sentence, part: str) -> str:
-    word, text = sentence.words[sentence.target], getattr(sentence, part)
-    if word.part != part:
-        raise InputError(f"{sentence.name!r}: the target {word.text!r} is in the {word.part}, not in the {part}")
-    return text[: word.start] + sentence.foil + text[word.stop :]
+def _target_of(sentence: Sentence) -> TextWord | None:
+    return sentence.words[sentence.target] if isinstance(sentence.target, int) else None
+
+
+def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str:
+    """One part of a sentence with its foil in the target's place."""
+    if target.part != part:
+        raise InputError(f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the {part}")
+    text = getattr(sentence, part)
+    return text[: target.start] + sentence.foil + text[target.stop :]
 
 
 def _decided(tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence) -> Tokens:

@@ -8,6 +8,7 @@ Shapes: R rows, S changes (sources, or heads x sources), D width, F width of the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ class FeedForward:
 
     def __init__(self, block: Block, modules: FeedForwardModules, rows: Tensor, product: Product):
         self._modules, self._seen, self._rows = modules, block.seen, rows
-        self._activation, self._terms = modules.activation, None
+        self._activation = modules.activation
+        self._terms: list[Tensor] | None = None
         self._smooth = isinstance(self._activation, smooth_activations())
         self._product, self._down = product, product.of(modules.down)
         self.entered = [module for module in (modules.up, modules.gate) if module is not None]
@@ -53,7 +55,7 @@ class FeedForward:
     def change(self, dx: Tensor) -> Tensor:
         return self.change_by(lambda projection: self._product.of(projection)(dx))
 
-    def change_by(self, enters) -> Tensor:
+    def change_by(self, enters: Callable[[nn.Module], Tensor]) -> Tensor:
         """The same, given how the change looks behind a projection: ``enters(module)`` is its product with dx."""
         up, gate = self._modules.up, self._modules.gate
         active = self._activated(enters(up if gate is None else gate))
@@ -73,10 +75,11 @@ class FeedForward:
         if small.all():
             return self._series(dg, slice(None))
         which = small.nonzero(as_tuple=True)
-        series = self._series(dg[which], which[1]) if len(which[0]) else None
+        if not len(which[0]):
+            return self._activation(dg.add_(self._g)).sub_(self._active)
+        series = self._series(dg[which], which[1])
         active = self._activation(dg.add_(self._g)).sub_(self._active)
-        if series is not None:
-            active[which] = series
+        active[which] = series
         return active
 
     def _series(self, dg: Tensor, rows: Tensor | slice) -> Tensor:
@@ -103,20 +106,20 @@ def _gelus() -> tuple[type[nn.Module], ...]:
     return (nn.GELU, GELUActivation)
 
 
-def taylor(activation: nn.Module, x: Tensor) -> list[Tensor]:
+def taylor(activation: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
     """First three derivatives of an activation at x, over 1, 2 and 6."""
     if isinstance(activation, _gelus()) and getattr(activation, "approximate", "none") == "none":
         density = (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)
         first = torch.special.ndtr(x).addcmul_(x, density)
         return [first, density * (1 - x.square() / 2), density * x * (x.square() - 4) / 6]
-    found = []
+    terms = []
     with torch.enable_grad():
         at = x.detach().requires_grad_()
         value = activation(at)
         for order in (1, 2, 3):
             (value,) = torch.autograd.grad(value.sum(), at, create_graph=True)
-            found.append(value.detach() / math.factorial(order))
-    return found
+            terms.append(value.detach() / math.factorial(order))
+    return terms
 
 
 class Attend:
