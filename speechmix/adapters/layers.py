@@ -6,7 +6,7 @@ Nothing is looked up by its path after that: a table that names what is not ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +193,9 @@ def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
 
 def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
     """The modules that are a stack's layers."""
-    modules: Iterable[Any] = submodule(base, plan.layers, what=f"layers of the {plan.name}")  # type: ignore[assignment]
+    modules: Any = submodule(
+        base, plan.layers, what=f"layers of the {plan.name}"
+    )  # a list of modules, of whatever class
     return tuple(modules)
 
 

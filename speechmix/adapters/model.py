@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import html
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,10 +17,10 @@ import torch
 
 from ..errors import InputError, ModelError
 from .adapted import has_adapters
-from .delta.products import Kept
+from .delta.products import WeightProducts
 from .fingerprint import Seen, fingerprint
 from .layers import Stack, bind, layer_modules
-from .lending import lent
+from .lending import lent, parts_of
 from .memory import check_fits
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Model:
     Attributes
     ----------
     stacks : dict of str to Stack
-    kept : Kept, optional
+    weight_products : WeightProducts, optional
         What was made of the weights, within `unchanged`.
     """
 
@@ -88,7 +89,8 @@ class Model:
     feature_extractor: Any = None
     tokenizer: Any = None
     stacks: dict[str, Stack] = field(init=False, repr=False)
-    kept: Kept | None = field(default=None, init=False, repr=False)
+    weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
+    _parts: list[torch.nn.Module] = field(init=False, repr=False, compare=False)  # that the stacks are bound to
     _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -96,6 +98,7 @@ class Model:
             bind(plan, self.base, self.family.heads(self.config, plan.name)) for plan in self.family.stacks(self.config)
         )
         self.stacks = {stack.name: stack for stack in bound if stack is not None}
+        self._parts = parts_of(self.module)
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
                 f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, whose layers have "
@@ -206,27 +209,38 @@ class Model:
             yield
 
     def rebind(self) -> None:
-        """Take in parts exchanged since the model was loaded; refuse other layers, and adapters."""
+        """Take in modules exchanged inside layers since the model was loaded.
+
+        Raises
+        ------
+        ModelError
+            If whole layers were exchanged, or the model was given adapters, or its table does not fit the new parts.
+        """
+        parts = parts_of(self.module)
+        if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
+            return
         for name, stack in self.stacks.items():
             if layer_modules(stack.plan, self.base) != tuple(layer.module for layer in stack.layers):
                 raise ModelError(f"{self.name}: layers of the {name} were exchanged after loading: load it again")
+        if has_adapters(self.module):
+            raise ModelError(f"{self.name} was given adapters after loading: load it again, so that they are merged")
+        for name, stack in self.stacks.items():
             again = bind(stack.plan, self.base, stack.heads)
             if again is not None:
                 self.stacks[name] = replace(again, no_sum=stack.no_sum)
-        if has_adapters(self.module):
-            raise ModelError(f"{self.name} was given adapters after loading: load it again, so that they are merged")
+        self._parts = parts
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """For a while the weights stay as they are: what is made of them for one clip serves the next (on a CPU)."""
-        if self.kept is not None or self.device.type != "cpu":
+        if self.weight_products is not None or self.device.type != "cpu":
             yield
             return
-        self.kept = Kept()
+        self.weight_products = WeightProducts()
         try:
             yield
         finally:
-            self.kept = None
+            self.weight_products = None
 
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""

@@ -248,7 +248,7 @@ def _mix_batch(
     kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
     collected = [ScoresByLayer(kept, folder) for folder in folders]
     units_of: list[dict[str, Units]] = [{} for _ in clips]
-    product = Product(product_dtype or dtype, model.kept)
+    product = Product(product_dtype or dtype, model.weight_products)
     chosen = {"distance": options["distance"], "heads": options["heads"], "engine": engine}
 
     def on_block(block: Block) -> None:

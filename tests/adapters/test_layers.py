@@ -192,3 +192,23 @@ def test_a_random_twin_is_bound_to_its_own_modules():
     own = {id(part) for part in module.modules()}
     for layer in twin.stacks["encoder"].layers:
         assert not own & {id(layer.module), id(layer.attention.value), id(layer.feed_forwards[0].up)}
+
+
+def test_layers_and_adapters_are_refused_as_often_as_the_model_is_used():
+    module = build("bert")
+    model = speechmix.load(module)
+    before = module.bert.encoder.layer[0]
+    module.bert.encoder.layer[0] = copy.deepcopy(before)
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"layers of the encoder were exchanged after loading: load it again"):
+            speechmix.mix(model, inputs_of(model))
+    module.bert.encoder.layer[0] = before
+    assert speechmix.mix(model, inputs_of(model))
+
+
+def test_two_modules_that_change_places():
+    module = build("llama").double()
+    model = speechmix.load(module)
+    attention = module.model.layers[1].self_attn
+    attention.q_proj, attention.o_proj = attention.o_proj, attention.q_proj
+    assert_same_scores(model, speechmix.load(module))

@@ -25,7 +25,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.delta.products import Kept
+from speechmix.adapters.delta.products import WeightProducts
 
 WIDTH = {"heads": 16, "hidden": 1024, "feed_forward": 4096}
 MEASURES = ("value_zeroing", "attention", "attention_norm")
@@ -83,7 +83,7 @@ class Case:
 
     def __init__(self, shape: str, layers: int, words: int):
         torch.manual_seed(0)
-        self.shape, self.kept = shape, Kept()
+        self.shape, self.kept = shape, WeightProducts()
         if shape == "xlsr":
             self.model = speechmix.load(xlsr(layers), check=False)
             self.inputs = {"input_values": torch.randn(1, 80_000)}
@@ -108,7 +108,7 @@ class Case:
         if way.endswith("bf16"):
             options = {**options, "engine": "delta", "product_dtype": "bfloat16"}
         targets = self.target_rows if "target" in way else None
-        self.model.kept = self.kept if "many clips" in way else None
+        self.model.weight_products = self.kept if "many clips" in way else None
         return speechmix.mix(
             self.model,
             self.inputs,
