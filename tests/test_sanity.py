@@ -158,7 +158,7 @@ class TestAttentionNorm:
     def explicit(self, model, inputs, name):
         """[H, T, T, D] vectors of every layer, from the model's own projections."""
         attention = speechmix.mix(model, inputs, stacks="encoder", measures="attention", heads="each")
-        modules = [getattr(layer, name) for layer in model.stacks["encoder"].layers]
+        modules = [getattr(layer.module, name) for layer in model.stacks["encoder"].layers]
         values = []
         handles = [m.v_proj.register_forward_hook(lambda m, a, out: values.append(out[0])) for m in modules]
         with torch.no_grad():

@@ -1,14 +1,16 @@
 """Where to find things inside a model nobody changed: one table per family, no modelling code."""
 
 from .families.registry import families, family_of_type, register
+from .layers import Layer, Stack
 from .load import load
 from .model import Model, Prepared
-from .plans import AttentionPlan, Family, FeedForwardPlan, Stack, StackPlan
+from .plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 __all__ = [
     "AttentionPlan",
     "Family",
     "FeedForwardPlan",
+    "Layer",
     "Model",
     "Prepared",
     "Stack",

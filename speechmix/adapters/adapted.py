@@ -34,8 +34,9 @@ def merged(module: nn.Module) -> nn.Module:
 
 
 def _merged(copied: nn.Module) -> nn.Module:
-    if hasattr(copied, "merge_and_unload"):
-        return _without_traces(copied.merge_and_unload())
+    merge = getattr(copied, "merge_and_unload", None)
+    if merge is not None:
+        return _without_traces(merge())
     if hasattr(copied, "peft_config") and hasattr(copied, "get_base_model"):
         raise ModelError(
             f"{type(copied).__name__}: its adapter adds prompts and changes no weights, so there is nothing to merge. Load the "

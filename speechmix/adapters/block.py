@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
-from .plans import Stack, submodule, weight_of
+from .layers import AttentionModules, Layer, Stack, bias_of, weight_of
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -67,26 +67,30 @@ class Trace:
         """Return the trace of one clip of the batch (a batch of 1)."""
         if len(self.hidden) == 1:
             return self
-        seen = {index: [calls[clip]] for index, calls in self.calls.items()}
-        parts = (self.hidden, self.kwargs)
-        rest = (self.outputs, self.residuals, self.projections)
-        one = _one_of(clip, len(self.hidden))
-        return Trace(*(one(part) for part in parts), seen, *(one(part) for part in rest))
+        of_clip = _of_clip(clip, len(self.hidden))
+        return Trace(
+            of_clip(self.hidden),
+            of_clip(self.kwargs),
+            {number: [calls[clip]] for number, calls in self.calls.items()},
+            of_clip(self.outputs),
+            of_clip(self.residuals),
+            of_clip(self.projections),
+        )
 
 
-def _one_of(clip: int, count: int):
+def _of_clip(clip: int, count: int) -> Callable[[Any], Any]:
     """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
 
-    def one(value: Any) -> Any:
+    def of_clip(value: Any) -> Any:
         if isinstance(value, Tensor):
             return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
         if isinstance(value, dict):
-            return {name: one(part) for name, part in value.items()}
+            return {name: of_clip(part) for name, part in value.items()}
         if type(value) in (tuple, list):
-            return type(value)(one(part) for part in value)
+            return type(value)(of_clip(part) for part in value)
         return value
 
-    return one
+    return of_clip
 
 
 class Block:
@@ -98,14 +102,17 @@ class Block:
     ----------
     stack : Stack
     layer : int
+    modules : Layer
+        The layer's modules.
     clip : int
         Which clip of the batch this is of.
     """
 
     def __init__(self, capture: Capture, stack: Stack, layer: int, trace: Trace, output: Tensor, clip: int = 0):
         self.stack, self.layer, self.clip = stack, layer, clip
+        self.modules: Layer = stack.layers[layer]
         self._capture, self._trace, self._output = capture, trace, output
-        self._call = self.call(stack.plan.block)
+        self._call = self.call(self.modules.studied)
         self._weights: tuple[Tensor | None, Tensor] | None = None
 
     @property
@@ -151,13 +158,13 @@ class Block:
     @property
     def output_weight(self) -> Tensor:
         """Output projection W_O split by head, [H, d, D]."""
-        weight = weight_of(submodule(self._layer, self._plan.output, what="output projection"))  # [D, H d]
+        weight = weight_of(self.modules.attention.output)  # [D, H d]
         return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
 
     @property
     def output_bias(self) -> Tensor:
         """Bias of the output projection, [D]; zeros where it has none."""
-        bias = submodule(self._layer, self._plan.output, what="output projection").bias
+        bias = bias_of(self.modules.attention.output)
         return self._trace.hidden.new_zeros(self.stack.width) if bias is None else bias
 
     @property
@@ -179,24 +186,24 @@ class Block:
                 "(alti, mixing ratios, attention norms with the residual) need a table that says; value_zeroing, attention and "
                 "attention_norm do not"
             )
-        return self._trace.residuals[self.stack.plan.block][0, rows]
+        return self._trace.residuals[self.modules.studied][0, rows]
 
     def attention_output(self, rows: Tensor) -> Tensor:
         """What the attention block gives the rows, behind its output projection, [R, D]."""
-        return self.seen(self._plan.output, rows, lambda output: output(self.context[rows].flatten(1)))
+        projection = self.modules.attention.output
+        return self.seen(projection, rows, lambda: projection(self.context[rows].flatten(1)))
 
-    def seen(self, path: str, rows: Tensor, otherwise: Callable[[nn.Module], Tensor]) -> Tensor:
-        """What the projection at a path gave the rows in the forward pass, [R, out].
+    def seen(self, projection: nn.Module, rows: Tensor, otherwise: Callable[[], Tensor]) -> Tensor:
+        """What one of the layer's projections gave the rows in the forward pass, [R, out].
 
         Parameters
         ----------
         otherwise : callable
-            Computes it with the projection, where it did not run as a module of its own on [B, Q, in].
+            Computes it, where the projection did not run as a module of its own on [B, Q, in].
         """
-        projection = self.part(path)
         output = self._trace.projections.get(projection)
         if output is None or output.ndim != 3 or output.shape[1] != self.n_targets:
-            return otherwise(projection)
+            return otherwise()
         return output[0, rows]
 
     def call(self, index: int) -> AttentionCall:
@@ -206,10 +213,10 @@ class Block:
     @property
     def floats_per_pair(self) -> int:
         """About how many numbers a (target position, source) pair takes while a change is carried through the layer."""
-        plan = self.stack.plan
-        behind = [self.call(i) for i in range(plan.block + 1, len(plan.blocks)) if i in self._trace.calls]
+        later = range(self.modules.studied + 1, len(self.modules.attentions))
+        behind = [self.call(number) for number in later if number in self._trace.calls]
         feed_forward = max(
-            (weight_of(self.part(f.up)).shape[0] for f in plan.feed_forwards), default=4 * self.stack.width
+            (weight_of(part.up).shape[0] for part in self.modules.feed_forwards), default=4 * self.stack.width
         )
         return (
             6 * self.stack.width + 2 * feed_forward + sum(3 * call.key.shape[0] * call.key.shape[1] for call in behind)
@@ -219,10 +226,6 @@ class Block:
     def final_norm(self) -> nn.Module | None:
         """The norm behind this layer: the stack's own, if this is its last layer and it has one."""
         return self.stack.final_norm if self.layer == len(self.stack) - 1 else None
-
-    def part(self, path: str) -> nn.Module:
-        """A module of this layer by its path."""
-        return submodule(self._layer, path, what=f"{self.stack.name} layer {self.layer}")
 
     def rerun(self, hidden: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
         """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind cross-attention.
@@ -234,7 +237,7 @@ class Block:
         """
         trace = self._trace
         kwargs = trace.kwargs if memory is None else {**trace.kwargs, "encoder_hidden_states": memory[None]}
-        states = self._layer.forward(trace.hidden if hidden is None else hidden[None], **kwargs)
+        states = self.modules.module.forward(trace.hidden if hidden is None else hidden[None], **kwargs)
         return self._finish(first_output(states)[0])
 
     @property
@@ -263,26 +266,20 @@ class Block:
         Tensor [P, D]
             Layer output, behind the final norm if this is the stack's last layer.
         """
-        trace, studied = self._trace, self.stack.plan.block
+        trace = self._trace
         with ExitStack() as stubs:
             stubs.enter_context(self._capture.paused())
-            for index, plan in enumerate(self.stack.plan.blocks):
-                module = submodule(self._layer, plan.module, what="attention")
-                if index > studied:  # runs for real on the changed rows; its keys and values are as before
-                    for path in (plan.key, plan.value):
-                        projection = submodule(self._layer, path, what="projection")
+            for number, attention in enumerate(self.modules.attentions):
+                if (
+                    number > self.modules.studied
+                ):  # runs for real on the changed rows; its keys and values are as before
+                    for projection in (attention.key, attention.value):
                         stubs.enter_context(_stubbed(projection, trace.projections[projection]))
                     continue
-                first, *rest = trace.outputs[index]
-                if index < studied:
-                    first = first[:, rows]
-                else:
-                    output = submodule(self._layer, plan.output, what="output projection")
-                    first = context.flatten(1)[None]
-                    if plan.output.startswith(f"{plan.module}."):
-                        first = output(first)
-                stubs.enter_context(_stubbed(module, (first, *rest)))
-            states = self._layer.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
+                first, *rest = trace.outputs[number]
+                first = first[:, rows] if number < self.modules.studied else _replaced(attention, context)
+                stubs.enter_context(_stubbed(attention.module, (first, *rest)))
+            states = self.modules.module.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
         return self._finish(first_output(states)[0])
 
     def _kwargs_of(self, rows: Tensor) -> dict:
@@ -292,16 +289,14 @@ class Block:
             return self._trace.kwargs
         return {**self._trace.kwargs, "encoder_attention_mask": mask[..., rows, :]}
 
-    @property
-    def _layer(self) -> nn.Module:
-        return self.stack.layers[self.layer]
-
-    @property
-    def _plan(self):
-        return self.stack.plan.blocks[self.stack.plan.block]
-
     def _finish(self, states: Tensor) -> Tensor:
         return states if self.final_norm is None else self.final_norm(states)
+
+
+def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
+    """What an attention module gives for another context [P, H, d], [1, P, D] or (unprojected) [1, P, H d]."""
+    inner = context.flatten(1)[None]
+    return attention.output(inner) if attention.projects else inner
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
 from .block import AttentionCall, Block, Trace, first_output
-from .plans import Stack, submodule
+from .layers import Layer, Stack
 
 
 @dataclass
@@ -54,15 +54,15 @@ class Capture:
         self._exit = ExitStack()
 
     def __enter__(self) -> Capture:
-        by_layer: dict[nn.Module, list[tuple[Stack, int]]] = {}
+        by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
         for stack in self.stacks:
             for index, layer in enumerate(stack.layers):
                 if self.layers is None or index in self.layers:
-                    by_layer.setdefault(layer, []).append((stack, index))
+                    by_module.setdefault(layer.module, []).append((stack, index))
             if self.max_positions and stack.name == "encoder":
-                self._hook(stack.layers[0].register_forward_pre_hook(self._cut, with_kwargs=True))
-        for layer, wanted in by_layer.items():
-            self._watch(layer, wanted)
+                self._hook(stack.layers[0].module.register_forward_pre_hook(self._cut, with_kwargs=True))
+        for module, asked in by_module.items():
+            self._watch(module, asked)
         self._exit.enter_context(_Interceptor(self))
         return self
 
@@ -88,10 +88,9 @@ class Capture:
     def _hook(self, handle) -> None:
         self._exit.callback(handle.remove)
 
-    def _watch(self, layer: nn.Module, wanted: list[tuple[Stack, int]]) -> None:
+    def _watch(self, module: nn.Module, asked: list[tuple[Stack, int]]) -> None:
         """Hook one layer: its input, each attention block in it, the projections replay keeps, its output."""
         traces: list[Trace] = []
-        blocks = wanted[0][0].plan.blocks
 
         def before_layer(module, args, kwargs):
             if not self._paused:
@@ -102,10 +101,10 @@ class Capture:
             if self._paused:
                 return
             trace = traces.pop()
-            for stack, index in wanted:
+            for stack, index in asked:
                 if stack.plan.block not in trace.calls:
                     raise ModelError(
-                        f"{stack.name} layer {index}: {blocks[stack.plan.block].module!r} called neither "
+                        f"{stack.name} layer {index}: {stack.plan.blocks[stack.plan.block].module!r} called neither "
                         "scaled_dot_product_attention nor multi_head_attention_forward, though the model was run as "
                         "attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
                         "attention by code of its own, which cannot be read"
@@ -116,18 +115,22 @@ class Capture:
                     with self.paused():
                         self.on_block(block)
 
-        self._hook(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-        self._hook(layer.register_forward_hook(after_layer, with_kwargs=True))
-        pre_norm = wanted[0][0].plan.norm_order == "pre"
-        for number, plan in enumerate(blocks):
-            self._watch_attention(layer, plan, number, traces)
-            before_residual = plan.norm if pre_norm and plan.norm else plan.module
-            self._watch_residual(submodule(layer, before_residual, what="residual"), number, traces)
-            self._keep(layer, (plan.output, *((plan.key, plan.value) if number else ())), traces)
-        for plan in wanted[0][0].plan.feed_forwards:
-            self._keep(layer, filter(None, (plan.up, plan.gate, plan.down)), traces)
+        self._hook(module.register_forward_pre_hook(before_layer, with_kwargs=True))
+        self._hook(module.register_forward_hook(after_layer, with_kwargs=True))
+        stack, index = asked[0]
+        self._watch_parts(stack.layers[index], stack.plan.norm_order == "pre", traces)
 
-    def _watch_attention(self, layer, plan, number: int, traces: list[Trace]) -> None:
+    def _watch_parts(self, layer: Layer, pre_norm: bool, traces: list[Trace]) -> None:
+        """Hook what is in a layer; stacks that share its module share these."""
+        for number, attention in enumerate(layer.attentions):
+            self._watch_attention(attention.module, number, traces)
+            before_residual = attention.norm if pre_norm and attention.norm else attention.module
+            self._watch_residual(before_residual, number, traces)
+            self._keep((attention.output, *((attention.key, attention.value) if number else ())), traces)
+        for part in layer.feed_forwards:
+            self._keep((part.up, *((part.gate,) if part.gate else ()), part.down), traces)
+
+    def _watch_attention(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
         def before(module, args, kwargs):
             if not self._paused:
                 self._current = (traces[-1], number)
@@ -137,21 +140,20 @@ class Capture:
                 traces[-1].outputs[number] = output if isinstance(output, tuple) else (output,)
                 self._current = None
 
-        module = submodule(layer, plan.module, what="attention")
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(module.register_forward_hook(after, with_kwargs=True))
 
-    def _keep(self, layer, paths: Iterable[str], traces: list[Trace]) -> None:
+    def _keep(self, projections: Iterable[nn.Module], traces: list[Trace]) -> None:
         """Keep what projections give, which nobody need compute again."""
 
         def keep(projection, args, output):
             if not self._paused:
                 traces[-1].projections[projection] = output
 
-        for path in paths:
-            self._hook(submodule(layer, path, what="projection").register_forward_hook(keep))
+        for projection in projections:
+            self._hook(projection.register_forward_hook(keep))
 
-    def _watch_residual(self, module, number: int, traces: list[Trace]) -> None:
+    def _watch_residual(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
         """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the block (post-norm)."""
 
         def before(module, args, kwargs):
@@ -240,12 +242,12 @@ def read_multi_head(
     if not use_separate_proj_weight:
         q_proj_weight, k_proj_weight, v_proj_weight = in_proj_weight.chunk(3)
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
-    heads = [
+    query, key, value = (
         F.linear(x[:, 0], weight, bias).unflatten(-1, (num_heads, -1)).transpose(0, 1)  # [T, 1, D] -> [H, T, d]
         for x, weight, bias in zip(
             (query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases, strict=True
         )
-    ]
+    )
     mask = attn_mask
     if mask is not None and mask.dtype == torch.bool:  # here True means "left out"
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -torch.inf)
@@ -254,7 +256,7 @@ def read_multi_head(
         if padding.dtype == torch.bool:
             padding = torch.zeros_like(padding, dtype=query.dtype).masked_fill(padding, -torch.inf)
         mask = padding[None, None] if mask is None else mask + padding
-    return AttentionCall(*heads, mask, (embed_dim // num_heads) ** -0.5, False, None)
+    return AttentionCall(query, key, value, mask, (embed_dim // num_heads) ** -0.5, False, None)
 
 
 @contextmanager
@@ -263,7 +265,7 @@ def attention_readable(module: nn.Module) -> Iterator[None]:
     configs: dict[int, tuple[Any, str]] = {}
     for part in module.modules():
         config = getattr(part, "config", None)
-        if getattr(config, "_attn_implementation", None) not in (None, "sdpa"):
+        if config is not None and getattr(config, "_attn_implementation", None) not in (None, "sdpa"):
             configs[id(config)] = (config, config._attn_implementation)
     for config, _ in configs.values():
         config._attn_implementation = "sdpa"

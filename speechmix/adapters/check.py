@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from ..errors import ModelError, SpeechmixError
 from .block import Block
 from .capture import Capture, attention_readable
-from .delta.carrier import Carrier, described
+from .delta.carrier import Carrier
 from .model import Model
-from .plans import submodule
 
 # The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of the last place of the
 # largest; beyond that a difference counts by its share of what attention changes.
@@ -136,7 +135,7 @@ def _check_block(block: Block, where: str) -> None:
         raise ModelError(
             f"{where}: zeroing the value vectors changes nothing; is {block.stack.plan.name!r} the right block?"
         )
-    if not described(block):
+    if block.modules.rest is None:
         return
     carried = Carrier(block, rows)(-block.context[rows].flatten(1)[None])[0]
     if not _agree(carried, change, effect=moved, size=before.abs().max()):
@@ -158,20 +157,19 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     In a post-norm layer that sum must enter the block's norm; in a pre-norm one whatever comes next (the next norm, or
     nothing: then it is the layer's output). A full description that is wrong here is an error.
     """
-    plan = block.stack.plan
-    attention = plan.blocks[plan.block]
+    attention, pre_norm = block.modules.attention, block.stack.plan.norm_order == "pre"
     if attention.norm is None:
         return "its table names no norm of the attention block (AttentionPlan.norm)"
     rows = _rows(block)
     branch = block.attention_output(rows)
     if attention.branch_norm is not None:
-        branch = block.part(attention.branch_norm)(branch)
+        branch = attention.branch_norm(branch)
     state = block.residual(rows, confirmed=False) + branch
-    parts = [block.part(attention.norm)] if plan.norm_order == "post" else list(entered)
+    parts = list(entered) if pre_norm else [attention.norm]
     candidates = [
         x for part in parts for x in entered.get(part, ()) if x.shape[-2:] == (block.n_targets, state.shape[-1])
     ]
-    if plan.norm_order == "pre":
+    if pre_norm:
         candidates.append(block.output)
     if any(_agree(x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=branch.abs().max()) for x in candidates):
         return ""
@@ -179,7 +177,7 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
         "what its table calls residual and attention output does not add up to what the layer goes on with "
         "(norm_order, norm, branch_norm; or attention and feed-forward run side by side)"
     )
-    if plan.feed_forwards:
+    if block.modules.feed_forwards:
         raise ModelError(f"{where}: {reason}. Correct the table")
     return reason
 
@@ -188,7 +186,7 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
 def _entering(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
     """What enters each part of the layer that is running, for the first clip: its first argument, if that is a tensor."""
     entered: dict[nn.Module, list[Tensor]] = {}
-    layers = dict.fromkeys(layer for stack in model.stacks.values() for layer in stack.layers)
+    layers = dict.fromkeys(layer.module for stack in model.stacks.values() for layer in stack.layers)
 
     def keep(part, args, kwargs):
         first = args[0] if args else next(iter(kwargs.values()), None)
@@ -212,13 +210,11 @@ def _stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[N
     """
     with ExitStack() as hooks:
         for stack in model.stacks.values():
-            path = stack.plan.layers.rpartition(".")[0]
-            holder = submodule(model.base, path, what=stack.name) if path else model.base
 
             def keep(module, args, output, name=stack.name):
                 outputs[name] = [states[0] for states in _states_in(output) if states.ndim == 3]
 
-            hooks.callback(holder.register_forward_hook(keep).remove)
+            hooks.callback(stack.holder.register_forward_hook(keep).remove)
         yield
 
 

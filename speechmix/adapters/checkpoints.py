@@ -99,7 +99,7 @@ def processors_of(processor, family: Family, config) -> tuple[Any, Any]:
         )
     extractor = getattr(processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None)
     tokenizer = getattr(processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None)
-    if extractor is None and family.name == "whisper":
+    if extractor is None and family.name == "whisper" and family.grid is not None:
         seconds = family.grid(config, 0).duration
         if seconds == int(seconds):
             extractor = transformers_class("WhisperFeatureExtractor")(

@@ -43,8 +43,8 @@ def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any
     told = _without_origin(config.to_dict() if config is not None else {})
     generation = getattr(module, "generation_config", None)  # decides a decoder's prefix and what a transcript is
     generation = _without_origin(generation.to_dict()) if generation is not None else {}
-    for part in (told, generation, _layers(module), _settings(feature_extractor), _text_to_ids(tokenizer)):
-        digest.update(json.dumps(part, sort_keys=True, default=_as_text).encode())
+    for settings in (told, generation, _layers(module), _settings(feature_extractor), _text_to_ids(tokenizer)):
+        digest.update(json.dumps(settings, sort_keys=True, default=_as_text).encode())
     tensors = sorted(tensors_of(module), key=lambda named: named[0])
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as workers:  # hashing leaves other threads free
         for (name, tensor), part in zip(tensors, workers.map(lambda named: _digest(*named), tensors), strict=True):
@@ -102,8 +102,8 @@ def _place(tensor: Tensor) -> int:
 def _unchanged(states: list[tuple], tensors: list[tuple[str, Tensor | None]]) -> bool:
     if len(states) != len(tensors):
         return False
-    for (known_name, known, place, writes), (name, tensor) in zip(states, tensors, strict=True):
-        if name != known_name or (None if known is None else known()) is not tensor:
+    for (name_before, before, place, writes), (name, tensor) in zip(states, tensors, strict=True):
+        if name != name_before or (None if before is None else before()) is not tensor:
             return False
         if tensor is not None and (place != _place(tensor) or (writes is not None and writes != tensor._version)):
             return False

@@ -17,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 
 from .capture import attention_readable, read_multi_head
 from .model import Model
-from .plans import submodule
 
 
 @contextmanager
@@ -30,14 +29,14 @@ def zeroed_values(model: Model, positions: Mapping[str, Sequence[int]]) -> Itera
     positions : dict of stack name to source positions
         Encoder frames for "encoder" and "cross", token positions for "decoder".
     """
+    model.rebind()
     with ExitStack() as undo:
         undo.enter_context(attention_readable(model.module))
         zeroing = undo.enter_context(_ZeroValues())
         for name, sources in positions.items():
             stack = model.stacks[name]
             for layer in stack.layers:
-                module = submodule(layer, stack.plan.blocks[stack.plan.block].module, what="attention")
-                for handle in zeroing.watch(module, torch.tensor(list(sources), dtype=torch.long)):
+                for handle in zeroing.watch(layer.attention.module, torch.tensor(list(sources), dtype=torch.long)):
                     undo.callback(handle.remove)
         yield
 
@@ -66,14 +65,14 @@ class _ZeroValues(TorchFunctionMode):
             query, key, value, *rest = args
             return func(query, key, value.index_fill(2, self._rows.to(value.device), 0), *rest, **kwargs)
         if func is F.multi_head_attention_forward:
-            return self._multi_head(*args, **kwargs)
+            return self._multi_head(self._rows, *args, **kwargs)
         return func(*args, **kwargs)
 
-    def _multi_head(self, *args, **kwargs):
+    def _multi_head(self, rows: torch.Tensor, *args, **kwargs):
         """Torch's function takes no projected values, so its sum is written out: alpha V W_O + b_O, one clip."""
         call = read_multi_head(*args, **kwargs)
         weights = call.weights()
-        context = weights @ call.value.index_fill(1, self._rows.to(call.value.device), 0)  # [H, T, d]
+        context = weights @ call.value.index_fill(1, rows.to(call.value.device), 0)  # [H, T, d]
         out_weight, out_bias = args[11], args[12]
         output = F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)
         return output[:, None], weights.mean(dim=0, keepdim=True)

@@ -35,19 +35,20 @@ def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
     >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
     True torch.bfloat16 True
     """
-    stand_ins: dict[int, Tensor] = {}  # tied weights stay tied
+    weights: dict[int, nn.Parameter] = {}  # stand-ins by what they stand for: tied weights stay tied
+    buffers: dict[int, Tensor] = {}
     with ExitStack() as undo:
         for part in parts_of(module):
             _set(undo, part, "training", False)
             _set(undo, part, "chunk_size_feed_forward", 0)  # saves memory, refuses lengths it does not divide
             if part._parameters:
-                _lend_parameters(undo, part, stand_ins, dtype)
+                _lend_parameters(undo, part, weights, dtype)
             if part._buffers:
-                _exchange_buffers(undo, part, stand_ins, dtype)
+                _exchange_buffers(undo, part, buffers, dtype)
         yield
 
 
-def _set(undo: ExitStack, part: nn.Module, name: str, value) -> None:
+def _set(undo: ExitStack, part: nn.Module, name: str, value: bool | int) -> None:
     """Set an attribute that is there and has another value."""
     before = part.__dict__.get(name)
     if before:
@@ -57,16 +58,19 @@ def _set(undo: ExitStack, part: nn.Module, name: str, value) -> None:
 
 def parts_of(module: nn.Module) -> list[nn.Module]:
     """Return a module with all its parts, each once: its ``modules()``, several times as fast."""
-    parts, waiting = {}, [module]
+    parts: dict[int, nn.Module] = {}
+    waiting: list[nn.Module | None] = [module]
     while waiting:
         part = waiting.pop()
         if part is not None and id(part) not in parts:
             parts[id(part)] = part
-            waiting.extend(reversed(part._modules.values()))
+            waiting.extend(reversed([*part._modules.values()]))
     return list(parts.values())
 
 
-def _lend_parameters(undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tensor], dtype) -> None:
+def _lend_parameters(
+    undo: ExitStack, part: nn.Module, stand_ins: dict[int, nn.Parameter], dtype: torch.dtype | None
+) -> None:
     trained = []
     for name, parameter in part._parameters.items():
         if parameter is None:
@@ -83,7 +87,9 @@ def _lend_parameters(undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tens
         undo.callback(lambda: [parameter.requires_grad_(True) for parameter in trained])
 
 
-def _exchange_buffers(undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tensor], dtype) -> None:
+def _exchange_buffers(
+    undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tensor], dtype: torch.dtype | None
+) -> None:
     owned, attributes = dict(part._buffers), dict(part.__dict__)
     not_stored = set(part._non_persistent_buffers_set)
     for name, buffer in owned.items():

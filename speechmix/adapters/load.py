@@ -38,54 +38,55 @@ def load(
 ) -> Model:
     """Load a model, unmodified.
 
-        A model object stays as its owner has it: it runs in evaluation mode and without gradients while it is measured and is
-        given back as it was, so it may be trained further in between. What is read from a folder is in evaluation mode.
+    A model object stays as its owner has it: it runs in evaluation mode and without gradients while it is measured and is
+    given back as it was, so it may be trained further in between. What is read from a folder is in evaluation mode.
 
-        Parameters
-        ----------
-        source : str, Path, transformers.PreTrainedModel, transformers.Pipeline or peft.PeftModel
-            Hub id ("openai/whisper-small"), folder in hub format, or a model object. Adapters (LoRA), as an object or as a
-            folder with adapter_config.json, are merged into a copy of their model. Of a pipeline: its model and processor.
-        init : {"trained", "random"}
-            "random" builds the untrained twin from the same config.
-        seed : int, optional
-            Seed of the random initialisation (0 if not given). The same seed gives the same weights.
-        processor : optional
-            Processor, feature extractor or tokenizer to use instead of the source's own. A model object needs one for
-            clips, none for prepared inputs.
-        device : optional
-    x
-            Precision of the weights, float32 by default; "auto" for that of the checkpoint. Scores are never computed in half
-            precision: a half-precision model is run in float32 (see `speechmix.mix`).
-        revision : str, optional
-            Branch, tag or commit on the hub.
-        check : bool
-            Run the self-check (a fraction of a second; it looks at a few frames).
-        **named_otherwise
-            `torch_dtype` and `device_map` are taken for dtype and device, as long as the model lies on one device.
+    Parameters
+    ----------
+    source : str, Path, transformers.PreTrainedModel, transformers.Pipeline or peft.PeftModel
+        Hub id ("openai/whisper-small"), folder in hub format, or a model object. Adapters (LoRA), as an object or as a
+        folder with adapter_config.json, are merged into a copy of their model. Of a pipeline: its model and processor.
+    init : {"trained", "random"}
+        "random" builds the untrained twin from the same config.
+    seed : int, optional
+        Seed of the random initialisation (0 if not given). The same seed gives the same weights.
+    processor : optional
+        Processor, feature extractor or tokenizer to use instead of the source's own. A model object needs one for
+        clips, none for prepared inputs.
+    device : optional
+        Where to put the model; by default CUDA if there is one (a model object stays where it is).
+    dtype : optional
+        Precision of the weights, float32 by default; "auto" for that of the checkpoint. Scores are never computed in half
+        precision: a half-precision model is run in float32 (see `speechmix.mix`).
+    revision : str, optional
+        Branch, tag or commit on the hub.
+    check : bool
+        Run the self-check (a fraction of a second; it looks at a few frames).
+    **named_otherwise
+        `torch_dtype` and `device_map` are taken for dtype and device, as long as the model lies on one device.
 
-        Returns
-        -------
-        Model
+    Returns
+    -------
+    Model
 
-        Raises
-        ------
-        InputError
-            For a source or an option that cannot be used.
-        ModelError
-            For a folder that is not there, an unsupported architecture, weights that are missing or quantised, or a failed
-            self-check.
-        MissingExtraError
-            For a folder with an adapter, without peft.
+    Raises
+    ------
+    InputError
+        For a source or an option that cannot be used.
+    ModelError
+        For a folder that is not there, an unsupported architecture, weights that are missing or quantised, or a failed
+        self-check.
+    MissingExtraError
+        For a folder with an adapter, without peft.
 
-        Examples
-        --------
-        >>> import transformers
-        >>> config = transformers.WhisperConfig(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
-        ...     decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=50, vocab_size=100,
-        ...     pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3)
-        >>> load(transformers.WhisperForConditionalGeneration(config), init="random", seed=1, device="cpu").stacks.keys()
-        dict_keys(['encoder', 'decoder', 'cross'])
+    Examples
+    --------
+    >>> import transformers
+    >>> config = transformers.WhisperConfig(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+    ...     decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=50, vocab_size=100,
+    ...     pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3)
+    >>> load(transformers.WhisperForConditionalGeneration(config), init="random", seed=1, device="cpu").stacks.keys()
+    dict_keys(['encoder', 'decoder', 'cross'])
     """
     if init not in INITS:
         raise InputError(f"init must be one of {INITS}, found {init!r}")
@@ -179,9 +180,13 @@ def _converted(module: torch.nn.Module, dtype: torch.dtype | None, device) -> to
     if dtype is None:
         return module.to(device)
     for part in module.modules():
-        for tables, kept in ((part._parameters, ()), (part._buffers, part._non_persistent_buffers_set)):
+        for tables, not_stored in ((part._parameters, ()), (part._buffers, part._non_persistent_buffers_set)):
             for name, tensor in tables.items():
-                if tensor is not None and tensor.is_floating_point() and (name not in kept or _finer(dtype, tensor)):
+                if (
+                    tensor is not None
+                    and tensor.is_floating_point()
+                    and (name not in not_stored or _finer(dtype, tensor))
+                ):
                     tensor.data = tensor.data.to(dtype)
     return module.to(device)
 

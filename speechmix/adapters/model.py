@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import html
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,27 +17,26 @@ import torch
 
 from ..errors import InputError, ModelError
 from .adapted import has_adapters
-from .delta.products import Kept
+from .delta.products import WeightProducts
 from .fingerprint import Seen, fingerprint
-from .lending import lent
+from .layers import Stack, bind, layer_modules
+from .lending import lent, parts_of
 from .memory import check_fits
-from .plans import Stack, resolve, submodule
 
 if TYPE_CHECKING:
     from ..inputs.frames import FrameGrid
     from .plans import Family
-    from .text import TextTokens
-    from .tokens import DecoderTokens
+    from .tokens import Tokens
 
 
 def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
     """Return a floating-point type given by name or as it is."""
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(
             f"dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found {dtype!r}"
         )
-    return found
+    return kind
 
 
 @dataclass
@@ -46,15 +46,15 @@ class Prepared:
     Parameters
     ----------
     inputs : dict of str to Tensor
-    tokens : DecoderTokens or TextTokens, optional
+    tokens : Tokens, optional
         The decoder's, where there is a decoder.
-    source_tokens : TextTokens, optional
+    source_tokens : Tokens, optional
         The encoder's, where it reads text.
     """
 
     inputs: dict[str, torch.Tensor]
-    tokens: DecoderTokens | TextTokens | None = None
-    source_tokens: TextTokens | None = None
+    tokens: Tokens | None = None
+    source_tokens: Tokens | None = None
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Model:
     Attributes
     ----------
     stacks : dict of str to Stack
-    kept : Kept, optional
+    weight_products : WeightProducts, optional
         What was made of the weights, within `unchanged`.
     """
 
@@ -89,15 +89,16 @@ class Model:
     feature_extractor: Any = None
     tokenizer: Any = None
     stacks: dict[str, Stack] = field(init=False, repr=False)
-    kept: Kept | None = field(default=None, init=False, repr=False)
+    weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
+    _parts: list[torch.nn.Module] = field(init=False, repr=False, compare=False)  # that the stacks are bound to
     _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        found = (
-            resolve(plan, self.base, self.family.heads(self.config, plan.name))
-            for plan in self.family.stacks(self.config)
+        bound = (
+            bind(plan, self.base, self.family.heads(self.config, plan.name)) for plan in self.family.stacks(self.config)
         )
-        self.stacks = {stack.name: stack for stack in found if stack is not None}
+        self.stacks = {stack.name: stack for stack in bound if stack is not None}
+        self._parts = parts_of(self.module)
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
                 f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, whose layers have "
@@ -171,7 +172,15 @@ class Model:
         return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
 
     def grid(self, n_samples: int) -> FrameGrid:
-        """Frames of a clip of `n_samples` samples at the model's rate."""
+        """Frames of a clip of `n_samples` samples at the model's rate.
+
+        Raises
+        ------
+        ModelError
+            For a model that reads text.
+        """
+        if self.family.grid is None:
+            raise ModelError(f"{self.name} reads text: there are no frames")
         return self.family.grid(self.config, n_samples)
 
     @property
@@ -195,29 +204,43 @@ class Model:
             raise ModelError(
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
             )
-        self._check_parts()
+        self.rebind()
         with lent(self.module, dtype):
             yield
 
-    def _check_parts(self) -> None:
-        """Refuse a module whose layers were exchanged, or given adapters, since it was loaded."""
-        for stack in self.stacks.values():
-            if tuple(submodule(self.base, stack.plan.layers, what=stack.name)) != stack.layers:
-                raise ModelError(f"{self.name}: layers of the {stack.name} were exchanged after loading: load it again")
+    def rebind(self) -> None:
+        """Take in modules exchanged inside layers since the model was loaded.
+
+        Raises
+        ------
+        ModelError
+            If whole layers were exchanged, or the model was given adapters, or its table does not fit the new parts.
+        """
+        parts = parts_of(self.module)
+        if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
+            return
+        for name, stack in self.stacks.items():
+            if layer_modules(stack.plan, self.base) != tuple(layer.module for layer in stack.layers):
+                raise ModelError(f"{self.name}: layers of the {name} were exchanged after loading: load it again")
         if has_adapters(self.module):
             raise ModelError(f"{self.name} was given adapters after loading: load it again, so that they are merged")
+        for name, stack in self.stacks.items():
+            again = bind(stack.plan, self.base, stack.heads)
+            if again is not None:
+                self.stacks[name] = replace(again, no_sum=stack.no_sum)
+        self._parts = parts
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """For a while the weights stay as they are: what is made of them for one clip serves the next (on a CPU)."""
-        if self.kept is not None or self.device.type != "cpu":
+        if self.weight_products is not None or self.device.type != "cpu":
             yield
             return
-        self.kept = Kept()
+        self.weight_products = WeightProducts()
         try:
             yield
         finally:
-            self.kept = None
+            self.weight_products = None
 
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""

@@ -1,8 +1,8 @@
 """What a layer is to us: plain data that says where attention, values and norms are inside a model nobody changed.
 
 A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal self-attention) or
-"cross" (the same decoder layers, attention from tokens to audio). A `StackPlan` is one row of a family's table; `Stack`
-is that row resolved against a loaded model. A `Family` is the table with the few things that cannot be data.
+"cross" (the same decoder layers, attention from tokens to audio). A `StackPlan` is one row of a family's table; layers.py
+binds it to a loaded model. A `Family` is the table with the few things that cannot be data.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
-from ..errors import ModelError
-
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
-    from ..inputs.clips import Clip
     from ..inputs.frames import FrameGrid
     from .model import Model, Prepared
-
-STACKS = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
@@ -64,8 +57,8 @@ class AttentionPlan:
         **norms: str,
     ) -> AttentionPlan:
         """Plan of a block whose projections are attributes of the attention module itself."""
-        paths = {"value": value, "key": key, "output": output, "query": query}
-        return cls(module, **{name: path and f"{module}.{path}" for name, path in paths.items()}, **norms)
+        value, key, output = (f"{module}.{path}" for path in (value, key, output))
+        return cls(module, value, key, output, query=None if query is None else f"{module}.{query}", **norms)
 
 
 @dataclass(frozen=True)
@@ -123,25 +116,6 @@ class StackPlan:
 
 
 @dataclass(frozen=True)
-class Stack:
-    """A `StackPlan` found in a loaded model; `no_sum` says why its residual sums are not known, and is empty if they are."""
-
-    plan: StackPlan
-    layers: tuple[nn.Module, ...]
-    final_norm: nn.Module | None
-    heads: int
-    width: int
-    no_sum: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.plan.name
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-
-@dataclass(frozen=True)
 class Family:
     """A model family: the table of its stacks and the few things that cannot be data.
 
@@ -172,73 +146,9 @@ class Family:
     model_types: tuple[str, ...]
     stacks: Callable[[Any], tuple[StackPlan, ...]]
     grid: Callable[[Any, int], FrameGrid] | None
-    prepare: Callable[[Model, Clip, tuple[str, ...]], Prepared]
+    prepare: Callable[[Model, Any, tuple[str, ...]], Prepared]  # a Clip where there is a grid, else a Sentence
     run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
     tiny_inputs: Callable[[Any], dict[str, Tensor]]
     auto_class: Callable[[Any], str]
     heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
     batches: Callable[[Any], bool] = lambda config: False
-
-
-def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
-    """Follow a dotted path; the error names the step that is missing."""
-    found = root
-    for step in path.split("."):
-        if not hasattr(found, step):
-            raise ModelError(
-                f"{what}: expected {path!r} inside {type(root).__name__}, but {type(found).__name__} has no {step!r}. "
-                "The family's table does not fit this model; see speechmix.register"
-            )
-        found = getattr(found, step)
-    return found
-
-
-def resolve(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
-    """Find a stack in a base model; None if the model has no such part (an encoder alone has no decoder)."""
-    if not hasattr(base, plan.layers.split(".")[0]):
-        return None
-    layers = tuple(submodule(base, plan.layers, what=f"layers of the {plan.name}"))
-    for layer in layers:
-        for block in plan.blocks:
-            for path in (
-                block.module,
-                block.value,
-                block.key,
-                block.output,
-                block.norm,
-                block.branch_norm,
-                block.query,
-            ):
-                if path is not None:
-                    submodule(layer, path, what=f"attention of the {plan.name}")
-        for block in plan.feed_forwards:
-            for path in (block.norm, block.up, block.down, block.activation, block.gate, block.branch_norm):
-                if path is not None:
-                    submodule(layer, path, what=f"feed-forward of the {plan.name}")
-    final_norm = submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None
-    output = submodule(layers[0], plan.blocks[plan.block].output, what=f"output projection of the {plan.name}")
-    no_sum = "" if plan.blocks[plan.block].norm else "its table names no norm of the attention block"
-    return Stack(plan, layers, final_norm, heads, weight_of(output).shape[0], no_sum)
-
-
-def weight_of(projection: nn.Module) -> Tensor:
-    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
-    return projection.weight.T if type(projection).__name__ == "Conv1D" else projection.weight
-
-
-def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
-    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for Gemma keeps it as weight - 1.
-
-    Parameters
-    ----------
-    like : Tensor [..., D]
-        For width, precision and device.
-    """
-    if isinstance(norm, nn.LayerNorm):
-        return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
-    return norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
-
-
-def eps_of(norm: nn.Module) -> float:
-    """What a norm adds to the mean square."""
-    return getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", 0.0)

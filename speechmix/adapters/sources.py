@@ -10,12 +10,15 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import nn
 
 from ..errors import InputError, ModelError
+
+if TYPE_CHECKING:
+    import transformers
 
 _PLACED_WHOLE = ("auto", "balanced", "balanced_low_0", "sequential")  # where there is one device, all mean that one
 
@@ -49,7 +52,7 @@ def named_as_in_transformers(options: dict[str, Any], *, dtype: Any, device: Any
         near = difflib.get_close_matches(
             name, ("init", "seed", "processor", "device", "dtype", "revision", "check"), n=1
         )
-        advice = next((said for start, said in _NO_OPTION.items() if name.startswith(start)), None) or (
+        advice = next((advice for start, advice in _NO_OPTION.items() if name.startswith(start)), None) or (
             f"did you mean {near[0]}=?" if near else "load the model with transformers, pass it"
         )
         raise InputError(f"load has no option {name}=: {advice}")
@@ -73,7 +76,7 @@ def _one_device(device_map: Any) -> Any:
     return f"cuda:{place}" if place.isdigit() else place
 
 
-def is_pipeline(source: Any) -> bool:
+def is_pipeline(source: Any) -> TypeGuard[transformers.Pipeline]:
     """True for a transformers pipeline."""
     return any(cls.__name__ == "Pipeline" and cls.__module__.startswith("transformers") for cls in type(source).__mro__)
 
@@ -82,7 +85,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
     """Return the model inside torch.compile's or a data-parallel wrapper."""
     while True:
         if type(module).__name__ == "OptimizedModule":
-            module = module._orig_mod
+            module = module.get_submodule("_orig_mod")
         elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             module = module.module
         else:

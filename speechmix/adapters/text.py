@@ -6,17 +6,15 @@ text). Sub-words of one word can be one unit; special tokens stay units of their
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 
 from ..errors import InputError
-from ..inputs.spans import Span
 from .model import Prepared
-from .tokens import DecoderTokens
+from .tokens import Tokens
 
 if TYPE_CHECKING:
     from ..inputs.sentences import Sentence, TextWord
@@ -24,67 +22,6 @@ if TYPE_CHECKING:
 
 MASK = "<mask>"
 _SPACE = "▁"  # how sentencepiece marks the start of a word
-
-
-@dataclass(frozen=True)
-class TextTokens:
-    """Tokens of a text, one position each.
-
-    Parameters
-    ----------
-    ids : list of int [T]
-    labels : list of str [T]
-    words : list of int or None [T]
-        The sentence's word each token belongs to; None for special tokens.
-    kinds : list of {"token", "special", "padding"} [T]
-    word_labels : list of str
-        The sentence's words.
-    units : {"word", "token"}
-        What `sources` and `targets` return.
-    deciding : int, optional
-        First token in which the sentence and the one with the foil differ; a causal model predicts it one position earlier.
-    foil_id : int, optional
-        The foil's token there.
-    """
-
-    ids: list[int]
-    labels: list[str]
-    words: list[int | None]
-    kinds: list[str]
-    word_labels: list[str]
-    units: str = "token"
-    deciding: int | None = None
-    foil_id: int | None = None
-
-    def sources(self) -> list[Span]:
-        """Units: tokens, or words with special tokens between them; padding is none."""
-        if self.units == "token":
-            return [self._token(p) for p in range(len(self.ids)) if self.kinds[p] != "padding"]
-        spans = []
-        for (kind, word), positions in groupby(range(len(self.ids)), key=lambda p: (self.kinds[p], self.words[p])):
-            start, *rest = positions
-            if word is None:
-                spans += [self._token(p) for p in (start, *rest) if kind != "padding"]
-            else:
-                spans.append(Span(start, start + len(rest) + 1, self.word_labels[word], "word", word))
-        return spans
-
-    targets = sources  # rows are what is held, not what is predicted: the same units on both sides
-
-    def _token(self, position: int) -> Span:
-        return Span(position, position + 1, self.labels[position], self.kinds[position], self.words[position])
-
-    @classmethod
-    def from_ids(cls, ids: list[int], mask: list[int] | None, tokenizer=None) -> TextTokens:
-        """Tokens of prepared inputs, whose words are not known; positions that the mask leaves out are padding."""
-        special = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "mask_token_id", None)}
-        labels = tokenizer.convert_ids_to_tokens(ids) if tokenizer is not None else [str(i) for i in ids]
-        seen = mask or [1] * len(ids)
-        kinds = [
-            "padding" if not shown else "special" if i in special else "token"
-            for i, shown in zip(ids, seen, strict=True)
-        ]
-        return cls(ids, labels, [None] * len(ids), kinds, [])
 
 
 def architecture(config) -> str:
@@ -115,17 +52,17 @@ def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...
         return prepared
     if sentence.translation is None:
         raise InputError(f"{sentence.name!r}: the decoder needs a text to write: give translation=")
-    prepared.tokens, mine = _translation_tokens(model, sentence, sentence.translation)
-    prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
-    target = sentence.target
-    if sentence.foil is None or target is None or sentence.words[target].part != "translation":
-        return prepared
-    _, theirs = _translation_tokens(model, sentence, _with_other_spelling(sentence, "translation"))
-    prepared.tokens = replace(prepared.tokens, **_difference(mine, theirs, sentence))
+    tokens, ids = _translation_tokens(model, sentence, sentence.translation)
+    prepared.inputs["decoder_input_ids"] = torch.tensor([tokens.ids])
+    target = _target_of(sentence)
+    if sentence.foil is not None and target is not None and target.part == "translation":
+        _, foil_ids = _translation_tokens(model, sentence, _with_other_spelling(sentence, target, "translation"))
+        tokens = _decided(tokens, ids, foil_ids, sentence)
+    prepared.tokens = tokens
     return prepared
 
 
-def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], TextTokens]:
+def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
     tokenizer = _tokenizer_of(model)
     texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
     options = (
@@ -150,7 +87,7 @@ def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor],
     if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
         del tensors["token_type_ids"]
     labels = _labels(tokenizer, ids, offsets, parts, texts)
-    return tensors, TextTokens(ids, labels, words, kinds, [word.text for word in sentence.words])
+    return tensors, Tokens(ids, labels, words, kinds, word_labels=[word.text for word in sentence.words])
 
 
 def _labels(tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]) -> list[str]:
@@ -216,30 +153,36 @@ def _found_pieces(tokenizer, ids: list[int], parts: list[int | None], texts: lis
     return places
 
 
-def _with_foil(model: Model, sentence: Sentence, tokens: TextTokens) -> TextTokens:
-    if sentence.foil is None or sentence.target is None:
+def _with_foil(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
+    target = _target_of(sentence)
+    if sentence.foil is None or target is None:
         return tokens
-    other = replace(sentence, text=_with_other_spelling(sentence, "text"), cue=None, target=None, foil=None)
-    return replace(tokens, **_difference(tokens.ids, _encoded(model, other)[1].ids, sentence))
+    text = _with_other_spelling(sentence, target, "text")
+    other = replace(sentence, text=text, cue=None, target=None, foil=None)
+    return _decided(tokens, tokens.ids, _encoded(model, other)[1].ids, sentence)
 
 
-def _with_other_spelling(sentence: Sentence, part: str) -> str:
-    word, text = sentence.words[sentence.target], getattr(sentence, part)
-    if word.part != part:
-        raise InputError(f"{sentence.name!r}: the target {word.text!r} is in the {word.part}, not in the {part}")
-    return text[: word.start] + sentence.foil + text[word.stop :]
+def _target_of(sentence: Sentence) -> TextWord | None:
+    return sentence.words[sentence.target] if isinstance(sentence.target, int) else None
 
 
-def _difference(mine: list[int], theirs: list[int], sentence: Sentence) -> dict[str, int]:
-    differing = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b]
-    if not differing:
-        if len(mine) == len(theirs):
-            raise InputError(f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target")
-        return {}  # one is the other's beginning and nothing ends the text: no token decides
-    return {"deciding": differing[0], "foil_id": theirs[differing[0]]}
+def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str:
+    """One part of a sentence with its foil in the target's place."""
+    if target.part != part:
+        raise InputError(f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the {part}")
+    text = getattr(sentence, part)
+    return text[: target.start] + sentence.foil + text[target.stop :]
 
 
-def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> tuple[DecoderTokens, list[int]]:
+def _decided(tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence) -> Tokens:
+    if ids == foil_ids:
+        raise InputError(f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target")
+    return tokens.decided(
+        ids, foil_ids
+    )  # where nothing ends the text, the longer spelling may leave no token to decide
+
+
+def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> tuple[Tokens, list[int]]:
     """Teacher-forced decoder input for a translation; and the same ids with what the last position predicts."""
     tokenizer = _tokenizer_of(model)
     options = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
@@ -253,7 +196,8 @@ def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> t
         for place, part in zip(places, parts, strict=True)
     ]
     names = tokenizer.convert_ids_to_tokens(ids[:1]) + _labels(tokenizer, labels, places, parts, [translation])
-    return DecoderTokens(ids[:-1], names, [None, *words], [True, *(part is None for part in parts)]), ids
+    kinds = ["special", *("special" if part is None else "token" for part in parts)]
+    return Tokens(ids[:-1], names, [None, *words], kinds, ahead=1), ids
 
 
 def _shifted(model: Model, labels: list[int]) -> list[int]:

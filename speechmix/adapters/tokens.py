@@ -1,14 +1,17 @@
-"""The decoder's tokens for a clip: prefix, transcript, and which word each token belongs to.
+"""Tokens: what each position of a text or a decoder holds, which word that belongs to; and those of a clip's transcript.
 
-Input position p holds token p and predicts token p + 1. So a word's *source columns* are the positions that hold its
-tokens, and its *target rows* the positions one earlier, which predict them (Mohebbi et al. 2023).
+Input position p of a decoder holds token p and predicts token p + 1. So, behind an encoder, a word's *source columns* are
+the positions that hold its tokens, and its *target rows* the positions one earlier, which predict them (Mohebbi et al.
+2023). text.py makes the tokens of sentences.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,52 +26,131 @@ _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 
 
 @dataclass(frozen=True)
-class DecoderTokens:
-    """Decoder input of U tokens, and the U tokens they predict.
+class Tokens:
+    """Tokens that a model is fed, one position each, and what its maps' rows and columns are labelled with.
 
     Parameters
     ----------
-    ids : list of int [U]
-    labels : list of str [U + 1]
-        Tokens as text; entry U is the end of text, predicted by the last position.
-    words : list of int or None [U + 1]
-        The clip's word each token belongs to; None for special tokens.
-    special : list of bool [U + 1]
+    ids : list of int [T]
+        What is fed.
+    labels : list of str [T + ahead]
+        Tokens as text.
+    words : list of int or None [T + ahead]
+        The clip's or sentence's word each token belongs to; None for special tokens.
+    kinds : list of {"token", "special", "padding"} [T + ahead]
+    ahead : {0, 1}
+        Which token a target row is labelled with: the one its position holds (0, texts), or the next, which it predicts (1,
+        decoders behind an encoder); then there is a label more, for what the last position predicts.
+    word_labels : sequence of str
+        The words as text, for units="word".
+    units : {"token", "word"}
+        What `sources` and `targets` return.
     deciding : int, optional
-        First token in which the target and its foil differ (U: the end of text); it is predicted one position earlier.
+        First token in which the target and its foil differ (it may be the end of text). One position earlier predicts it.
     foil_id : int, optional
         The foil's token there.
+
+    Examples
+    --------
+    >>> tokens = Tokens([5, 7, 9], ["<s>", "un", "##do"], [None, 0, 0], ["special", "token", "token"], word_labels=["undo"])
+    >>> [(span.start, span.stop, span.label) for span in replace(tokens, units="word").sources()]
+    [(0, 1, '<s>'), (1, 3, 'undo')]
     """
 
     ids: list[int]
     labels: list[str]
     words: list[int | None]
-    special: list[bool]
+    kinds: list[str]
+    ahead: int = 0
+    word_labels: Sequence[str] = ()
+    units: str = "token"
     deciding: int | None = None
     foil_id: int | None = None
 
     @classmethod
-    def from_ids(cls, ids: list[int], tokenizer=None) -> DecoderTokens:
-        """Tokens of prepared inputs: no words are known, and what the last position predicts is not either."""
-        special_ids = set(getattr(tokenizer, "all_special_ids", ()))
-        labels = [tokenizer.decode([i]) if tokenizer is not None else str(i) for i in ids]
-        special = [i in special_ids for i in ids]
-        return cls(ids, [*labels, "<next>"], [None] * (len(ids) + 1), [*special, True])
+    def from_ids(
+        cls, ids: list[int], tokenizer: Any = None, *, mask: Sequence[int] | None = None, ahead: int = 0
+    ) -> Tokens:
+        """Tokens of prepared inputs: no words are known, and what the last position predicts is not either.
+
+        Parameters
+        ----------
+        mask : sequence of int [T], optional
+            0 for padding.
+        """
+        special = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "mask_token_id", None)}
+        if tokenizer is None:
+            labels = [str(i) for i in ids]
+        else:
+            labels = [tokenizer.decode([i]) for i in ids] if ahead else tokenizer.convert_ids_to_tokens(ids)
+        kinds = [
+            "padding" if not shown else "special" if i in special else "token"
+            for i, shown in zip(ids, mask or [1] * len(ids), strict=True)
+        ]
+        return cls(
+            ids, [*labels, *["<next>"] * ahead], [None] * (len(ids) + ahead), [*kinds, *["special"] * ahead], ahead
+        )
+
+    @property
+    def n_prefix(self) -> int:
+        """How many special tokens come before the text: they are given, not predicted."""
+        return self.kinds.index("token")
+
+    @property
+    def deciding_row(self) -> int | None:
+        """Position that predicts the deciding token; None where none decides, or nothing predicts it."""
+        return self.deciding - 1 if self.deciding else None
 
     def sources(self) -> list[Span]:
-        """Columns: what each input position holds."""
-        return [self._span(p, p) for p in range(len(self.ids))]
+        """Columns, by what positions hold: tokens, or words with special tokens between them; padding is no unit."""
+        return self._spans(0)
 
     def targets(self) -> list[Span]:
-        """Rows: what each input position predicts."""
-        return [self._span(p, p + 1) for p in range(len(self.ids))]
+        """Rows, by what positions hold or predict (`ahead`)."""
+        return self._spans(self.ahead)
 
-    def _span(self, position: int, token: int) -> Span:
-        kind = "special" if self.special[token] else "token"
-        return Span(position, position + 1, self.labels[token], kind, self.words[token])
+    def decided(self, ids: Sequence[int], foil_ids: Sequence[int]) -> Tokens:
+        """Return the tokens with the one that decides between two spellings; unchanged where one is the other's beginning.
+
+        Parameters
+        ----------
+        ids, foil_ids : sequence of int
+            All tokens with the target and with the foil; of a decoder also the one that the last position predicts.
+        """
+        deciding = first_difference(ids, foil_ids)
+        return self if deciding is None else replace(self, deciding=deciding, foil_id=foil_ids[deciding])
+
+    def _spans(self, ahead: int) -> list[Span]:
+        spans = []
+        for (kind, word), run in groupby(range(len(self.ids)), key=lambda p: self._owner(p + ahead)):
+            if kind == "padding":
+                continue
+            start, *rest = run
+            if word is None or self.units == "token":
+                spans += [
+                    Span(p, p + 1, self.labels[p + ahead], self.kinds[p + ahead], self.words[p + ahead])
+                    for p in (start, *rest)
+                ]
+            else:
+                spans.append(Span(start, start + len(rest) + 1, self.word_labels[word], "word", word))
+        return spans
+
+    def _owner(self, token: int) -> tuple[str, int | None]:
+        return self.kinds[token], self.words[token]
 
 
-def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
+def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:
+    """Place of the first token in which two texts differ; None where one is the other's beginning.
+
+    Examples
+    --------
+    >>> first_difference([4, 8, 2], [4, 9, 6, 2])
+    1
+    """
+    return next((place for place, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None)
+
+
+def decoder_tokens(model: Model, clip: Clip) -> Tokens:
     """Teacher-forced decoder input for a clip's text: <|startoftranscript|> language task <|notimestamps|> text.
 
     With a foil, the deciding token is looked up too.
@@ -92,10 +174,12 @@ def decoder_tokens(model: Model, clip: Clip) -> DecoderTokens:
     tokens = _tokenised(model, clip, text)
     if clip.foil is None or clip.target is None:
         return tokens
-    end = tokenizer.eos_token_id
-    mine, theirs = [*tokens.ids, end], [*_tokenised(model, clip, text_with_foil(clip)).ids, end]
-    deciding = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
-    return replace(tokens, deciding=deciding, foil_id=theirs[deciding])
+    ids, foil_ids = (
+        [*spelled.ids, tokenizer.eos_token_id] for spelled in (tokens, _tokenised(model, clip, text_with_foil(clip)))
+    )
+    if ids == foil_ids:
+        raise InputError(f"{clip.name}: {model.name} writes the foil {clip.foil!r} with the tokens of the target")
+    return tokens.decided(ids, foil_ids)
 
 
 def text_with_foil(clip: Clip) -> str:
@@ -106,6 +190,8 @@ def text_with_foil(clip: Clip) -> str:
     InputError
         If the target is not in the text, or the foil is spelled like it.
     """
+    if not clip.words or clip.target is None or clip.foil is None:
+        raise InputError(f"{clip.name} has no target with a foil: give words=, target= and foil=")
     text = _text_of(clip)
     place = locate_words([word.text for word in clip.words], text)[clip.target]
     if place is None:
@@ -121,7 +207,7 @@ def _text_of(clip: Clip) -> str:
     return clip.text or " ".join(word.text for word in clip.words or ())
 
 
-def _tokenised(model: Model, clip: Clip, text: str) -> DecoderTokens:
+def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
     text = " " + text.strip()  # Whisper was trained on text that follows a space
     prefix = decoder_prefix(model, clip)
@@ -133,11 +219,12 @@ def _tokenised(model: Model, clip: Clip, text: str) -> DecoderTokens:
         for i, (a, b) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     ]
     n_prefix, n_text = len(prefix), len(words)
-    return DecoderTokens(
+    return Tokens(
         ids=[*prefix, *encoded["input_ids"]],
         labels=[*tokenizer.convert_ids_to_tokens(prefix), *labels, tokenizer.eos_token],
         words=[*[None] * n_prefix, *words, None],
-        special=[*[True] * n_prefix, *[False] * n_text, True],
+        kinds=[*["special"] * n_prefix, *["token"] * n_text, "special"],
+        ahead=1,
     )
 
 
@@ -185,7 +272,8 @@ def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
     def plain(string: str) -> str:
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in string).replace("’", "'")
 
-    haystack, reached, places = plain(text), 0, []
+    haystack, reached = plain(text), 0
+    places: list[tuple[int, int] | None] = []
     for word in words:
         needle = re.escape(plain(word).strip())
         match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(

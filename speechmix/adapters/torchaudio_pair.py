@@ -38,15 +38,12 @@ def what_is_wrong() -> str | None:
     """Say why torchaudio cannot be imported and what to do; None if it can, or is not installed."""
     try:
         importlib.import_module("torchaudio")
-    except ModuleNotFoundError as error:
-        if error.name == "torchaudio":
+    except Exception as error:  # not installed; or a library that is not there, a symbol of another torch
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
             return None
-        reason = error
-    except Exception as error:  # a library that is not there, a symbol of another torch
-        reason = error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
     else:
         return None
-    lines = str(reason).strip().splitlines() or [type(reason).__name__]
     return f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_ADVICE}"
 
 

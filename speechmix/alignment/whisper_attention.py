@@ -88,7 +88,7 @@ def _attention(model: Model, clip: Clip):
     from ..scoring.forward import mix
 
     tokens = decoder_tokens(model, clip)
-    first = tokens.special.index(False) - 1  # the row that predicts the first token of the text
+    first = tokens.n_prefix - 1  # the row that predicts the first token of the text
     scores = mix(model, clip, measures="attention", stacks="cross", units="frame", heads="each")[
         "attention", "cross"
     ].scores

@@ -99,7 +99,7 @@ def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
     tokens = decoder_tokens(model, clip)
     ids = torch.tensor([tokens.ids], device=model.device)
     scores = model.module(encoder_outputs=hidden, decoder_input_ids=ids).logits[0].float().log_softmax(-1)
-    first = tokens.special.index(False)  # the prefix is given, not predicted
+    first = tokens.n_prefix  # the prefix is given, not predicted
     predicted = torch.tensor([*tokens.ids[first:], model.config.eos_token_id], device=model.device)
     return scores[first - 1 :].gather(-1, predicted[:, None]).sum()
 

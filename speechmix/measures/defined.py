@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..maps.facts import Facts
 
 if TYPE_CHECKING:
-    from ..adapters.plans import Stack
+    from ..adapters.layers import Stack
 
 
 def check_defined(facts: Facts, stack: Stack) -> None:

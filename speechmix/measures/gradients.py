@@ -28,8 +28,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from ..errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from ..adapters.layers import Stack
     from ..adapters.model import Model
-    from ..adapters.plans import Stack
     from .objectives import Objective
     from .units import Units
 
@@ -125,7 +125,7 @@ def entering(model: Model, layers: Mapping[str, Sequence[int]], change: Callable
         for stack, indices in layers.items():
             for index in indices:
                 hook = _replacing(stack, index, change)
-                layer = model.stacks[stack].layers[index]
+                layer = model.stacks[stack].layers[index].module
                 hooks.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
         yield
 

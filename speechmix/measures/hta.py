@@ -22,8 +22,8 @@ from .gradients import entering
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
+    from ..adapters.layers import Stack
     from ..adapters.model import Model
-    from ..adapters.plans import Stack
     from .gradients import GradientPass
     from .units import Units
 
@@ -109,7 +109,7 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
 
     with ExitStack() as hooks:
         for layer in stack.layers:
-            handle = layer.register_forward_hook(
+            handle = layer.module.register_forward_hook(
                 lambda _, args, y: outputs.append((y[0] if isinstance(y, tuple) else y)[0])
             )
             hooks.callback(handle.remove)

@@ -13,57 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..adapters.plans import gain_of
-from ..errors import InputError, ModelError
+from ..adapters.norms import Norm
+from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
-    from ..adapters.plans import FeedForwardPlan
-
-
-@dataclass(frozen=True)
-class LinearNorm:
-    """A norm at given states, without its bias: N(v) at row i = scale_i * direction(v), linear in v.
-
-    Parameters
-    ----------
-    gain : Tensor [D]
-    centred : bool
-        True for a layer norm, False for an RMS norm.
-    scale : Tensor [R]
-        One over the deviation (root mean square) of each state.
-    """
-
-    gain: Tensor
-    centred: bool
-    scale: Tensor
-
-    @classmethod
-    def at(cls, norm: nn.Module, states: Tensor) -> LinearNorm:
-        """Take a norm apart at states [R, D].
-
-        Raises
-        ------
-        ModelError
-            If it is neither a layer norm nor an RMS norm.
-        """
-        gain = gain_of(norm, states)
-        if isinstance(norm, nn.LayerNorm):
-            return cls(gain, True, (states.var(dim=-1, correction=0) + norm.eps).rsqrt())
-        plain, normed = states * gain, norm(states)
-        scale = (normed * plain).sum(-1) / plain.square().sum(-1).clamp_min(torch.finfo(states.dtype).tiny)
-        if not torch.allclose(normed, scale[:, None] * plain, rtol=1e-3, atol=1e-4):
-            raise ModelError(
-                f"{type(norm).__name__} is neither a layer norm nor an RMS norm: no decomposition behind it"
-            )
-        return cls(gain, False, scale)
-
-    def direction(self, vectors: Tensor) -> Tensor:
-        """Apply the part that is the same for every row, to vectors [..., D]."""
-        centred = vectors - vectors.mean(dim=-1, keepdim=True) if self.centred else vectors
-        return centred * self.gain
 
 
 @dataclass(frozen=True)
@@ -105,33 +61,30 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
     -----
     Where the attention output has a norm of its own before the residual sum (Gemma 3), attended vectors pass that one.
     """
-    plan = block.stack.plan
-    attention = plan.blocks[plan.block]
-    branch = block.attention_output(rows)
+    layer, branch = block.modules, block.attention_output(rows)
     if not residual:
         return Parts(lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch)
     own = block.residual(rows)
-    paths = (attention.norm, *(plan.norm for plan in plan.feed_forwards))[:norms]
-    if len(paths) < norms:
+    behind = [norm for norm in (layer.attention.norm, *(part.norm for part in layer.feed_forwards)) if norm is not None]
+    if len(behind) < norms:
         raise InputError(
-            f"this measure passes {norms} layer norms, but the table of the {block.stack.name} describes {len(paths)}: name "
+            f"this measure passes {norms} layer norms, but the table of the {block.stack.name} describes {len(behind)}: name "
             "the feed-forward's in its feed_forwards"
         )
-    passed: list[LinearNorm] = []
+    passed: list[Norm] = []
     scale = torch.ones_like(own[:, 0])
-    if attention.branch_norm is not None:
-        branch_norm = block.part(attention.branch_norm)
-        passed.append(LinearNorm.at(branch_norm, branch))
-        scale, branch = passed[-1].scale, branch_norm(branch)
+    if layer.attention.branch_norm is not None:
+        passed.append(Norm(layer.attention.branch_norm, branch))
+        scale, branch = passed[-1].scale, layer.attention.branch_norm(branch)
     states = own + branch
-    for number, path in enumerate(paths):
+    for number, module in enumerate(behind[:norms]):
         if number:
-            states = states + feed_forward(block, plan.feed_forwards[number - 1], states)
-        norm = block.part(path)
-        passed.append(LinearNorm.at(norm, states))
-        scale = scale * passed[-1].scale
-        own = passed[-1].scale[:, None] * passed[-1].direction(own)
-        states = norm(states)
+            states = states + layer.feed_forwards[number - 1](states)
+        norm = Norm(module, states)
+        passed.append(norm)
+        scale = scale * norm.scale
+        own = norm.scale[:, None] * norm.direction(own)
+        states = module(states)
 
     def linear(vectors: Tensor) -> Tensor:
         for norm in passed:
@@ -139,13 +92,6 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
         return vectors
 
     return Parts(linear, scale, own, states)
-
-
-def feed_forward(block: Block, plan: FeedForwardPlan, states: Tensor) -> Tensor:
-    """Run a layer's feed-forward block on states [R, D], without its norm and residual."""
-    up, activation = block.part(plan.up)(states), block.part(plan.activation)
-    inner = activation(up) if plan.gate is None else activation(block.part(plan.gate)(states)) * up
-    return block.part(plan.down)(inner)
 
 
 def projected_values(block: Block, positions: Tensor | slice) -> Tensor:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..adapters.tokens import text_with_foil
+from ..adapters.tokens import first_difference, text_with_foil
 from ..errors import InputError, ModelError
 from ..inputs.clips import Clip
 from ..inputs.spans import Span
@@ -203,7 +203,7 @@ def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared
     if masked and {len(mine), len(theirs)} != {len(tokens.ids)}:
         raise InputError(f"{words} should be one token each in {model.name}, for one mask stands for them")
     if foil is not None:
-        place = next((p for p, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+        place = first_difference(mine, theirs)
     label = words[0] if words else sentence.words[word].text
     if place is None or (causal and place == 0):
         why = "is the first token, which nothing predicts" if place == 0 else "is decided by no token"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..adapters.delta.carrier import Carrier, described
+from ..adapters.delta.carrier import Carrier
 from ..adapters.delta.products import Product
 from ..maps.numerics import distance_named
 
@@ -67,7 +67,7 @@ def value_zeroing(
     """
     n_heads = block.stack.heads if heads == "each" else 1
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
-    if engine == "delta" and described(block):
+    if engine == "delta" and block.modules.rest:
         distance_moved = distance_named(distance, of_change=True)
         for rows, source, states, change in _carried(block, units, heads == "each", batch_size, product):
             moved = distance_moved(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]

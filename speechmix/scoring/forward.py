@@ -256,7 +256,7 @@ def _answers(
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "block"]
     of_passes = [measure for measure in measures if measure.scope == "pass"]
-    product = Product(precision.products, model.kept)
+    product = Product(precision.products, model.weight_products)
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
         collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
 

@@ -20,8 +20,7 @@ import torch
 
 from ..adapters.block import Block
 from ..adapters.model import Model, Prepared
-from ..adapters.text import TextTokens
-from ..adapters.tokens import DecoderTokens
+from ..adapters.tokens import Tokens
 from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.clips import Clip
@@ -143,7 +142,7 @@ class View(ABC):
         if asked != "target" or self.item is None or self.item.target is None:
             raise InputError(f"targets={asked!r}: expected indices, or 'target' with a clip that has a target word")
         tokens = self.prepared.tokens
-        decides = tokens.deciding - 1 if tokens is not None and tokens.deciding and stack != "encoder" else None
+        decides = tokens.deciding_row if tokens is not None and stack != "encoder" else None
         rows = [
             span
             for span in spans
@@ -273,13 +272,13 @@ def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
     prepared = Prepared(tensors)
     if not model.hears:
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        tokens = TextTokens.from_ids(tensors["input_ids"][0].tolist(), mask, model.tokenizer)
+        tokens = Tokens.from_ids(tensors["input_ids"][0].tolist(), model.tokenizer, mask=mask)
         if "encoder" not in model.stacks:
             prepared.tokens = tokens
             return prepared
         prepared.source_tokens = tokens
     if "decoder_input_ids" in tensors:
-        prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
+        prepared.tokens = Tokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1)
     return prepared
 
 

@@ -10,7 +10,8 @@ from transformers.activations import ACT2FN
 
 import speechmix
 from speechmix.adapters.delta.carrier import Carrier
-from speechmix.adapters.delta.changes import Norm, smooth_activations, taylor
+from speechmix.adapters.delta.changes import smooth_activations, taylor
+from speechmix.adapters.norms import Norm
 from speechmix.errors import ModelError
 from speechmix.maps.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of

@@ -345,7 +345,7 @@ class TestTolerance:
         for stack in any_model.stacks.values():
             for layer in stack.layers:
                 with torch.no_grad():
-                    output = layer.get_submodule(stack.plan.blocks[stack.plan.block].output)
+                    output = layer.attention.output
                     output.weight *= strength
         for dtype in (torch.float32, torch.float64):
             speechmix.load(any_model.module.to(dtype))

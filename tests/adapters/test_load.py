@@ -203,7 +203,7 @@ class TestRandomTwin:
         weight = (
             twin.stacks["encoder"]
             .layers[0]
-            .get_parameter("self_attn.v_proj.weight" if name == "whisper-80" else "attention.v_proj.weight")
+            .module.get_parameter("self_attn.v_proj.weight" if name == "whisper-80" else "attention.v_proj.weight")
         )
         assert weight.dtype == torch.float32
         assert not torch.equal(weight, weight.half().float())

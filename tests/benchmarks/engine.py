@@ -25,7 +25,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.delta.products import Kept
+from speechmix.adapters.delta.products import WeightProducts
 
 WIDTH = {"heads": 16, "hidden": 1024, "feed_forward": 4096}
 MEASURES = ("value_zeroing", "attention", "attention_norm")
@@ -83,7 +83,7 @@ class Case:
 
     def __init__(self, shape: str, layers: int, words: int):
         torch.manual_seed(0)
-        self.shape, self.kept = shape, Kept()
+        self.shape, self.kept = shape, WeightProducts()
         if shape == "xlsr":
             self.model = speechmix.load(xlsr(layers), check=False)
             self.inputs = {"input_values": torch.randn(1, 80_000)}
@@ -108,7 +108,7 @@ class Case:
         if way.endswith("bf16"):
             options = {**options, "engine": "delta", "product_dtype": "bfloat16"}
         targets = self.target_rows if "target" in way else None
-        self.model.kept = self.kept if "many clips" in way else None
+        self.model.weight_products = self.kept if "many clips" in way else None
         return speechmix.mix(
             self.model,
             self.inputs,
@@ -130,7 +130,7 @@ class Case:
         def keep(module, args, kwargs, output):
             seen[module] = args, kwargs, output
 
-        layers = {layer for stack in self.model.stacks.values() for layer in stack.layers}
+        layers = {layer.module for stack in self.model.stacks.values() for layer in stack.layers}
         handles = [layer.register_forward_hook(keep, with_kwargs=True) for layer in layers]
         self.forward()
         for handle in handles:
@@ -142,16 +142,16 @@ class Case:
         targets = self.spans if stack.name == "encoder" else tokens
         sources = tokens if stack.name == "decoder" else self.spans
         maps = []
-        for index, layer in enumerate(stack.layers):
-            args, kwargs, output = seen[layer]
+        for index, bound in enumerate(stack.layers):
+            args, kwargs, output = seen[bound.module]
             norm = stack.final_norm if index == len(stack) - 1 and stack.final_norm is not None else torch.nn.Identity()
-            value = layer.get_submodule(stack.plan.blocks[stack.plan.block].value)
+            value = bound.attention.value
             columns = []
             with torch.no_grad():
                 before = norm(_first(output))[0]
                 for start, stop in sources:
                     handle = value.register_forward_hook(_zeroing(start, stop))
-                    after = norm(_first(layer(*args, **kwargs)))[0]
+                    after = norm(_first(bound.module(*args, **kwargs)))[0]
                     handle.remove()
                     moved = 1 - torch.cosine_similarity(before, after, dim=-1)
                     columns.append(torch.stack([moved[a:b].mean() for a, b in targets]))
@@ -162,7 +162,7 @@ class Case:
         """Seconds of one plain forward pass spent in the layers: what grows with their number."""
         started, total = {}, []
         handles = []
-        for layer in {layer for name in self.stacks for layer in self.model.stacks[name].layers}:
+        for layer in {layer.module for name in self.stacks for layer in self.model.stacks[name].layers}:
             handles.append(layer.register_forward_pre_hook(lambda m, a: started.__setitem__(m, time.perf_counter())))
             handles.append(layer.register_forward_hook(lambda m, a, o: total.append(time.perf_counter() - started[m])))
         self.forward()

@@ -52,7 +52,7 @@ def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
             total[at] += vectors
         bias = parts.scale[:, None] * parts.linear(block.output_bias)
         if not pre:
-            bias = bias + block.part(block.stack.plan.blocks[block.stack.plan.block].norm).bias
+            bias = bias + block.modules.attention.norm.bias
         output = true[block.stack.name][block.layer]
         tolerance = 1e-6 if name in ROUNDED else 1e-12
         assert (parts.output - output).abs().max() <= tolerance * output.abs().max()

@@ -8,9 +8,9 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture import Capture, attention_readable
+from speechmix.adapters.norms import Norm
 from speechmix.errors import InputError, ModelError
 from speechmix.measures import MEASURES
-from speechmix.measures.norms import LinearNorm
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, FAMILIES, TEXT_FAMILIES, build, inputs_of
 
@@ -151,7 +151,7 @@ def test_errors_name_what_to_use_instead():
         speechmix.mix(bart, inputs_of(bart), measures="mixing_ratio")
     encoder = loaded("bert")
     with pytest.raises(ModelError, match="neither a layer norm nor an RMS norm"):
-        LinearNorm.at(torch.nn.Tanh(), torch.randn(3, 8))
+        _ = Norm(torch.nn.Tanh(), torch.randn(3, 8)).scale
     assert encoder.stacks
 
 

@@ -207,7 +207,7 @@ class TestCaptum:
         found = mix(headed, "gradient_input", stacks=stack)["gradient_input", stack].scores
         # Captum cannot hook layers that are called with None; then what layer 1 is given is what layer 0 returns.
         before = not headed.hears or headed.family.name == "whisper"
-        layers = headed.stacks[stack].layers
+        layers = [layer.module for layer in headed.stacks[stack].layers]
         for index in (1, 2):
             attribution = captum.LayerGradientXActivation(forward, layers[index - before]).attribute(
                 ids[main], attribute_to_layer_input=not before

@@ -9,7 +9,7 @@ import torch
 import speechmix
 from speechmix import bundled
 from speechmix.adapters.delta.carrier import Carrier
-from speechmix.adapters.delta.products import Kept, Product
+from speechmix.adapters.delta.products import Product, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs.clips import read_ahead
 from tests.conftest import ALL_FAMILIES, build
@@ -88,7 +88,7 @@ def test_products_of_weights_serve_the_next_clips_and_change_no_bit(limit, produ
 
     monkeypatch.setattr(Carrier, "_few_pay", lambda self, *_: self._first is not None)
     monkeypatch.setattr(Product, "fused", counted)
-    monkeypatch.setattr(Kept.__init__, "__defaults__", (limit,))
+    monkeypatch.setattr(WeightProducts.__init__, "__defaults__", (limit,))
     model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:3]
     options = {"stacks": "encoder", "product_dtype": product_dtype}
     alone = [speechmix.mix(model, clip, **options) for clip in clips]
@@ -102,14 +102,14 @@ def test_products_of_weights_serve_the_next_clips_and_change_no_bit(limit, produ
     for found, expected in zip(together, alone, strict=True):
         for key in expected:
             assert np.array_equal(found[key].scores, expected[key].scores)
-    assert model.kept is None
+    assert model.weight_products is None
 
 
 def test_products_of_weights_are_forgotten_when_the_weights_may_change():
     model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:2]
     before = speechmix.mix(model, clips, stacks="encoder")
     with torch.no_grad():
-        model.stacks["encoder"].layers[0].fc1.weight.mul_(1.5)
+        model.stacks["encoder"].layers[0].module.fc1.weight.mul_(1.5)
     after = speechmix.mix(model, clips, stacks="encoder")
     replayed = speechmix.mix(model, clips, stacks="encoder", engine="replay")
     for old, new, expected in zip(before, after, replayed, strict=True):

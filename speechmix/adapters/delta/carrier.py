@@ -13,13 +13,16 @@ Shapes: R rows, S changes (sources, or heads x sources), D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from ..plans import AttentionPlan, FeedForwardPlan, weight_of
-from .changes import Attend, FeedForward, Norm
+from ...errors import ModelError
+from ..layers import weight_of
+from ..norms import Norm
+from .changes import Attend, FeedForward
 from .products import Product
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ class Carrier:
     Parameters
     ----------
     block : Block
-        Of a stack whose plan describes its layers (`StackPlan.feed_forwards`).
+        Of a layer that is described (`Layer.rest`).
     rows : Tensor [R]
         Target positions.
     product : Product, optional
@@ -45,29 +48,39 @@ class Carrier:
     ----------
     states : Tensor [R, D]
         The layer's output at the rows.
+
+    Raises
+    ------
+    ModelError
+        If the layer is not described.
     """
 
     def __init__(self, block: Block, rows: Tensor, *, product: Product | None = None):
-        plan, studied = block.stack.plan, block.stack.plan.block
-        self._pre, self._part = plan.norm_order == "pre", block.part
+        rest = block.modules.rest
+        if rest is None:
+            raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
+        self._pre = block.stack.plan.norm_order == "pre"
         self._product = product or Product(block.values.dtype)
-        self._product.enter(block.stack.layers[block.layer])
-        self._out_module = block.part(plan.blocks[studied].output)
+        self._product.enter(block.modules.module)
+        self._out_module = block.modules.attention.output
         self._whole = Product(block.values.dtype)  # W_O: what it rounds goes both on and around
         self._out = self._whole.of(self._out_module)
-        self._steps: list = []
-        self._norm: Norm | None = None  # the norm made last
+        self._steps: list[Callable[[Tensor], Tensor]] = []
         self._own: dict[nn.Module, Tensor] = {}  # the rows' own states behind W_1, up to scale
-        self._first: tuple[Norm, FeedForward, int] | None = None  # feed-forward right behind the block, steps with it
-        state = self._post_norm(plan.blocks[studied].norm, block.residual(rows) + block.attention_output(rows))
-        for index, later in enumerate(plan.blocks[studied + 1 :], start=studied + 1):
-            state = self._sublayer(later, state, Attend(block, index, rows))
-        for number, plan_of_one in enumerate(plan.feed_forwards):
-            feed_forward = FeedForward(block, plan_of_one, rows, self._product)
-            entered = self._norm
-            state = self._sublayer(plan_of_one, state, feed_forward)
-            if number == 0 and studied == len(plan.blocks) - 1:
-                self._first = (self._entered, feed_forward, 1) if self._pre else (entered, feed_forward, 2)
+        state = block.residual(rows) + block.attention_output(rows)
+        behind = None if self._pre else Norm(rest.norm, state)
+        if behind is not None:
+            self._steps.append(behind.change)
+            state = rest.norm(state)
+        for attention in rest.attentions:
+            state, _ = self._sublayer(attention.norm, state, Attend(block, attention, rows))
+        # The feed-forward right behind the studied block, the norm before it, and how many steps lead through both.
+        self._first: tuple[Norm, FeedForward, int] | None = None
+        for number, modules in enumerate(rest.feed_forwards):
+            feed_forward, done = FeedForward(block, modules, rows, self._product), len(self._steps) + 1
+            state, norm = self._sublayer(modules.norm, state, feed_forward)
+            if number == 0 and not rest.attentions:
+                self._first = (behind or norm, feed_forward, done)
         if block.final_norm is not None:
             norm = Norm(block.final_norm, state)
             self._steps.append(norm.change)
@@ -99,7 +112,7 @@ class Carrier:
         """
         batches = max(1, round(values.shape[1] / at_once))  # even ones: each reads all the weights again
         at_once = -(-values.shape[1] // batches)
-        if not self._few_pay(alpha.shape, values.shape[-1], n_sources):
+        if self._first is None or not self._few_pay(self._first[1].width, alpha.shape, values.shape[-1], n_sources):
             for weights, vectors in zip(alpha.split(at_once, dim=2), values.split(at_once, dim=1), strict=True):
                 context = -(weights.transpose(1, 2) @ vectors)  # [H, S', R, d]
                 yield self(context.permute(1, 2, 0, 3).flatten(2))
@@ -109,54 +122,57 @@ class Carrier:
         changed = _Combined(values, out, self._whole)
         entered: dict[nn.Module, _Combined] = {}
         for projection in feed_forward.entered:
-            fused = self._product.fused(
-                self._out_module, projection, lambda up=projection: self._product.of(up)(norm.direction(out))
-            )
-            entered[projection] = _Combined(values, fused, self._product)
+            entered[projection] = _Combined(values, self._together(projection, norm, out), self._product)
             if projection not in self._own:
                 self._own[projection] = (feed_forward.own(projection) - projection(norm.bias)) * norm.deviation
-        for first in range(0, values.shape[1], at_once):
-            sources = slice(first, first + at_once)
+        for start in range(0, values.shape[1], at_once):
+            sources = slice(start, start + at_once)
             weights = -alpha[:, :, sources].permute(2, 1, 0, 3).flatten(2)  # [S', R, H J]
             change = changed(weights, sources)
             inverse, shift = norm.scales(change)
-            scaled = weights * inverse
-            change = (change if self._pre else norm.change(change)) + feed_forward.change_by(
-                lambda up, scaled=scaled, shift=shift, sources=sources: entered[up](scaled, sources).addcmul_(
-                    self._own[up], shift
-                )
-            )
+            enters = partial(self._entering, entered, weights * inverse, shift, sources)
+            change = (change if self._pre else norm.change(change)) + feed_forward.change_by(enters)
             for step in self._steps[done:]:
                 change = step(change)
             yield change
 
-    def _few_pay(self, shape: tuple[int, ...], width: int, n_sources: int) -> bool:
+    def _together(self, projection: nn.Module, norm: Norm, out: Tensor) -> Tensor:
+        """W_O, what is linear of a norm, and a projection behind it as one matrix F, [H d, out]."""
+        return self._product.fused(
+            self._out_module, projection, lambda: self._product.of(projection)(norm.direction(out))
+        )
+
+    def _entering(
+        self,
+        entered: Mapping[nn.Module, _Combined],
+        weights: Tensor,
+        shift: Tensor,
+        sources: slice,
+        projection: nn.Module,
+    ) -> Tensor:
+        """The change behind a projection that enters the first feed-forward, [S', R, F]."""
+        return entered[projection](weights, sources).addcmul_(self._own[projection], shift)
+
+    def _few_pay(self, up: int, shape: tuple[int, ...], width: int, n_sources: int) -> bool:
         """True if acting on the value vectors takes fewer multiplications than acting on the rows."""
         heads, rows, _, positions = shape
-        if self._first is None or heads * positions > 2 * rows:  # the vectors would take the memory saved
+        if heads * positions > 2 * rows:  # the vectors would take the memory saved
             return False
-        inner, out, up = heads * width, self.states.shape[-1], self._first[1].width
+        inner, out = heads * width, self.states.shape[-1]
         on_rows = rows * (inner * out + out * up)
         on_values = positions * inner * (out + up) + rows * heads * positions * (out + up)
         return n_sources * (on_rows - on_values) > inner * out * up
 
-    def _post_norm(self, path: str, state: Tensor) -> Tensor:
-        """The norm that follows a residual sum, where the layer has one there."""
+    def _sublayer(self, module: nn.Module, state: Tensor, block: Attend | FeedForward) -> tuple[Tensor, Norm]:
+        """Add one residual block: state + block(norm(state)), or norm(state + block(state)); and the norm at its state."""
         if self._pre:
-            return state
-        norm = self._part(path)
-        self._norm = Norm(norm, state)
-        self._steps.append(self._norm.change)
-        return norm(state)
-
-    def _sublayer(self, plan: AttentionPlan | FeedForwardPlan, state: Tensor, block: Attend | FeedForward) -> Tensor:
-        """Add one residual block: state + block(norm(state)), or norm(state + block(state))."""
-        norm = self._part(plan.norm)
-        self._entered = Norm(norm, state) if self._pre else None
-        enter = self._entered.change if self._entered else _same
-        output = block.start(norm(state) if self._pre else state)
-        self._steps.append(lambda change: change + block.change(enter(change)))
-        return self._post_norm(plan.norm, state + output)
+            norm = Norm(module, state)
+            self._steps.append(lambda change: change + block.change(norm.change(change)))
+            return state + block.start(module(state)), norm
+        state = state + block.start(state)
+        norm = Norm(module, state)
+        self._steps += [lambda change: change + block.change(change), norm.change]
+        return module(state), norm
 
 
 class _Combined:
@@ -179,19 +195,3 @@ class _Combined:
         if weights.shape[-1] <= _FEW:
             return weights @ vectors.to(weights.dtype)
         return self._product(weights, vectors)
-
-
-def described(block: Block) -> bool:
-    """True if the block's layer is described well enough to carry changes through it.
-
-    Blocks whose own output is normed (Gemma 3) are replayed: where all of it is taken away, a change says nothing.
-    """
-    plan = block.stack.plan
-    parts = (*plan.blocks[plan.block :], *plan.feed_forwards)
-    behind = plan.blocks[plan.block + 1 :]
-    complete = all(part.norm for part in parts) and all(attention.query for attention in behind)
-    return bool(plan.feed_forwards) and complete and not any(part.branch_norm for part in parts)
-
-
-def _same(change: Tensor) -> Tensor:
-    return change

@@ -1,20 +1,21 @@
 """How the parts of a layer behind its studied attention block answer to a change of what enters them.
 
-In: norms, feed-forward blocks and later attention blocks of a captured layer, at its own states. Out: differences of two
-outputs, written so that nothing cancels. `carrier.py` puts them together.
+In: feed-forward blocks and later attention blocks of a captured layer, at its own states. Out: differences of two outputs,
+written so that nothing cancels. `carrier.py` puts them together with those of norms (../norms.py).
 Shapes: R rows, S changes (sources, or heads x sources), D width, F width of the feed-forward, K sources of a later block.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ..plans import FeedForwardPlan, eps_of, gain_of, weight_of
+from ..layers import FeedForwardModules, LaterAttention, weight_of
 from .products import Product
 
 if TYPE_CHECKING:
@@ -27,82 +28,39 @@ _LARGEST = 80.0
 _SMALL = {torch.float32: 2**-6, torch.float64: 2**-13}
 
 
-class Norm:
-    """Change of a layer norm or RMS norm for a change of its input.
-
-    With c the centred input, s^2 its mean square and c', s' those of the changed input:
-    N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ),    1/s' - 1/s = -(s'^2 - s^2) / (s s' (s + s')).
-    """
-
-    def __init__(self, norm: nn.Module, x: Tensor):
-        self._centres = isinstance(norm, nn.LayerNorm)
-        self._eps = eps = eps_of(norm)
-        self._gain = gain_of(norm, x)
-        bias = getattr(norm, "bias", None)
-        self.bias = torch.zeros_like(self._gain) if bias is None else bias
-        self._c = self._centred(x)
-        self._square = self._c.square().mean(dim=-1, keepdim=True) + eps
-        self._s = self._square.sqrt()
-
-    def change(self, dx: Tensor) -> Tensor:
-        inverse, shift = self.scales(dx)
-        return (self._centred(dx) * inverse + self._c * shift) * self._gain
-
-    def direction(self, dx: Tensor) -> Tensor:
-        """gain * dc: what a change adds, up to each row's scale."""
-        return self._centred(dx) * self._gain
-
-    @property
-    def deviation(self) -> Tensor:
-        """s of the input itself, [R, 1]."""
-        return self._s
-
-    def scales(self, dx: Tensor) -> tuple[Tensor, Tensor]:
-        """1/s' and 1/s' - 1/s, each with a last axis of 1."""
-        dc = self._centred(dx)
-        more = ((2 * self._c + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
-        s = (self._square + more).clamp_min(self._eps).sqrt()
-        return 1 / s, -more / (self._s * s * (self._s + s))
-
-    def _centred(self, x: Tensor) -> Tensor:
-        return x - x.mean(dim=-1, keepdim=True) if self._centres else x
-
-
 class FeedForward:
     """Change of a plain or gated feed-forward block; `width` counts the numbers that enter it for each row."""
 
-    def __init__(self, block: Block, plan: FeedForwardPlan, rows: Tensor, product: Product):
-        self._plan, self._seen, self._rows = plan, block.seen, rows
-        self._up_module, self._down_module = block.part(plan.up), block.part(plan.down)
-        self._gate_module = block.part(plan.gate) if plan.gate else None
-        self._activation, self._terms = block.part(plan.activation), None
+    def __init__(self, block: Block, modules: FeedForwardModules, rows: Tensor, product: Product):
+        self._modules, self._seen, self._rows = modules, block.seen, rows
+        self._activation = modules.activation
+        self._terms: list[Tensor] | None = None
         self._smooth = isinstance(self._activation, smooth_activations())
-        self._product, self._down = product, product.of(self._down_module)
-        self.entered = [module for module in (self._up_module, self._gate_module) if module is not None]
+        self._product, self._down = product, product.of(modules.down)
+        self.entered = [module for module in (modules.up, modules.gate) if module is not None]
         self.width = sum(weight_of(module).shape[0] for module in self.entered)
 
     def start(self, x: Tensor) -> Tensor:
         """Keep what the change needs of the rows' own states; return what the block gives them."""
-        plan, rows = self._plan, self._rows
-        self._h = self._seen(plan.up, rows, lambda up: up(x))
-        self._g = self._h if plan.gate is None else self._seen(plan.gate, rows, lambda gate: gate(x))
+        up, gate, down = self._modules.up, self._modules.gate, self._modules.down
+        self._h = self._seen(up, self._rows, lambda: up(x))
+        self._g = self._h if gate is None else self._seen(gate, self._rows, lambda: gate(x))
         self._active = self._activation(self._g)
-        return self._seen(
-            plan.down, rows, lambda down: down(self._active if plan.gate is None else self._active * self._h)
-        )
+        return self._seen(down, self._rows, lambda: down(self._active if gate is None else self._active * self._h))
 
     def own(self, projection: nn.Module) -> Tensor:
         """What the projection, up or gate, gives the rows' own states."""
-        return self._g if projection is self._gate_module else self._h
+        return self._g if projection is self._modules.gate else self._h
 
     def change(self, dx: Tensor) -> Tensor:
         return self.change_by(lambda projection: self._product.of(projection)(dx))
 
-    def change_by(self, enters) -> Tensor:
+    def change_by(self, enters: Callable[[nn.Module], Tensor]) -> Tensor:
         """The same, given how the change looks behind a projection: ``enters(module)`` is its product with dx."""
-        active = self._activated(enters(self._gate_module or self._up_module))
-        if self._gate_module is not None:  # (f + df)(h + dh) - f h
-            dh = enters(self._up_module)
+        up, gate = self._modules.up, self._modules.gate
+        active = self._activated(enters(up if gate is None else gate))
+        if gate is not None:  # (f + df)(h + dh) - f h
+            dh = enters(up)
             active = active * (self._h + dh) + self._active * dh
         return self._down(active)
 
@@ -117,10 +75,11 @@ class FeedForward:
         if small.all():
             return self._series(dg, slice(None))
         which = small.nonzero(as_tuple=True)
-        series = self._series(dg[which], which[1]) if len(which[0]) else None
+        if not len(which[0]):
+            return self._activation(dg.add_(self._g)).sub_(self._active)
+        series = self._series(dg[which], which[1])
         active = self._activation(dg.add_(self._g)).sub_(self._active)
-        if series is not None:
-            active[which] = series
+        active[which] = series
         return active
 
     def _series(self, dg: Tensor, rows: Tensor | slice) -> Tensor:
@@ -147,20 +106,20 @@ def _gelus() -> tuple[type[nn.Module], ...]:
     return (nn.GELU, GELUActivation)
 
 
-def taylor(activation: nn.Module, x: Tensor) -> list[Tensor]:
+def taylor(activation: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
     """First three derivatives of an activation at x, over 1, 2 and 6."""
     if isinstance(activation, _gelus()) and getattr(activation, "approximate", "none") == "none":
         density = (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)
         first = torch.special.ndtr(x).addcmul_(x, density)
         return [first, density * (1 - x.square() / 2), density * x * (x.square() - 4) / 6]
-    found = []
+    terms = []
     with torch.enable_grad():
         at = x.detach().requires_grad_()
         value = activation(at)
         for order in (1, 2, 3):
             (value,) = torch.autograd.grad(value.sum(), at, create_graph=True)
-            found.append(value.detach() / math.factorial(order))
-    return found
+            terms.append(value.detach() / math.factorial(order))
+    return terms
 
 
 class Attend:
@@ -172,26 +131,20 @@ class Attend:
     the states' precision: softmax magnifies their rounding.
     """
 
-    def __init__(self, block: Block, index: int, rows: Tensor):
-        self._call, self._rows, self._plan, self._seen = (
-            block.call(index),
-            rows,
-            block.stack.plan.blocks[index],
-            block.seen,
-        )
+    def __init__(self, block: Block, modules: LaterAttention, rows: Tensor):
+        self._call, self._rows, self._modules, self._seen = block.call(modules.number), rows, modules, block.seen
         product = Product(self._call.value.dtype)
-        self._query_module = block.part(self._plan.query)
-        self._query, self._out = product.of(self._query_module), product.of(block.part(self._plan.output))
+        self._query, self._out = product.of(modules.query), product.of(modules.output)
         self._alpha = self._call.weights(rows)  # [H, R, K]
         self._context = self._alpha @ self._call.value  # [H, R, d]
 
     def start(self, x: Tensor) -> Tensor:
         # Some models scale queries themselves (Whisper), others leave it to the attention function.
-        projected, entered = self._query_module(x), self._call.query[:, self._rows].transpose(0, 1).flatten(1)
+        projected, entered = self._modules.query(x), self._call.query[:, self._rows].transpose(0, 1).flatten(1)
         self._scale = self._call.scale * (projected * entered).sum() / projected.square().sum()
         self._mean_key = (self._alpha @ self._call.key) * self._scale  # [H, R, d]
         context = self._context.transpose(0, 1).flatten(1)
-        return self._seen(self._plan.output, self._rows, lambda output: output(context))
+        return self._seen(self._modules.output, self._rows, lambda: self._modules.output(context))
 
     def change(self, dx: Tensor) -> Tensor:
         heads = len(self._alpha)

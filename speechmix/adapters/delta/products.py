@@ -11,22 +11,22 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from ..plans import weight_of
+from ..layers import weight_of
 
 TF32 = "tf32"
 
 # Bytes of what is made of weights that are kept from one clip to the next: 24 fused layers of Whisper-medium take 400 MB.
-_KEPT_BYTES = 2**29
+_STORED_BYTES = 2**29
 
 
-class Kept:
+class WeightProducts:
     """What was made of a model's weights, kept from one clip to the next as long as the weights stay as they are.
 
     What comes first stays, up to a limit in bytes: passes go round the layers, so whatever was used longest ago is
     needed next.
     """
 
-    def __init__(self, limit: int = _KEPT_BYTES):
+    def __init__(self, limit: int = _STORED_BYTES):
         self._made: dict[Hashable, Tensor] = {}
         self._left = limit
 
@@ -51,13 +51,13 @@ class Product:
     ----------
     dtype : torch.dtype or "tf32"
         "tf32" is float32 with a GPU's shortened multiplication.
-    kept : Kept, optional
+    store : WeightProducts, optional
         Where it is looked for, and left for the next clip.
     """
 
-    def __init__(self, dtype: torch.dtype | str, kept: Kept | None = None):
+    def __init__(self, dtype: torch.dtype | str, store: WeightProducts | None = None):
         self.dtype, self._tf32 = (torch.float32, True) if dtype == TF32 else (dtype, False)
-        self._kept = kept
+        self._store = store
         self._layer: nn.Module | None = None
         self._made: dict[tuple, Tensor] = {}
 
@@ -78,11 +78,11 @@ class Product:
     def _once(self, projections: tuple[nn.Module, ...], make: Callable[[], Tensor]) -> Tensor:
         key = (*projections, weight_of(projections[0]).dtype, self.dtype)
         if key not in self._made:
-            made = self._kept.get(key) if self._kept else None
+            made = self._store.get(key) if self._store else None
             if made is None:
                 made = make().to(self.dtype)
-                if self._kept:
-                    self._kept.offer(key, made)
+                if self._store:
+                    self._store.offer(key, made)
             self._made[key] = made
         return self._made[key]
 

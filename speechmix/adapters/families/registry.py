@@ -47,9 +47,9 @@ def family_of_type(model_type: str | None) -> Family:
         If there is none; it names those there are and how to register one.
     """
     if model_type not in _FAMILIES:
-        known = ", ".join(sorted(_FAMILIES))
+        supported = ", ".join(sorted(_FAMILIES))
         raise ModelError(
-            f"no family for model type {model_type!r}. Supported: {known}. "
+            f"no family for model type {model_type!r}. Supported: {supported}. "
             "To add an architecture, describe where its layers are and call speechmix.register(Family(...)); see its docstring"
         )
     return _FAMILIES[model_type]

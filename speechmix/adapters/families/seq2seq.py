@@ -6,6 +6,8 @@ position p holds token p and predicts token p + 1: target rows are labelled with
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import InputError
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..text import architecture, prepare_translation, tiny_ids
@@ -17,18 +19,23 @@ _FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", a
 
 def _stacks(config):
     pre = config.model_type == "mbart"
-    common = {"norm_order": "pre" if pre else "post", "feed_forwards": (_FEED_FORWARD,)}
-    encoder = {"layers": "encoder.layers", "blocks": (_SELF,), "final_norm": "encoder.layer_norm" if pre else None}
-    decoder = {
-        "layers": "decoder.layers",
-        "blocks": (_SELF, _CROSS),
-        "final_norm": "decoder.layer_norm" if pre else None,
-    }
-    return (
-        StackPlan(name="encoder", **encoder, **common),
-        StackPlan(name="decoder", block=0, causal=True, **decoder, **common),
-        StackPlan(name="cross", block=1, **decoder, **common),
+    encoder = StackPlan(
+        name="encoder",
+        layers="encoder.layers",
+        blocks=(_SELF,),
+        norm_order="pre" if pre else "post",
+        final_norm="encoder.layer_norm" if pre else None,
+        feed_forwards=(_FEED_FORWARD,),
     )
+    decoder = replace(
+        encoder,
+        name="decoder",
+        layers="decoder.layers",
+        blocks=(_SELF, _CROSS),
+        final_norm="decoder.layer_norm" if pre else None,
+        causal=True,
+    )
+    return encoder, decoder, replace(decoder, name="cross", block=1, causal=False)
 
 
 def _run(base, inputs, stacks):

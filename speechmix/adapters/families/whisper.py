@@ -6,6 +6,8 @@ mask, so padding takes part in mixing. In the decoder, input position p holds to
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ...errors import InputError
@@ -19,25 +21,26 @@ _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_lay
 _FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
 
 
+_ENCODER = StackPlan(
+    name="encoder",
+    layers="encoder.layers",
+    blocks=(_SELF,),
+    norm_order="pre",
+    final_norm="encoder.layer_norm",
+    feed_forwards=(_FEED_FORWARD,),
+)
+_DECODER = replace(
+    _ENCODER,
+    name="decoder",
+    layers="decoder.layers",
+    blocks=(_SELF, _CROSS),
+    final_norm="decoder.layer_norm",
+    causal=True,
+)
+
+
 def _stacks(config):
-    decoder = {
-        "layers": "decoder.layers",
-        "blocks": (_SELF, _CROSS),
-        "norm_order": "pre",
-        "feed_forwards": (_FEED_FORWARD,),
-    }
-    return (
-        StackPlan(
-            name="encoder",
-            layers="encoder.layers",
-            blocks=(_SELF,),
-            norm_order="pre",
-            final_norm="encoder.layer_norm",
-            feed_forwards=(_FEED_FORWARD,),
-        ),
-        StackPlan(name="decoder", block=0, causal=True, final_norm="decoder.layer_norm", **decoder),
-        StackPlan(name="cross", block=1, final_norm="decoder.layer_norm", **decoder),
-    )
+    return _ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False)
 
 
 def _grid(config, n_samples):
