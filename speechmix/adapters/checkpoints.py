@@ -24,7 +24,7 @@ _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "p
 _PROCESSOR = ("feature_extractor", "tokenizer", "sampling_rate", "get_vocab")
 
 
-def config_of(source: str, options: dict):
+def config_of(source: str, options: dict[str, str]) -> Any:
     """Config of a folder or hub id."""
     try:
         return transformers_class("AutoConfig").from_pretrained(source, **options)
@@ -40,7 +40,7 @@ def config_of(source: str, options: dict):
         ) from error
 
 
-def trained(cls, source: str, config, dtype: torch.dtype, options: dict) -> torch.nn.Module:
+def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dict[str, str]) -> torch.nn.Module:
     """Trained weights of a folder or hub id, as transformers reads them."""
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(quantised(source, config.quantization_config))
@@ -52,7 +52,7 @@ def trained(cls, source: str, config, dtype: torch.dtype, options: dict) -> torc
     return module
 
 
-def transformers_class(name: str):
+def transformers_class(name: str) -> Any:
     """Return a class of transformers by name.
 
     Raises
@@ -80,7 +80,7 @@ def _refuse_missing(source: str, missing) -> None:
         )
 
 
-def processor_at(auto_class: str, source: str, options: dict):
+def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
         return transformers_class(auto_class).from_pretrained(source, **options)
@@ -91,7 +91,7 @@ def processor_at(auto_class: str, source: str, options: dict):
         return None
 
 
-def processors_of(processor, family: Family, config) -> tuple[Any, Any]:
+def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any]:
     """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from its config alone."""
     if processor is not None and not any(hasattr(processor, name) for name in _PROCESSOR):
         raise InputError(

@@ -8,6 +8,7 @@ stays as it is: it is evaluated within `Model.in_use`, and what has to be conver
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def load(
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
     dtype, device = named_as_in_transformers(named_otherwise, dtype=dtype, device=device)
-    dtype = dtype if dtype in (None, "auto") else dtype_named(dtype)
+    precision = None if dtype is None or dtype == "auto" else dtype_named(dtype)
     device = _device(device)
     if is_pipeline(source):
         source, processor = source.model, source if processor is None else processor
@@ -102,11 +103,12 @@ def load(
     with torch.random.fork_rng(devices=[]):  # transformers draws numbers on the way; the caller's state stays as it is
         torch.default_generator.manual_seed(seed or 0)  # not torch.manual_seed, which sets every GPU's too
         if isinstance(source, torch.nn.Module):
-            model = _from_object(unwrapped(source), init, seed, None if dtype == "auto" else dtype, device, processor)
+            model = _from_object(unwrapped(source), init, seed, precision, device, processor)
         else:
             place = place_of(source)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-            model = _from_source(place, init, seed, dtype or torch.float32, device, revision, processor)
+            precision = torch.float32 if dtype is None else precision  # None for "auto"
+            model = _from_source(place, init, seed, precision, device, revision, processor)
         if check:
             self_check(model)
     return model
@@ -119,7 +121,14 @@ def _device(device: str | torch.device | None) -> torch.device | None:
         raise InputError(f"device should be 'cpu', 'cuda' or the like, found {device!r} ({brief(error)})") from error
 
 
-def _from_object(module, init, seed, dtype, device, processor) -> Model:
+def _from_object(
+    module: torch.nn.Module,
+    init: str,
+    seed: int | None,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    processor: Any,
+) -> Model:
     """Wrap a module as it is; what has to be converted or merged is a copy."""
     name = getattr(module, "name_or_path", "") or type(module).__name__
     owned = module
@@ -145,7 +154,7 @@ def _from_object(module, init, seed, dtype, device, processor) -> Model:
     return Model(module, family, name, init, seed, *processors_of(processor, family, config))
 
 
-def _drawn(build) -> torch.nn.Module:
+def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """A model with random weights, drawn on the CPU and in float32 wherever and in whatever precision it is wanted.
 
     Weights drawn in half precision, or on a GPU, would be other weights.
@@ -171,7 +180,9 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
         ) from error
 
 
-def _converted(module: torch.nn.Module, dtype: torch.dtype | None, device) -> torch.nn.Module:
+def _converted(
+    module: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | str | None
+) -> torch.nn.Module:
     """Put a module of our own elsewhere, and into another precision.
 
     As in a model that transformers loads in that precision, buffers that no checkpoint stores are not rounded (rotary
@@ -195,14 +206,22 @@ def _finer(dtype: torch.dtype, tensor: torch.Tensor) -> bool:
     return torch.finfo(dtype).eps < torch.finfo(tensor.dtype).eps
 
 
-def _from_source(source: str, init, seed, dtype, device, revision, processor) -> Model:
+def _from_source(
+    source: str,
+    init: str,
+    seed: int | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+    revision: str | None,
+    processor: Any,
+) -> Model:
     options = {"revision": revision} if revision else {}
     base = base_of(source)
     place = source if base is None else place_of(base)
     config = config_of(place, options if base is None else {})
     family = family_of_type(config.model_type)
     cls = transformers_class(family.auto_class(config))
-    if dtype == "auto":
+    if dtype is None:  # that of the checkpoint
         stored = getattr(config, "dtype", None)
         dtype = stored if isinstance(stored, torch.dtype) else torch.float32
     if init == "random":

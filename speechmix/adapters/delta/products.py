@@ -86,7 +86,7 @@ class Product:
             self._made[key] = made
         return self._made[key]
 
-    def of(self, projection: nn.Module):
+    def of(self, projection: nn.Module) -> Callable[[Tensor], Tensor]:
         """Return the projection without its bias (a change has none), as a function."""
         weight = self.weight(projection)
         return lambda x: self(x, weight.T)
