@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,15 @@ from typing import Any
 from ..adapters.model import Model
 from ..errors import InputError
 from ..files.names import safe_name
-from ..files.whole_files import clear_leftovers, write_json
+from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.forward import mix
 from ..versions import versions
 
 RUNNING, COMPLETE = "running", "complete"
+# Tables that grow clip by clip, in Parquet and CSV.
+CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
+BOUNDARIES = "boundaries"  # contributions with moved word boundaries
 _NOT_THE_QUESTION = ("model", "clip", "batch_size", "clips_at_once", "out", "progress")
 _FREE = ("batch_size",)  # of those, what a run hands on to `mix`
 
@@ -50,6 +53,39 @@ class RunFolder:
         return self.path / "run.json"
 
     @property
+    def clips(self) -> Path:
+        """Table of the clips."""
+        return self.path / "clips.csv"
+
+    @property
+    def skipped(self) -> Path:
+        """Table of what was left out, and why."""
+        return self.path / "skipped.csv"
+
+    def table(self, name: str, ending: str = "parquet") -> Path:
+        """One of the tables that grow clip by clip: `CONTRIBUTIONS`, `SCORES`, ..."""
+        return self.path / f"{name}.{ending}"
+
+    @property
+    def audio(self) -> Path:
+        """Where audio files may lie that are no longer where the run found them."""
+        return self.path / "audio"
+
+    @property
+    def page(self) -> Path:
+        """The page of the run."""
+        return self.path / "index.html"
+
+    @property
+    def page_description(self) -> Path:
+        """Title and notes of the page."""
+        return self.path / "report.json"
+
+    def beside_page(self, name: str, ending: str) -> Path:
+        """A figure or table that was made for the page: "headline.md", "layers.csv", "cue_contribution.png", ..."""
+        return self.path / f"{name}.{ending}"
+
+    @property
     def words(self) -> Path:
         """Word times as JSON and TextGrid, by clip."""
         return self.path / "words"
@@ -57,6 +93,10 @@ class RunFolder:
     def maps(self, model: Model, clip: Clip) -> Path:
         """Folder of a clip's maps."""
         return self.path / "maps" / safe_name(model.label) / clip.name
+
+    def map_folders(self) -> Iterator[Path]:
+        """Folders of maps by model that are there, in alphabetical order."""
+        return _folders_in(self.path / "maps")
 
     def spelling(self, model: Model, clip: Clip) -> Path:
         """Ablation and transcript of a clip."""
@@ -123,6 +163,20 @@ class RunFolder:
             f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
         )
         return {}
+
+
+def clip_folders(model: Path) -> Iterator[Path]:
+    """Folders of a model's maps by clip, in alphabetical order; what dead processes left is no clip."""
+    return _folders_in(model)
+
+
+def map_files(clip: Path) -> list[Path]:
+    """Maps in the folder of a model and a clip, in alphabetical order."""
+    return sorted(clip.glob("*.safetensors"))
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.glob("*")) if path.is_dir() and not path.name.startswith(UNFINISHED))
 
 
 def question_options(options: Mapping[str, Any]) -> dict[str, Any]:

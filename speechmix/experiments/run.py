@@ -39,11 +39,9 @@ from ..files.parquet_files import read_parquet
 from ..files.text_files import read_csv, write_csv
 from ..inputs.clips import Clip, read_ahead
 from ..scoring.batches import clips_together, in_groups
-from .folder import RunFolder
+from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
-
-CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
 
 
 @dataclass

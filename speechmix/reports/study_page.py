@@ -1,7 +1,7 @@
 """The page of a study: trained models against their random twins, cue contribution beside ablation, clips to listen to.
 
-In: a finished `Run`, or its folder. Out: in the run's folder one HTML page, the figures as PNG and PDF, the headline as
-Markdown and LaTeX, and the statistics layer by layer as CSV.
+In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the figures as PNG and PDF, the
+headline as Markdown and LaTeX, and the statistics layer by layer as CSV.
 """
 
 from __future__ import annotations
@@ -15,32 +15,31 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.spelling import TRANSCRIBES
-from ..experiments.checked_tables import described_run
-from ..experiments.reading import STOPPED, open_run
+from ..experiments.folder import RUNNING
+from ..experiments.reading import STOPPED, StoredRun
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
 from ..versions import versions
-from .page import Part, page
+from .page import Item, Part, page
+from .study import Study
 from .study_clips import clip_cards, clip_table
-from .study_figures import figures, pictures_of
+from .study_figures import pictures_of
 from .study_parts import agreement_part, boundaries_part, length_part, models_part
-from .study_tables import ablation_table, grouped_clips, headline, layer_statistics, shown, shown_layers, study_table
+from .study_tables import shown, shown_layers
 from .text_tables import latex, markdown
 from .wording import LENGTH, READING, method, sentences
 
 if TYPE_CHECKING:
     from ..experiments.run import Run
 
-__all__ = [
-    "ablation_table", "figures", "headline", "report", "shown", "study_table", "transcription_notes", "write_study",
-]  # fmt: skip
-
-_LAYERS = {
-    "best layer": "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so "
-    "nothing was chosen on the data it is reported on, and p needs no correction over layers.",
-    "all layers": "Mean over all layers of the stack.",
-}
+_NO_CUE = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
+_NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
+_BEST_LAYER = (
+    "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so nothing was chosen "
+    "on the data it is reported on, and p needs no correction over layers."
+)
+_ALL_LAYERS = "Mean over all layers of the stack."
 _ABLATION = (
     "Share of clips (%) in which the target's own spelling is likelier than its other spelling, with the cue's value vectors "
     "zeroed in all layers of one stack. 50 % is chance. A stack that carries the cue should show a high contribution above and "
@@ -56,28 +55,22 @@ _EVERY_LAYER = (
     "Benjamini and Hochberg (false discovery rate q < 0.05: of the layers named here about one in twenty is "
     "expected to be named by chance). All numbers are in layers.csv."
 )
+_CHOSEN = (
+    "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
+    "for. "
+)
+_LISTENING = (
+    "Play a clip and its position moves over the map; click a word to hear it and to see what gives to it. Columns give, rows "
+    "receive; silence and padding are left out."
+)
+_FEW = " With fewer than six groups no test can reach p < 0.05, and intervals are too narrow: read those rows as anecdotes."
 
 
-def report(folder: str | PathLike, **options) -> Path:
-    """Write the page of a run again, from its folder; options as for `write_study`.
-
-    Raises
-    ------
-    InputError
-        If the folder holds no run, or a damaged one.
-    """
-    run = open_run(folder)
-    known = described_run(run)
-    options.setdefault("title", known.get("title") or run.out.resolve().name)
-    options.setdefault("notes", known.get("notes") or [])
-    return write_study(run, **options)
-
-
-def write_study(
-    run: Run,
+def report(
+    folder: str | PathLike,
     *,
-    title: str,
-    notes: list[str],
+    title: str | None = None,
+    notes: list[str] | None = None,
     asked: Sequence[str] = (),
     audio: str | PathLike | None = None,
     clips: Sequence[Clip] = (),
@@ -85,11 +78,39 @@ def write_study(
     group: str | None = None,
     out: str | PathLike | None = None,
 ) -> Path:
+    """Write the page of a run again, from its folder; title and notes are those of before, other options as in `write_study`.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run, or a damaged one; and as `write_study`.
+    """
+    study = Study.of(folder, group=group)
+    former = study.run.description
+    return write_study(
+        study,
+        title=title if title is not None else former.get("title") or study.run.out.resolve().name,
+        notes=notes if notes is not None else former.get("notes") or [],
+        asked=asked, audio=audio, clips=clips, published=published, out=out,
+    )  # fmt: skip
+
+
+def write_study(
+    study: Study | StoredRun | Run,
+    *,
+    title: str,
+    notes: list[str],
+    asked: Sequence[str] = (),
+    audio: str | PathLike | None = None,
+    clips: Sequence[Clip] = (),
+    published: bool = False,
+    out: str | PathLike | None = None,
+) -> Path:
     """Write figures, tables and the page of a run; returns the page's path.
 
     Parameters
     ----------
-    run : Run
+    study : Study, StoredRun or Run
     title : str
     notes : list of str
         What a reader must know first; paragraphs.
@@ -101,8 +122,6 @@ def write_study(
         The run's clips, if they are at hand (clips in memory have no audio file).
     published : bool
         Draw the published figures beside the run's own.
-    group : str, optional
-        Column of the clip table that says which clips belong together; by default pair, sentence and target word.
     out : path, optional
         Where the page goes; ``index.html`` in the run's folder by default.
 
@@ -111,111 +130,103 @@ def write_study(
     InputError
         If a clip that was asked for is not in the run, or the page cannot be written.
     """
-    path = Path(out) if out else run.out / "index.html"
+    study = study if isinstance(study, Study) else Study.of(study)
+    folder = study.run.folder
+    path = Path(out) if out else folder.page
     if path.is_dir():
         raise InputError(f"{path} is a folder: expected the name of a file for the page, such as {path / 'index.html'}")
     try:
-        parts = _parts(run, notes, asked, audio, clips, published, group)
-        write_json(run.out / "report.json", {"title": title, "notes": notes})
+        _write_tables(study)
+        parts = [
+            *_opening(study, notes), *_results(study), *pictures_of(study, published=published), *length_part(study.run),
+            *agreement_part(study.table), *boundaries_part(study), *_ablation(study), *_control(study),
+            *_clips(study, asked, audio, clips),
+        ]  # fmt: skip
+        write_json(folder.page_description, {"title": title, "notes": notes})
         write_text(path, page(title, parts))
     except OSError as error:
-        raise InputError(f"cannot write the page {path} and the tables in {run.out} ({error})") from error
+        raise InputError(f"cannot write the page {path} and the tables in {folder.path} ({error})") from error
     return path
 
 
-def _parts(
-    run: Run,
-    notes: list[str],
-    asked: Sequence[str],
-    audio: str | PathLike | None,
-    clips: Sequence[Clip],
-    published: bool,
-    group: str | None,
-) -> list[Part]:
-    """All parts of the page; their figures and tables are written on the way."""
-    if described_run(run).get("state") == "running":
-        notes = [STOPPED, *notes]
-    table = study_table(run, group=group)
-    known = headline(table) if len(table) else pd.DataFrame()
-    parts: list[Part] = [("What was run", [*notes, _counts(run), *models_part(run), _versions(run)])]
-    transcription = transcription_notes(run)
-    if transcription:
-        parts.append(("Do the models transcribe the clips?", transcription))
-    layers = layer_statistics(table) if len(known) else None
-    parts += _results(run, table, known, layers, group)
-    parts += pictures_of(run, table, layers=layers, published=published)
-    parts += length_part(run) + agreement_part(table) + boundaries_part(run, table)
-    judged = ablation_table(run)
-    if not judged.empty:
-        by_number = ablation_table(run, by="number")
-        parts.append(
-            ("Ablation", [_ABLATION, shown(judged), *([_DEFAULT, shown(by_number)] if len(by_number) else [])])
-        )
-    if len(table) and len(control := table[table.control == "yes"]):
-        invariant = headline(control.assign(control="no"))
-        parts.append(("Control: invariant nouns", [_CONTROL + _few(invariant), shown(invariant)]))
-    unreadable: list[str] = []
-    cards = clip_cards(run, table, known, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
-    parts.append(("All clips", clip_table(run, table, known, cards)))
-    parts.append(("Clips to listen to", [(_CHOSEN if len(known) else "") + _LISTENING, *cards]))
-    left_out = [pd.DataFrame(run.skipped)] if run.skipped else []
-    left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
-    parts.append(("Left out", left_out or ["Nothing was left out."]))
-    return parts
-
-
-_CHOSEN = (
-    "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
-    "for. "
-)
-_LISTENING = (
-    "Play a clip and its position moves over the map; click a word to hear it and to see what gives to it. Columns give, rows "
-    "receive; silence and padding are left out."
-)
-
-
-def _results(run: Run, table: pd.DataFrame, known: pd.DataFrame, layers, group: str | None) -> list[Part]:
-    """Headline in words and in tables, and layer by layer; nothing without a cue."""
-    if table.empty:
-        said = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
-        return [("Cue contribution", [said])]
-    if known.empty:
-        return [
-            (
-                "Cue contribution",
-                ["No contribution is a finite number: the scores of this run hold no value to report."],
-            )
-        ]
-    ties = grouped_clips(run, group=group).attrs["ties"]
-    units = f"groups of clips that share {ties}" if ties else "clips"
-    tables = [item for name, text in _LAYERS.items() for item in (text, shown(headline(table, layers=name)))]
-    write_csv(layers, run.out / "layers.csv")
-    write_text(run.out / "headline.md", markdown(shown(known)) + "\n")
+def _write_tables(study: Study) -> None:
+    """Write the headline and the statistics layer by layer into the run's folder, where there is a number to report."""
+    if study.layers is None:
+        return
+    folder, table = study.run.folder, shown(study.headline)
+    units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = f"Cue contribution (%) at the best layer (cross-fitted), 95 % bootstrap intervals over {units}."
-    write_text(run.out / "headline.tex", latex(shown(known), caption=caption))
-    named = shown_layers(layers)
-    everywhere_part = [("In which layers", [_EVERY_LAYER, named])] if len(named) else []
-    explained = [READING, LENGTH, method(ties)]
-    words = [*sentences(known), _many(known)]
-    return [("In words", words), ("Cue contribution", [*explained, *tables]), *everywhere_part]
+    write_csv(study.layers, folder.beside_page("layers", "csv"))
+    write_text(folder.beside_page("headline", "md"), markdown(table) + "\n")
+    write_text(folder.beside_page("headline", "tex"), latex(table, caption=caption))
 
 
-_FEW = " With fewer than six groups no test can reach p < 0.05, and intervals are too narrow: read those rows as anecdotes."
+def _opening(study: Study, notes: Sequence[str]) -> list[Part]:
+    """What was run, on what, and whether its models transcribe the clips."""
+    run = study.run
+    stopped = [STOPPED] if run.description.get("state") == RUNNING else []
+    parts: list[Part] = [
+        ("What was run", [*stopped, *notes, _counts(run), *models_part(run), _versions(run)]),
+    ]
+    transcription = transcription_notes(run)
+    return [*parts, ("Do the models transcribe the clips?", transcription)] if transcription else parts
 
 
-def _few(known: pd.DataFrame) -> str:
-    return _FEW if (known.groups < 6).any() else ""
+def _results(study: Study) -> list[Part]:
+    """Headline in words and in tables, and layer by layer; nothing without a cue."""
+    if study.table.empty:
+        return [("Cue contribution", [_NO_CUE])]
+    if study.layers is None:
+        return [("Cue contribution", [_NO_NUMBER])]
+    words: list[Item] = [*sentences(study.headline), _many(study.headline)]
+    tables: list[Item] = [READING, LENGTH, method(study.ties)]
+    tables += [_BEST_LAYER, shown(study.headline), _ALL_LAYERS, shown(study.mean_over_layers)]
+    parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
+    layers = shown_layers(study.layers)
+    return [*parts, ("In which layers", [_EVERY_LAYER, layers])] if len(layers) else parts
 
 
-def _many(known: pd.DataFrame) -> str:
+def _ablation(study: Study) -> list[Part]:
+    if study.ablation.empty:
+        return []
+    items: list[Item] = [_ABLATION, shown(study.ablation)]
+    if len(study.ablation_by_number):
+        items += [_DEFAULT, shown(study.ablation_by_number)]
+    return [("Ablation", items)]
+
+
+def _control(study: Study) -> list[Part]:
+    if study.control is None:
+        return []
+    return [("Control: invariant nouns", [_CONTROL + _few(study.control), shown(study.control)])]
+
+
+def _clips(study: Study, asked: Sequence[str], audio: str | PathLike | None, clips: Sequence[Clip]) -> list[Part]:
+    """All clips in a table, some to listen to, and what was left out."""
+    unreadable: list[str] = []
+    cards = clip_cards(study, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
+    left_out: list[Item] = [pd.DataFrame(study.run.skipped)] if study.run.skipped else []
+    left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
+    return [
+        ("All clips", clip_table(study, cards)),
+        ("Clips to listen to", [(_CHOSEN if len(study.headline) else "") + _LISTENING, *cards]),
+        ("Left out", left_out or ["Nothing was left out."]),
+    ]
+
+
+def _few(headline: pd.DataFrame) -> str:
+    return _FEW if (headline.groups < 6).any() else ""
+
+
+def _many(headline: pd.DataFrame) -> str:
     return (
-        f"The table below holds {len(known)} comparisons, each with its own interval: of twenty such intervals about one "
+        f"The table below holds {len(headline)} comparisons, each with its own interval: of twenty such intervals about one "
         "misses the truth by chance. A high contribution says that the cue's vectors enter the target's; whether the model "
         "then uses them is for ablation to say."
-    ) + _few(known)
+    ) + _few(headline)
 
 
-def transcription_notes(run: Run) -> list[str]:
+def transcription_notes(run: StoredRun) -> list[str]:
     """Whether each trained model transcribes the clips at all, and what can be read if it does not."""
     notes = []
     for model, rates in run.transcripts.groupby("model", sort=False) if len(run.transcripts) else ():
@@ -230,12 +241,12 @@ def transcription_notes(run: Run) -> list[str]:
     return notes
 
 
-def _versions(run: Run) -> str:
-    scored = described_run(run).get("versions")
+def _versions(run: StoredRun) -> str:
+    scored = run.description.get("versions")
     return f"Scored with {scored}." if scored == versions() else f"Scored with {scored}; this page by {versions()}."
 
 
-def _counts(run: Run) -> str:
+def _counts(run: StoredRun) -> str:
     clips = run.clips
     doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     text = f"{len(clips)} clips; {run.done} scored (clip, model) pairs, {len(run.skipped)} left out."

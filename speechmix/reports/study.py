@@ -1,0 +1,126 @@
+"""A study: a finished run asked for its trained models against their random twins, read once and computed once.
+
+In: a run's folder (`experiments.reading.open_run`), and what makes its clips groups. Out: a `Study`, a value whose attributes
+are what tables, figures and page are made of. Nothing here writes or draws, and nothing above reads the folder again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ..experiments.reading import StoredRun, open_run
+from .study_tables import (
+    ablation_table,
+    clip_values,
+    grouped_clips,
+    headline,
+    layer_statistics,
+    main_rows,
+    study_table,
+    without_control,
+)
+
+if TYPE_CHECKING:
+    from ..experiments.run import Run
+
+HeadlineRow = Mapping[Hashable, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A finished run and what it says of its cues; each number is computed when it is first asked for, and once.
+
+    Parameters
+    ----------
+    run : StoredRun
+        From `open_run`.
+    group : str, optional
+        Column of the clip table that says which clips belong together; by default pair, sentence and target word.
+    """
+
+    run: StoredRun
+    group: str | None = None
+
+    @classmethod
+    def of(cls, run: str | PathLike | Run | StoredRun, *, group: str | None = None) -> Study:
+        """Open a run's folder as a study.
+
+        Raises
+        ------
+        InputError
+            If the folder holds no run, or a damaged one.
+        """
+        return cls(open_run(run), group)
+
+    @cached_property
+    def clips(self) -> pd.DataFrame:
+        """Table of the clips, with their group."""
+        return grouped_clips(self.run.clips, group=self.group)
+
+    @property
+    def ties(self) -> str:
+        """What makes clips a group, in words; "" if nothing does."""
+        return self.clips.attrs["ties"]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Cue contributions (0 to 1) of the rows a study looks at, with side and group; empty without cue and target."""
+        contributions = self.run.contributions
+        return study_table(contributions, self.clips) if len(contributions) else contributions
+
+    @cached_property
+    def headline(self) -> pd.DataFrame:
+        """Contribution in % at the best layer (cross-fitted): trained, random, difference with interval and test."""
+        return headline(self.table) if len(self.table) else pd.DataFrame()
+
+    @cached_property
+    def mean_over_layers(self) -> pd.DataFrame:
+        """The same as the mean over all layers of a stack."""
+        return headline(self.table, layers="all layers")
+
+    @cached_property
+    def layers(self) -> pd.DataFrame | None:
+        """The same in every layer, corrected over the layers of a stack; None without a number to report."""
+        return layer_statistics(self.table) if len(self.headline) else None
+
+    @cached_property
+    def control(self) -> pd.DataFrame | None:
+        """The headline of the control's clips alone, about whose nouns the cue decides nothing; None without such clips."""
+        control = self.table[self.table.control == "yes"] if len(self.table) else self.table
+        return headline(control.assign(control="no")) if len(control) else None
+
+    @cached_property
+    def ablation(self) -> pd.DataFrame:
+        """Share of clips (%) in which the target's own spelling wins, by what was silenced."""
+        return ablation_table(self.run)
+
+    @cached_property
+    def ablation_by_number(self) -> pd.DataFrame:
+        """The same of trained models, for each number of the noun."""
+        return ablation_table(self.run, by="number")
+
+    @cached_property
+    def main_rows(self) -> dict[str, HeadlineRow]:
+        """Row of the headline whose clips are looked at, for each side of the cue."""
+        return {row["side"]: row for row in main_rows(self.headline).to_dict("records")}
+
+    @cached_property
+    def clip_values(self) -> dict[str, pd.DataFrame]:
+        """Contribution of each clip in the main row of each side, in %: trained, random, difference."""
+        return {side: clip_values(self.table, row) for side, row in self.main_rows.items()}
+
+    @cached_property
+    def ranked_clips(self) -> dict[str, list[str]]:
+        """Clips but the control's, from least to most difference in the main row of each side."""
+        ranked = {}
+        for side, row in self.main_rows.items():
+            values = clip_values(without_control(self.table), row)
+            order = values["difference"].fillna(values["trained"]).fillna(values["random"]).dropna().sort_values()
+            ranked[side] = [str(name) for name in order.index]
+        return ranked
