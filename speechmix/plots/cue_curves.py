@@ -65,13 +65,7 @@ def layer_curves(
     InputError
         If a column is missing, no row is left, or the table holds several stacks or measures.
     """
-    rows = checked(table, value=value)
-    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
-    if several:
-        listed = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
-        raise InputError(f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure")
-    if x not in _X_LABELS:
-        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
+    rows = _one_panel(table, x, value)
     figure = None
     if ax is None:
         figure = panels.new_figure(4.6, 3.2)
@@ -158,6 +152,18 @@ def cue_figure(
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     _add_legend(figure, drawn, colors, band)
     return figure
+
+
+def _one_panel(table: pd.DataFrame, x: str, value: str) -> pd.DataFrame:
+    """Rows of a table of one stack and measure, to be drawn over an axis that there is."""
+    rows = checked(table, value=value)
+    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
+    if several:
+        listed = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
+        raise InputError(f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure")
+    if x not in _X_LABELS:
+        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
+    return rows
 
 
 def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
