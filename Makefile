@@ -23,7 +23,7 @@ soak: env  # the long tests: kills, mutated files, processes side by side, pip's
 	$(BIN)/python -m pytest -m long tests/reliability tests/test_install.py
 
 lint: env
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 bench: env
 	$(BIN)/python tests/benchmarks/engine.py

@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load": "adapters.load",
     "register": "adapters.families.registry",
+    "register_measure": "measures.registry",
     "Family": "adapters.plans",
     "mix": "scoring.forward",
     "Clip": "inputs.clips",

@@ -63,7 +63,7 @@ FORMER = {
     "reports.timed_maps": "plots.timed_maps",
     "reports.unit_labels": "plots.unit_labels",
     "sentences": "inputs.sentences",
-    "sides": "scoring.sides",
+    "sides": "scoring.views",
     "spans": "inputs.spans",
     "text_files": "files.text_files",
     "words": "inputs.words",

@@ -39,5 +39,5 @@ def package_versions() -> dict[str, str]:
     """Return the versions of all that a corpus goes through, by package."""
     from . import __version__
 
-    found = {package: installed(package) for package in _PACKAGES}
-    return {"speechmix": __version__, **{package: number for package, number in found.items() if number is not None}}
+    numbers = {package: installed(package) for package in _PACKAGES}
+    return {"speechmix": __version__, **{package: number for package, number in numbers.items() if number is not None}}

@@ -50,6 +50,7 @@ def _score(options) -> int:
 
     from ..adapters import load
     from ..experiments.run import score_clips
+    from ..scoring.question import Question
 
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)
@@ -71,7 +72,7 @@ def _score(options) -> int:
         progress=sys.stderr.isatty() if options.progress is None else options.progress,
         report=_say,
         skipped=skipped,
-        measures=options.measure or ["value_zeroing"],
+        measures=options.measure or Question.measures,
         stacks=options.stack,
         layers=options.layer,
         units=options.units,
@@ -128,12 +129,14 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
     from ..inputs.clips import Clip
     from ..inputs.manifests import read_clips
 
-    given = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
-    if len(options.clips) != 1 and any(given.values()):
+    description = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
+    if len(options.clips) != 1 and any(description.values()):
         raise InputError(
             "--text, --words, --cue, --target and --foil describe one clip; for several clips write a manifest (--manifest)"
         )
-    clips = [Clip.from_file(path, language=options.language, tier=options.tier, **given) for path in options.clips]
+    clips = [
+        Clip.from_file(path, language=options.language, tier=options.tier, **description) for path in options.clips
+    ]
     if options.manifest:
 
         def record(row: int, name: str, error: InputError) -> None:
@@ -238,6 +241,8 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
 
 
 def _add_measure_options(score: argparse.ArgumentParser) -> None:
+    from ..scoring.question import ALLOWED, AUDIO_UNITS, Question
+
     group = score.add_argument_group("scores")
     group.add_argument(
         "--measure",
@@ -250,18 +255,16 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--layer", type=int, action="append", help="score only this layer, counted from 0; may be repeated"
     )
-    group.add_argument("--units", choices=("word", "frame"), default="word")
-    group.add_argument("--heads", choices=("mean", "each"), default="mean")
-    group.add_argument("--pooling", choices=("mean", "max"), default="mean")
-    group.add_argument("--distance", choices=("cosine", "euclidean", "manhattan"), default="cosine")
+    for option in ("units", "heads", "pooling", "distance", "rounding"):
+        values = AUDIO_UNITS if option == "units" else ALLOWED[option]
+        group.add_argument(f"--{option}", choices=values, default=getattr(Question, option))
     group.add_argument(
         "--product-dtype", help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 %%"
     )
-    group.add_argument("--rounding", choices=("disjoint", "paper"), default="disjoint")
     group.add_argument(
         "--include",
         action="append",
-        choices=("silence", "padding"),
+        choices=ALLOWED["include"],
         help="make these units of the map; may be repeated",
     )
     group.add_argument("--target-rows-only", action="store_true", help="only the target word's rows: much faster")

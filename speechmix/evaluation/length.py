@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..maps.facts import FACTS
+
 if TYPE_CHECKING:
     from ..maps.mixing import MixingMap
-
-_EXPONENTS = {"cosine": 2.0, "euclidean": 1.0, "manhattan": 1.0}
-_PER_FRAME = ("attention", "attention_norm")
 
 
 def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
@@ -42,10 +41,8 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
     >>> length_matched_share(one, cue=0)  # 10^2 / (10^2 + 30^2)
     0.1
     """
-    if mixing_map.measure == "value_zeroing":
-        exponent = _EXPONENTS.get(mixing_map.provenance.get("distance", "cosine"), np.nan)
-    else:
-        exponent = 0.0 if mixing_map.measure in _PER_FRAME else np.nan
+    exponents = FACTS[mixing_map.measure].length_exponent if mixing_map.measure in FACTS else {}
+    exponent = exponents.get("", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan))
     sources = mixing_map.without("silence", "padding").sources
     weights = np.array([float(len(source)) for source in sources]) ** exponent
     mine = np.array([source.word == cue for source in sources], dtype=bool)

@@ -13,9 +13,8 @@ stored result says itself what it is made of.
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,13 @@ from ..errors import InputError
 from ..files.names import safe_name
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
-from ..scoring.forward import mix
+from ..scoring.question import Question
 from ..versions import versions
 
 RUNNING, COMPLETE = "running", "complete"
 # Tables that grow clip by clip, in Parquet and CSV.
 CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
-_NOT_THE_QUESTION = ("model", "clip", "batch_size", "clips_at_once", "out", "progress")
-_FREE = ("batch_size",)  # of those, what a run hands on to `mix`
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class RunFolder:
         return self.path / "figures" / safe_name(model.label) / f"{clip.name}.png"
 
     def begin(
-        self, options: Mapping[str, Any], alignment: Mapping[str, Any], overwrite: bool, report: Callable[[str], None]
+        self, question: Question, alignment: Mapping[str, Any], overwrite: bool, report: Callable[[str], None]
     ) -> None:
         """Say which run the folder holds from now on; the caller holds its lock.
 
@@ -116,9 +113,9 @@ class RunFolder:
         InputError
             If it holds a run with other options, and `overwrite` is not said.
         """
-        asked = question_options(options)
+        asked = question.described()
         stored = self._stored_description(report)
-        stored_options = {**question_options({}), **stored.get("options", asked)}
+        stored_options = {**Question().described(), **stored.get("options", asked)}
         if stored_options != asked and not overwrite:
             raise InputError(
                 f"{self.path} holds a run with other options ({_difference(stored_options, asked)}): choose another folder, or "
@@ -177,41 +174,6 @@ def map_files(clip: Path) -> list[Path]:
 
 def _folders_in(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.glob("*")) if path.is_dir() and not path.name.startswith(UNFINISHED))
-
-
-def question_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `mix` that belong to the question, with the defaults of those not named, as JSON knows them.
-
-    Raises
-    ------
-    InputError
-        For an option that `mix` does not have, or a function (which cannot be compared with that of an earlier start).
-    """
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(mix).parameters.items()
-        if name not in _NOT_THE_QUESTION
-    }
-    unknown = set(options) - set(defaults) - set(_FREE)
-    if unknown:
-        raise InputError(
-            f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: {', '.join(defaults)}"
-        )
-    asked = {name: options.get(name, default) for name, default in defaults.items()}
-    asked |= {name: [asked[name]] for name in ("stacks", "layers") if isinstance(asked[name], str | int)}
-    functions = [name for name, value in asked.items() if callable(value)]
-    if functions:
-        raise InputError(
-            f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix"
-        )
-    return json.loads(json.dumps({name: _plain(value) for name, value in asked.items()}, default=str))
-
-
-def _plain(value: Any) -> Any:
-    """One form for what is one option: a list for any sequence and for one stack alone, "float64" for torch's type."""
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return [_plain(part) for part in value]
-    return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
 def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:

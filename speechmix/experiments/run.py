@@ -39,6 +39,7 @@ from ..files.parquet_files import read_parquet
 from ..files.text_files import read_csv, write_csv
 from ..inputs.clips import Clip, read_ahead
 from ..scoring.batches import clips_together, in_groups
+from ..scoring.question import Question
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
@@ -116,6 +117,7 @@ def score_clips(
     progress: bool = True,
     report: Callable[[str], None] = print,
     skipped: Sequence[tuple[str, str]] = (),
+    batch_size: int | str = "auto",
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -144,6 +146,8 @@ def score_clips(
         Gets one line a clip, and one for whatever is found damaged.
     skipped : sequence of (clip, reason)
         What was already left out, e.g. while reading the manifest.
+    batch_size : int or "auto"
+        Of `speechmix.mix`.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -163,21 +167,21 @@ def score_clips(
     if strangers:
         raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
     refuse_doubled(clips)
+    question = Question.of_run({"measures": measures, **options})
     run, folder = Run(Path(out)), RunFolder(Path(out))
     for name, reason in skipped:
         run.skip(name, reason)
     with writing_to(run.out):
-        options = {"measures": list(dict.fromkeys([measures] if isinstance(measures, str) else measures)), **options}
         alignment = {
             "method": align_method,
             "aligner": aligner and aligner.label,
             "weights": aligner and aligner.fingerprint,
         }
-        folder.begin(options, alignment, overwrite, report)
-        wants_words = options.get("units", "word") == "word"
+        folder.begin(question, alignment, overwrite, report)
+        wants_words = question.units == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
         had_tables = (run.out / f"{SCORES}.parquet").is_file()
-        _score(run, folder, models, ready, options, figures, ablation, progress, report)
+        _score(run, folder, models, ready, question, batch_size, figures, ablation, progress, report)
         write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), run.out / "skipped.csv")
         if had_tables and not run.done:
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
@@ -188,7 +192,16 @@ def score_clips(
 
 
 def _score(
-    run: Run, folder: RunFolder, models, ready: Sequence[Clip], options, figures, ablation, progress, report
+    run: Run,
+    folder: RunFolder,
+    models,
+    ready: Sequence[Clip],
+    question: Question,
+    batch_size,
+    figures,
+    ablation,
+    progress,
+    report,
 ) -> None:
     """Score the clips with one model after the other; the tables stand when all are done."""
     names = (CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS)
@@ -201,20 +214,22 @@ def _score(
             model = model if isinstance(model, Model) else model()
             label = same_file(model.label)
             if label in labels:
-                both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
+                labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
                 raise InputError(
-                    f"two models are called {both}, one name in files: give them runs, or folders, of their own names"
+                    f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
                 )
             labels[label] = model.label
             model.forget_fingerprint()
-            for number, (clip, maps) in enumerate(_scored(folder, model, ready, options, progress, report)):
+            for number, (clip, maps) in enumerate(
+                _scored(folder, model, ready, question, batch_size, progress, report)
+            ):
                 try:
                     if isinstance(maps, SpeechmixError):
                         raise maps
                     with memory_errors_named():
                         shares = contribution_table(maps, clip, model)
                         spelled = judged(folder, model, clip, report) if ablation and can_spell(model) else {}
-                        draw(folder, model, clip, maps, options, wanted=figures is None or number < figures)
+                        draw(folder, model, clip, maps, question, wanted=figures is None or number < figures)
                 except StorageError:
                     raise
                 except SpeechmixError as error:
@@ -232,14 +247,16 @@ def _score(
                 writer.keep_former = True
 
 
-def _scored(folder, model: Model, clips: Sequence[Clip], options, progress, report) -> Iterator[tuple[Clip, Any]]:
+def _scored(
+    folder, model: Model, clips: Sequence[Clip], question, batch_size, progress, report
+) -> Iterator[tuple[Clip, Any]]:
     """Each clip with its maps (or its error), in groups that share a forward pass, the next clips read ahead."""
     at_once = clips_together(model)
     ahead = read_ahead(clips, sample_rate=model.sample_rate, count=at_once)
     shown = _bar(ahead, progress, f"score {model.label}", total=len(clips))
     with model.unchanged():
         for group in in_groups(shown, at_once):
-            yield from zip(group, maps_of(folder, model, group, options, report), strict=True)
+            yield from zip(group, maps_of(folder, model, group, question, report, batch_size=batch_size), strict=True)
 
 
 def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progress, wants_words) -> Iterator[Clip]:
@@ -265,8 +282,8 @@ def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progre
 
 def _with_words(folder: RunFolder, clip: Clip, aligner, method, report) -> Clip:
     question = words_question(clip, aligner, method)
-    kept = stored_words(folder, clip, question, report)
-    return kept or store_words(folder, _quietly_aligned(clip, aligner, method), question)
+    aligned = stored_words(folder, clip, question, report)
+    return aligned or store_words(folder, _quietly_aligned(clip, aligner, method), question)
 
 
 def _quietly_aligned(clip: Clip, aligner, method) -> Clip:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,9 +24,10 @@ from ..inputs.clips import Clip
 from ..inputs.spans import Word
 from ..inputs.word_files import write_textgrid
 from ..maps.mixing import Maps, MixingMap
-from ..measures.registry import measure_named
+from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
-from .folder import RunFolder, question_options
+from ..scoring.question import Question
+from .folder import RunFolder
 
 Report = Callable[[str], None]
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
@@ -40,15 +41,16 @@ def words_question(clip: Clip, aligner: Model | None, method: str) -> str:
 
 def store_words(folder: RunFolder, clip: Clip, question: str) -> Clip:
     """Keep the word times of an aligned clip."""
+    words = clip.words or ()
     content = {
         "question": question,
         "alignment": clip.alignment,
         "doubts": list(clip.doubts),
         "text": clip.text,
-        "words": [asdict(word) for word in clip.words],
+        "words": [asdict(word) for word in words],
     }
     with whole_file(folder.words / f"{clip.name}.TextGrid") as unfinished:
-        write_textgrid(unfinished, clip.words, clip.duration)
+        write_textgrid(unfinished, words, clip.duration)
     _write_checked(folder.words / f"{clip.name}.json", content)
     return clip
 
@@ -67,64 +69,99 @@ def stored_words(folder: RunFolder, clip: Clip, question: str, report: Report) -
         return None
 
 
-def maps_question(model: Model, clip: Clip, options: dict[str, Any], measure: str) -> str:
+def maps_question(model: Model, clip: Clip, question: Question, name: str) -> str:
     """Hash of what decides the maps of one measure: model, clip (not its cue) and the options that the measure reads."""
-    asked, fact = question_options(options), measure_named(measure)
-    unread = {"measures"}
-    unread |= set() if fact.distances else {"distance", "engine", "product_dtype"}
-    unread |= set() if fact.objective else {"objective"}
-    unread |= set() if fact.scope == "pass" else {"steps", "baseline"}
+    asked, measure = question.described(), measure_named(name)
+    unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
     clip_says = {name: value for name, value in clip.ingredients.items() if name != "cue"}
     model_says = {"weights": model.fingerprint, "dtype": str(model.state_dtype)}
     return digest(
-        {"measure": measure, **model_says, **clip_says, **{name: asked[name] for name in asked if name not in unread}}
+        {
+            "measure": measure.identity,
+            **model_says,
+            **clip_says,
+            **{name: asked[name] for name in asked if name not in unread},
+        }
     )
 
 
 def maps_of(
-    folder: RunFolder, model: Model, clips: Sequence[Clip], options: dict[str, Any], report: Report
+    folder: RunFolder,
+    model: Model,
+    clips: Sequence[Clip],
+    question: Question,
+    report: Report,
+    *,
+    batch_size: int | str = "auto",
 ) -> list[Maps | SpeechmixError]:
     """Maps of some clips: those that are kept, or computed (in one forward pass) and then kept.
 
     A clip that cannot be scored has its error instead.
     """
-    results: list[Maps | SpeechmixError] = []
+    results: list[Mapping[tuple[str, str], MixingMap] | SpeechmixError] = []
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
         try:
-            kept = _stored_maps(folder, model, clip, options, report)
+            stored_maps = _stored_maps(folder, model, clip, question, report)
         except SpeechmixError as error:
             results.append(error)
             continue
-        results.append(Maps(kept))
-        missing = tuple(name for name in options["measures"] if name not in {measure for measure, _ in kept})
+        results.append(stored_maps)
+        stored_measures = {measure for measure, _ in stored_maps}
+        missing = tuple(name for name in question.measures if name not in stored_measures)
         if missing:
             todo.setdefault(missing, []).append(index)
     for missing, places in todo.items():
-        sounds = {index: clips[index].sound for index in places}
-        computed = _computed(model, [clips[i] for i in places], {**options, "measures": list(missing)})
-        for index, maps in zip(places, computed, strict=True):
-            if not isinstance(maps, SpeechmixError) and clips[index].sound != sounds[index]:
-                maps = InputError(f"{clips[index].path} was replaced while it was scored: give the same command again")
-            if isinstance(maps, SpeechmixError):
-                results[index] = maps
-                continue
-            _store_maps(folder, model, clips[index], options, maps)
-            both = {**results[index], **maps}
-            results[index] = Maps({key: both[key] for key in sorted(both, key=_order(model, options))})
-    for clip, maps in zip(clips, results, strict=True):
-        if not isinstance(maps, SpeechmixError):
-            _keep_only(folder.maps(model, clip), {_file_name(*key) for key in maps})
+        asked = replace(question, measures=missing)
+        for index, computed in zip(
+            places, _computed_and_stored(folder, model, [clips[i] for i in places], asked, batch_size), strict=True
+        ):
+            stored = results[index]
+            results[index] = (
+                computed
+                if isinstance(computed, SpeechmixError) or isinstance(stored, SpeechmixError)
+                else {**stored, **computed}
+            )
+    return [_in_order(folder, model, clip, question, maps) for clip, maps in zip(clips, results, strict=True)]
+
+
+def _computed_and_stored(
+    folder: RunFolder, model: Model, clips: list[Clip], question: Question, batch_size: int | str
+) -> list[Maps | SpeechmixError]:
+    """Maps of some clips, computed now and kept; of a recording that was replaced meanwhile the error that says so."""
+    sounds = [clip.sound for clip in clips]
+    results = _computed(model, clips, question, batch_size)
+    for index, (clip, maps) in enumerate(zip(clips, results, strict=True)):
+        if isinstance(maps, SpeechmixError):
+            continue
+        if clip.sound != sounds[index]:
+            results[index] = InputError(f"{clip.path} was replaced while it was scored: give the same command again")
+        else:
+            _store_maps(folder, model, clip, question, maps)
     return results
 
 
-def _order(model: Model, options: dict[str, Any]) -> Callable[[tuple[str, str]], tuple[int, int]]:
-    measures, stacks = list(options["measures"]), list(model.stacks)
+def _in_order(
+    folder: RunFolder,
+    model: Model,
+    clip: Clip,
+    question: Question,
+    maps: Mapping[tuple[str, str], MixingMap] | SpeechmixError,
+) -> Maps | SpeechmixError:
+    """Maps in the order that was asked for; the folder keeps just these."""
+    if isinstance(maps, SpeechmixError):
+        return maps
+    _keep_only(folder.maps(model, clip), {_file_name(*key) for key in maps})
+    return Maps({key: maps[key] for key in sorted(maps, key=_order(model, question))})
+
+
+def _order(model: Model, question: Question) -> Callable[[tuple[str, str]], tuple[int, int]]:
+    measures, stacks = list(question.measures), list(model.stacks)
     return lambda key: (measures.index(key[0]), stacks.index(key[1]))
 
 
 def _stored_maps(
-    folder: RunFolder, model: Model, clip: Clip, options: dict[str, Any], report: Report
+    folder: RunFolder, model: Model, clip: Clip, question: Question, report: Report
 ) -> dict[tuple[str, str], MixingMap]:
     """Maps that are kept, of the measures whose maps are all there and of the same question."""
     stored: dict[str, list[MixingMap]] = {}
@@ -135,16 +172,14 @@ def _stored_maps(
             report(f"{path} is damaged and made again ({error})")
             continue
         stored.setdefault(stored_map.measure, []).append(stored_map)
-    usable = {}
-    for measure in options["measures"]:
+    usable: dict[tuple[str, str], MixingMap] = {}
+    for measure in question.measures:
         maps = stored.get(measure, [])
-        question = maps_question(model, clip, options, measure) if maps else None
+        asked = maps_question(model, clip, question, measure) if maps else None
         stacks = {stored_map.stack for stored_map in maps}
-        if maps and all(
-            m.provenance.get("question") == question and set(m.provenance["stacks"]) == stacks for m in maps
-        ):
+        if maps and all(m.provenance.get("question") == asked and set(m.provenance["stacks"]) == stacks for m in maps):
             usable |= {(measure, m.stack): _said_now(folder, model, clip, m) for m in maps}
-    return {key: usable[key] for key in sorted(usable, key=_order(model, options))}
+    return {key: usable[key] for key in sorted(usable, key=_order(model, question))}
 
 
 def _said_now(folder: RunFolder, model: Model, clip: Clip, stored_map: MixingMap) -> MixingMap:
@@ -157,9 +192,9 @@ def _said_now(folder: RunFolder, model: Model, clip: Clip, stored_map: MixingMap
     return stored_map
 
 
-def _store_maps(folder: RunFolder, model: Model, clip: Clip, options: dict[str, Any], maps: Maps) -> None:
+def _store_maps(folder: RunFolder, model: Model, clip: Clip, question: Question, maps: Maps) -> None:
     """Keep maps, each with its question and the stacks that its measure has maps of."""
-    questions = {measure: maps_question(model, clip, options, measure) for measure in {name for name, _ in maps}}
+    questions = {measure: maps_question(model, clip, question, measure) for measure in {name for name, _ in maps}}
     for (measure, stack), computed in maps.items():
         noted = {"question": questions[measure], "stacks": [other for name, other in maps if name == measure]}
         path = folder.maps(model, clip) / _file_name(measure, stack)
@@ -178,30 +213,33 @@ def _keep_only(folder: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def _computed(model: Model, clips: list[Clip], options: dict[str, Any]) -> list[Maps | SpeechmixError]:
+def _computed(
+    model: Model, clips: list[Clip], question: Question, batch_size: int | str
+) -> list[Maps | SpeechmixError]:
     """Maps of clips in one forward pass; one by one if that does not go, and in smaller batches if memory ran out."""
     try:
         with memory_errors_named():
-            return mix(model, clips, clips_at_once=len(clips), **options)
+            return _mixed(model, clips, question, batch_size)
     except SpeechmixError:  # one of them, or they do not go together
-        return [_attempt(model, clip, options) for clip in clips]
+        return [_attempt(model, clip, question, batch_size) for clip in clips]
 
 
-def _attempt(model: Model, clip: Clip, options: dict[str, Any]) -> Maps | SpeechmixError:
-    few_pairs = {**options, "batch_size": min(options.get("batch_size", _FEW_PAIRS), _FEW_PAIRS, key=_as_number)}
-    for attempt in (options, few_pairs):
+def _mixed(model: Model, clips: list[Clip], question: Question, batch_size: int | str) -> list[Maps | SpeechmixError]:
+    maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
+    return [maps] if isinstance(maps, Maps) else [*maps]
+
+
+def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str) -> Maps | SpeechmixError:
+    few_pairs = _FEW_PAIRS if isinstance(batch_size, str) else min(batch_size, _FEW_PAIRS)
+    for pairs in (batch_size, few_pairs):
         try:
             with memory_errors_named():
-                return mix(model, clip, **attempt)
+                return _mixed(model, [clip], question, pairs)[0]
         except OutOfMemory as error:
             failure: SpeechmixError = error
         except SpeechmixError as error:
             return error
     return failure
-
-
-def _as_number(batch_size: int | str) -> float:
-    return float("inf") if batch_size == "auto" else float(batch_size)
 
 
 class OutOfMemory(SpeechmixError):
@@ -246,36 +284,36 @@ def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[
     if clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
         parts["transcripts"] = {"question": digest(heard), "of": _transcript}
-    content = {}
+    content: dict[str, dict[str, Any]] = {}
     for name, part in parts.items():
-        kept = stored.get(name)
-        same = (
-            isinstance(kept, dict) and kept.get("question") == part["question"] and isinstance(kept.get("rows"), list)
-        )
-        content[name] = kept if same else {"question": part["question"], "rows": part["of"](model, clip)}
+        stored_part = stored.get(name)
+        if not isinstance(stored_part, dict) or not isinstance(stored_part.get("rows"), list):
+            stored_part = {}
+        same = stored_part.get("question") == part["question"]
+        content[name] = stored_part if same else {"question": part["question"], "rows": part["of"](model, clip)}
     if content != stored:
         _write_checked(path, content)
     return {name: part["rows"] for name, part in content.items()}
 
 
 def _ablation(model: Model, clip: Clip) -> list[dict[str, Any]]:
-    return ablate(model, clip).to_dict(orient="records")
+    return [{str(column): value for column, value in row.items()} for row in ablate(model, clip).to_dict("records")]
 
 
 def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:
     transcript = transcribe(model, clip)
-    rate = character_error_rate(clip.text, transcript)
+    rate = character_error_rate(clip.text or "", transcript)
     return [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
 
 
-def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[str, Any], *, wanted: bool) -> None:
+def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, question: Question, *, wanted: bool) -> None:
     """Draw the clip's figure, if it is wanted and not there; one of another question is removed in any case."""
     path = folder.figure(model, clip)
     if not wanted and not path.is_file():
         return
-    questions = {measure: maps_question(model, clip, options, measure) for measure, _ in maps}
-    question = digest([questions, clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
-    if path.is_file() and _question_of_picture(path) == question:
+    of_maps = {measure: maps_question(model, clip, question, measure) for measure, _ in maps}
+    drawn_of = digest([of_maps, clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
+    if path.is_file() and _question_of_picture(path) == drawn_of:
         return
     path.unlink(missing_ok=True)
     if not wanted:
@@ -285,7 +323,7 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, options: dict[
     figure = clip_figure(clip, maps)
     figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)
     with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=150, metadata={"question": question})
+        figure.savefig(unfinished, format="png", dpi=150, metadata={"question": drawn_of})
 
 
 def _question_of_picture(path: Path) -> str | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
+from .facts import FACTS, residual_left_out
 from .numerics import normalize_rows
 from .rollout import layer_maps
 
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
     from .mixing import MixingMap
 
 POOLINGS = ("mean", "sum")
-
-# Measures that leave out the residual stream; rolling them out adds the identity (Abnar & Zuidema 2020).
-WITHOUT_RESIDUAL = ("attention", "attention_norm")
-
-# Measures whose cross map says how much of a row is not the encoder's.
-_WITH_SHARE = ("alti", "alti_l2")
 
 
 def groups_of(
@@ -161,7 +156,7 @@ def compose(
     rolled = any(step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", []))
     below = normalize_rows((encoder if rolled else encoder.rollout()).mean_heads().scores[-1])
     through = normalize_rows(cross.mean_heads().scores)  # [L, U, W]
-    own = layer_maps(decoder.mean_heads().scores, residual=decoder.measure in WITHOUT_RESIDUAL)  # [L, U, U]
+    own = layer_maps(decoder.mean_heads().scores, residual=residual_left_out(decoder.measure))  # [L, U, U]
     below, own = _with_own_rows(below), _with_own_rows(own)
     gates, name_of_share = _gates(cross, share)
     gates = np.where(through.sum(axis=-1) > 0, gates, 0)[..., None]  # [L, U, 1]
@@ -211,7 +206,7 @@ def _gates(cross: MixingMap, share: float | None) -> tuple[np.ndarray, str]:
         if not 0 <= share <= 1:
             raise InputError(f"share should be between 0 and 1, found {share!r}")
         return np.full(cross.scores.shape[:1] + cross.scores.shape[-2:-1], share), f"{share:g}"
-    if cross.measure not in _WITH_SHARE:
+    if cross.measure not in FACTS or FACTS[cross.measure].residual != "share":
         return _gates(cross, 0.5)
     if cross.provenance.get("steps"):
         raise InputError(

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from .aggregation import WITHOUT_RESIDUAL, compose, pooled, same_units
+from .aggregation import compose, pooled, same_units
+from .facts import residual_left_out
 from .flow import flow
 from .long_table import long_table
 from .numerics import normalize_rows
@@ -89,10 +90,9 @@ class MixingMap:
         columns = [j for j, span in enumerate(self.sources) if span.kind not in kinds]
         if len(rows) == len(self.targets) and len(columns) == len(self.sources):
             return self
-        return self._step(
-            f"without {', '.join(kinds)}", scores=self.scores[..., rows, :][..., columns],
-            targets=tuple(self.targets[i] for i in rows), sources=tuple(self.sources[j] for j in columns),
-        )  # fmt: skip
+        targets, sources = tuple(self.targets[i] for i in rows), tuple(self.sources[j] for j in columns)
+        scores = self.scores[..., rows, :][..., columns]
+        return self._step(f"without {', '.join(kinds)}", scores=scores, targets=targets, sources=sources)
 
     def with_identity(self) -> MixingMap:
         """Add the residual stream to a measure that leaves it out: rows normalised, plus the identity, normalised again."""
@@ -116,7 +116,7 @@ class MixingMap:
             If targets and sources are not the same units (cross-attention, or a map of a few targets).
         """
         flat = self._square("rollout")
-        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
+        residual = residual_left_out(self.measure) if residual is None else residual
         options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
         return flat._step(f"rollout ({options})", scores=rollout(flat.scores, residual=residual, normalize=normalize))
 
@@ -134,14 +134,14 @@ class MixingMap:
             As `rollout`, and for more than 64 units, for which it would take too long.
         """
         flat = self._square("flow")
-        residual = self.measure in WITHOUT_RESIDUAL if residual is None else residual
-        flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual)))
-        return flat._step(f"flow (residual={residual})", scores=flows.astype(flat.scores.dtype))
+        residual = residual_left_out(self.measure) if residual is None else residual
+        flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual))).astype(flat.scores.dtype)
+        return flat._step(f"flow (residual={residual})", scores=flows)
 
     def mean_layers(self) -> MixingMap:
         """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by their size."""
-        step = f"mean over layers {', '.join(map(str, self.layers))}"
-        return self._step(step, scores=self.scores.mean(axis=0, keepdims=True), layers=self.layers[-1:])
+        scores, listed = self.scores.mean(axis=0, keepdims=True), ", ".join(map(str, self.layers))
+        return self._step(f"mean over layers {listed}", scores=scores, layers=self.layers[-1:])
 
     def last_layer(self) -> MixingMap:
         """The last layer alone."""
@@ -257,8 +257,8 @@ class MixingMap:
         return read_map(path, lazy=lazy)
 
     def _step(self, name: str, **changes: Any) -> MixingMap:
-        steps = [*self.provenance.get("steps", []), name]
-        return replace(self, provenance={**self.provenance, "steps": steps}, **changes)
+        provenance = {**self.provenance, "steps": [*self.provenance.get("steps", []), name]}
+        return replace(self, provenance=provenance, **changes)
 
     def __repr__(self) -> str:
         heads = f" x {self.scores.shape[1]} heads" if self.has_heads else ""

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import Parts, decompose, projected_values, refuse_heads
+from .norms import Parts, decompose, projected_values
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
     from .units import Units
 
 
-def alti(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, order: int = 1, **_) -> Tensor:
+def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1) -> Tensor:
     """Contribution of each source's part to each target, pooled over the frames of the target.
 
     For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own tokens, is one more part
@@ -39,13 +39,7 @@ def alti(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2
     Returns
     -------
     Tensor [W_t, W_s]
-
-    Raises
-    ------
-    InputError
-        For heads="each": the residual belongs to no head.
     """
-    refuse_heads("alti", heads)
     parts = parts_of_block(block, units.rows)
     scores = parts.own.new_zeros(len(units.rows), len(units.sources))
     for source, rows, vectors in part_vectors(block, units, parts, batch_size):
@@ -65,11 +59,11 @@ def parts_of_block(block: Block, rows: Tensor) -> Parts:
 def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
-    every = torch.arange(len(units.rows), device=units.device)
+    all_rows = torch.arange(len(units.rows), device=units.device)
     for source, (start, stop) in enumerate(units.sources):
         weights = alpha[:, :, start:stop].permute(1, 2, 0).flatten(1)  # [R, K' H]
         projected = projected_values(block, slice(start, stop)).flatten(0, 1)  # [K' H, D]
-        for rows in every.split(batch_size):
+        for rows in all_rows.split(batch_size):
             vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
             if block.stack.name != "cross":
                 inside = (units.rows[rows] >= start) & (units.rows[rows] < stop)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .units import Units
 
 
-def attention(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
+def attention(block: Block, units: Units, *, heads: str = "mean") -> Tensor:
     """Attention weights from target units to source units.
 
     Returns

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _VECTORS = 4
 
 
-def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
+def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048) -> Tensor:
     """Norm of the attention-weighted, projected value vectors, pooled over frame pairs.
 
     Parameters
@@ -67,8 +67,8 @@ def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bo
         norms[:, columns] = ((weights @ gram) * weights).sum(dim=-1).clamp_min(0).sqrt().T
     if parts is not None:
         norms = norms * parts.scale[:, None]
-        every = torch.arange(len(units.rows), device=units.device)
-        norms[every, units.rows] = _diagonal(block, units.rows, alpha, parts).norm(dim=-1)
+        rows = torch.arange(len(units.rows), device=units.device)
+        norms[rows, units.rows] = _diagonal(block, units.rows, alpha, parts).norm(dim=-1)
     return units.pool_targets(units.pool_sources(norms))
 
 

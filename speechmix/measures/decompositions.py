@@ -16,23 +16,17 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..maps.facts import RATIO_OF, facts_of
 from .attention_norm import norms_of_parts
-from .norms import Parts, attended, decompose, refuse_cross, refuse_heads, refuse_pre_norm
+from .defined import check_defined
+from .norms import Parts, attended, decompose
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
     from .units import Units
 
-# The vectors a mixing ratio can be taken of, and how many layer norms they pass (None: attention alone).
-VECTORS = {
-    "attention_norm": None,
-    "attention_norm_residual": 0,
-    "attention_norm_residual_layernorm": 1,
-    "globenc": 2,
-}
 
-
-def attention_norm_residual(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
+def attention_norm_residual(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
     """Return || r_ij ||_2, attention norms with the residual stream (Kobayashi et al. 2021).
 
     Returns
@@ -42,14 +36,12 @@ def attention_norm_residual(block: Block, units: Units, *, heads: str = "mean", 
     Raises
     ------
     InputError
-        For heads="each", and for cross-attention, where the residual stream is none of the sources.
+        For cross-attention, where the residual stream is none of the sources.
     """
-    return _norms("attention_norm_residual", block, units, heads, batch_size)
+    return _norms("attention_norm_residual", block, units, batch_size)
 
 
-def attention_norm_residual_layernorm(
-    block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_
-) -> Tensor:
+def attention_norm_residual_layernorm(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
     """Return || l_ij ||_2, attention norms with residual stream and layer norm (Kobayashi et al. 2021).
 
     The mean is removed from each vector, the deviation is that of the whole sum, the norm's bias is left out.
@@ -59,10 +51,10 @@ def attention_norm_residual_layernorm(
     InputError
         As `attention_norm_residual`, and for pre-norm stacks.
     """
-    return _norms("attention_norm_residual_layernorm", block, units, heads, batch_size)
+    return _norms("attention_norm_residual_layernorm", block, units, batch_size)
 
 
-def globenc(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048, **_) -> Tensor:
+def globenc(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
     """Return || g_ij ||_2, the layer's map of GlobEnc: both layer norms, the feed-forward skipped (Modarressi et al. 2022).
 
     Over layers its authors multiply the raw maps, ``map.rollout(normalize=False)``; the tutorials normalise the rows of
@@ -73,12 +65,10 @@ def globenc(block: Block, units: Units, *, heads: str = "mean", batch_size: int 
     InputError
         As `attention_norm_residual_layernorm`, and outside encoders: a decoder's layer has cross-attention between the norms.
     """
-    return _norms("globenc", block, units, heads, batch_size)
+    return _norms("globenc", block, units, batch_size)
 
 
-def mixing_ratio(
-    block: Block, units: Units, *, vectors: str = "attention_norm_residual", heads: str = "mean", **_
-) -> Tensor:
+def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_residual") -> Tensor:
     """How much of each target comes from the other units: m / (m + p) (Kobayashi et al. 2021).
 
         m = || sum_{j outside I} t_ij ||_2        p = || sum_{j in I} t_ij ||_2        (I the target's own unit)
@@ -101,9 +91,9 @@ def mixing_ratio(
     InputError
         As the measure that `vectors` names; and for targets that are not among the sources.
     """
-    if vectors not in VECTORS:
-        raise InputError(f"vectors must be one of {tuple(VECTORS)}, found {vectors!r}")
-    parts = _parts(vectors, f"mixing_ratio of {vectors}", block, units.rows, heads)
+    if vectors not in RATIO_OF:
+        raise InputError(f"vectors must be one of {RATIO_OF}, found {vectors!r}")
+    parts = _parts(f"mixing_ratio_{vectors}", block, units.rows, residual=facts_of(vectors).residual != "out")
     alpha = block.attention(units.rows)
     whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
     ratios = torch.zeros(len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device)
@@ -120,20 +110,12 @@ def mixing_ratio(
     return units.pool_targets(ratios).masked_fill(~own_column, 0)
 
 
-def _norms(name: str, block: Block, units: Units, heads: str, batch_size: int) -> Tensor:
-    return norms_of_parts(block, units, _parts(name, name, block, units.rows, heads), batch_size=batch_size)
+def _norms(measure: str, block: Block, units: Units, batch_size: int) -> Tensor:
+    return norms_of_parts(block, units, _parts(measure, block, units.rows), batch_size=batch_size)
 
 
-def _parts(vectors: str, measure: str, block: Block, rows: Tensor, heads: str) -> Parts:
+def _parts(measure: str, block: Block, rows: Tensor, *, residual: bool = True) -> Parts:
     """The vectors that a measure's scores are the lengths of, or why there are none."""
-    norms = VECTORS[vectors]
-    refuse_heads(measure, heads)
-    refuse_cross(measure, block)
-    if norms:
-        refuse_pre_norm(measure, block)
-    if norms == 2 and len(block.stack.plan.blocks) > 1:
-        raise InputError(
-            f"{measure} is defined for encoder layers, attention and feed-forward; a layer of this {block.stack.name} has "
-            "cross-attention between them. Use attention_norm_residual_layernorm"
-        )
-    return decompose(block, rows, norms=norms or 0, residual=norms is not None)
+    facts = facts_of(measure)
+    check_defined(facts, block.stack)
+    return decompose(block, rows, norms=facts.norms, residual=residual)

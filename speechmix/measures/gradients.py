@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .objectives import Objective
     from .units import Units
 
-BASELINES = ("mean", "zero")
-
 # Share of the parts' length by which integrated gradients may miss completeness without a warning.
 _INCOMPLETE = 0.01
 
@@ -90,10 +88,10 @@ class GradientPass:
             value = self._value(self.inputs)
             if not value.requires_grad:
                 raise InputError("the objective does not depend on the model's states")
-            found = torch.autograd.grad(value.sum(), list(states.values()), allow_unused=True)
+            gradients = torch.autograd.grad(value.sum(), list(states.values()), allow_unused=True)
         return {
             key: (x[0].detach(), torch.zeros_like(x[0]) if gradient is None else gradient[0])
-            for (key, x), gradient in zip(states.items(), found, strict=True)
+            for (key, x), gradient in zip(states.items(), gradients, strict=True)
         }
 
     @cached_property
@@ -105,10 +103,13 @@ class GradientPass:
         if {"encoder", "decoder"} <= set(self.model.stacks) and "decoder_input_ids" not in inputs:
             raise InputError(f"{self.model.name} predicts nothing without decoder_input_ids: give them with the inputs")
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
-        value = self._objective.function(self.model.module(**inputs, **options, return_dict=True))
+        objective = self._objective
+        if objective is None:
+            raise InputError("this pass has no objective to differentiate")
+        value = objective.function(self.model.module(**inputs, **options, return_dict=True))
         if not value.isfinite().all():
             raise InputError(
-                f"the objective {self._objective.details} is {value.tolist()}; a CTC model needs a frame for every letter: "
+                f"the objective {objective.details} is {value.tolist()}; a CTC model needs a frame for every letter: "
                 "is it the right text?"
             )
         return value
@@ -141,7 +142,7 @@ def _replacing(stack: str, index: int, change: Callable) -> Callable:
     return hook
 
 
-def gradient_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Tensor, dict]:
+def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     """Gradient times input.
 
     Returns
@@ -153,7 +154,7 @@ def gradient_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Te
 
 
 def integrated_gradients(
-    run: GradientPass, stack: str, units: Units, *, steps: int = 50, baseline: str = "mean", **_
+    run: GradientPass, stack: str, units: Units, *, steps: int = 50, baseline: str = "mean"
 ) -> tuple[Tensor, dict]:
     """Integrated gradients along the straight path from a baseline of the states (Sundararajan et al. 2017).
 
@@ -177,10 +178,12 @@ def integrated_gradients(
     def attribute(layer: int, x: Tensor, x0: Tensor) -> Tensor:
         path, share = (numbers[:, None, None].to(x) for numbers in (nodes + 0.5, weights))
         mean = torch.zeros_like(x)
-        for some in torch.arange(steps, device=x.device).split(_at_once(run.model.stacks[stack], x)):
-            states = (x0 + path[some] * (x - x0)).requires_grad_(True)
+        for nodes_here in torch.arange(steps, device=x.device).split(_at_once(run.model.stacks[stack], x)):
+            states = (x0 + path[nodes_here] * (x - x0)).requires_grad_(True)
             with torch.enable_grad():
-                mean += (share[some] * torch.autograd.grad(run.value(stack, layer, states).sum(), states)[0]).sum(dim=0)
+                mean += (share[nodes_here] * torch.autograd.grad(run.value(stack, layer, states).sum(), states)[0]).sum(
+                    dim=0
+                )
         return (x - x0) * mean
 
     scores, notes = _from_baseline(run, stack, units, baseline, attribute)
@@ -194,7 +197,7 @@ def integrated_gradients(
     return scores, notes
 
 
-def deeplift(run: GradientPass, stack: str, units: Units, *, baseline: str = "mean", **_) -> tuple[Tensor, dict]:
+def deeplift(run: GradientPass, stack: str, units: Units, *, baseline: str = "mean") -> tuple[Tensor, dict]:
     """DeepLift by captum, from the states that enter a layer (Shrikumar et al. 2017).
 
     The rescale rule (change of the output over change of the input, instead of the slope) is used at activations that are
@@ -224,7 +227,8 @@ def _from_baseline(
     run: GradientPass, stack: str, units: Units, baseline: str, attribute: Callable
 ) -> tuple[Tensor, dict]:
     """Map and completeness of ``attribute(layer, x, x0)``, signed parts [K, D]."""
-    parts, completeness = [], {"change": [], "error": [], "missed": []}
+    parts: list[Tensor] = []
+    completeness: dict[str, list[float]] = {"change": [], "error": [], "missed": []}
     for layer, (x, _) in zip(run.layers[stack], run.states_and_gradients(stack), strict=True):
         x0 = torch.zeros_like(x) if baseline == "zero" else x.mean(dim=0).expand_as(x)
         parts.append(attribute(layer, x, x0).sum(dim=-1))
@@ -260,7 +264,9 @@ def _rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> T
     # used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
     from transformers.activations import ACT2CLS
 
-    elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()})
+    elementwise: tuple[type, ...] = tuple(
+        {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
+    )
 
     class Rescale(DeepLift):
         """With captum's own elementwise rule for transformers' activations too."""
@@ -294,12 +300,14 @@ def _rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> T
                 part.__dict__.pop(left, None)
 
 
-def _depending(function: Callable, module: nn.Module, x: Tensor, wanted: Callable) -> list[nn.Module]:
+def _depending(function: Callable, module: nn.Module, x: Tensor, is_wanted: Callable) -> list[nn.Module]:
     """Wanted parts of a module whose input depends on the states x."""
-    found: list[nn.Module] = []
+    depending: list[nn.Module] = []
     with ExitStack() as hooks, torch.enable_grad():
-        for part in filter(wanted, module.modules()):
-            handle = part.register_forward_pre_hook(lambda p, args: found.append(p) if args[0].requires_grad else None)
+        for part in filter(is_wanted, module.modules()):
+            handle = part.register_forward_pre_hook(
+                lambda p, args: depending.append(p) if args[0].requires_grad else None
+            )
             hooks.callback(handle.remove)
         function(x.clone().requires_grad_(True))
-    return found
+    return depending

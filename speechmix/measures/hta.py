@@ -34,7 +34,7 @@ _MOST_PRODUCTS, _MOST_PRODUCTS_FROM_INPUT = 2**16, 2**14
 _BATCH_BYTES = 2**27
 
 
-def hta(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
+def hta(block: Block, units: Units) -> Tensor:
     """Jacobian norms of a layer's output with respect to what enters the layer.
 
     Returns
@@ -44,10 +44,8 @@ def hta(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
     Raises
     ------
     InputError
-        For heads="each", and for more rows than can be differentiated.
+        For more rows than can be differentiated.
     """
-    if heads == "each":
-        raise InputError("hta has no form per head: it differentiates the whole layer; ask for heads='mean'")
     _check("hta", len(units.rows), block.stack, _MOST_PRODUCTS)
     x = block.inputs.detach().requires_grad_(True)
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # the kernel whose gradient can be batched
@@ -56,7 +54,7 @@ def hta(block: Block, units: Units, *, heads: str = "mean", **_) -> Tensor:
     return units.pool_targets(units.pool_sources(norms))
 
 
-def hta_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Tensor, dict]:
+def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     """Jacobian norms of the layers' outputs with respect to what enters the stack.
 
     Returns
@@ -68,13 +66,13 @@ def hta_input(run: GradientPass, stack: str, units: Units, **_) -> tuple[Tensor,
     InputError
         For more rows than can be differentiated.
     """
-    found = run.model.stacks[stack]
-    _check("hta_input", len(units.rows), found, _MOST_PRODUCTS_FROM_INPUT)
+    run_stack = run.model.stacks[stack]
+    _check("hta_input", len(units.rows), run_stack, _MOST_PRODUCTS_FROM_INPUT)
     maps = []
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        x, outputs = _through(run.model, run.inputs, found)
+        x, outputs = _through(run.model, run.inputs, run_stack)
         for y in (outputs[layer] for layer in run.layers[stack]):
-            norms = jacobian_norms(y[units.rows], x, _at_once(found, len(y), len(x), x.element_size()))
+            norms = jacobian_norms(y[units.rows], x, _at_once(run_stack, len(y), len(x), x.element_size()))
             maps.append(units.pool_targets(units.pool_sources(norms)))
     return torch.stack(maps), {}
 
@@ -89,13 +87,13 @@ def jacobian_norms(outputs: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
     """
     n_rows, width = outputs.shape
     squares = inputs.new_zeros(n_rows, len(inputs))
-    for some in torch.arange(n_rows * width, device=inputs.device).split(batch_size):
-        seeds = inputs.new_zeros(len(some), n_rows * width)
-        seeds[torch.arange(len(some), device=some.device), some] = 1
+    for outputs_here in torch.arange(n_rows * width, device=inputs.device).split(batch_size):
+        seeds = inputs.new_zeros(len(outputs_here), n_rows * width)
+        seeds[torch.arange(len(outputs_here), device=outputs_here.device), outputs_here] = 1
         gradients = torch.autograd.grad(
             outputs, inputs, seeds.unflatten(1, (n_rows, width)), retain_graph=True, is_grads_batched=True
         )[0]  # [N, K, D]
-        squares.index_add_(0, some // width, gradients.square().sum(dim=-1))
+        squares.index_add_(0, outputs_here // width, gradients.square().sum(dim=-1))
     return squares.sqrt()
 
 

@@ -157,31 +157,3 @@ def attended(block: Block, weights: Tensor, values: Tensor) -> Tensor:
     """Sum over heads and sources of weights [H, R, K'] times projected values, [R, D]."""
     context = (weights @ values).transpose(0, 1)  # [R, H, d]
     return context.flatten(1) @ block.output_weight.flatten(0, 1)
-
-
-def refuse_heads(measure: str, heads: str) -> None:
-    """Raise for heads="each" in a measure that has no form per head."""
-    if heads == "each":
-        raise InputError(
-            f"{measure} has no form per head, because the residual stream (or the norm behind it) belongs to no single "
-            "head; ask for heads='mean', or for attention_norm per head"
-        )
-
-
-def refuse_cross(measure: str, block: Block) -> None:
-    """Raise for cross-attention, where the residual stream is none of the sources."""
-    if block.stack.name == "cross":
-        raise InputError(
-            f"{measure} is not defined for cross-attention: its targets are tokens and its sources are the encoder's, so "
-            "the residual stream belongs to none of them. Ask for stacks=['encoder', 'decoder'], or use attention_norm "
-            "or alti"
-        )
-
-
-def refuse_pre_norm(measure: str, block: Block) -> None:
-    """Raise for a pre-norm stack, where no layer norm follows the residual sum."""
-    if block.stack.plan.norm_order != "post":
-        raise InputError(
-            f"{measure} is defined for post-norm stacks, where a layer norm follows the residual sum; this "
-            f"{block.stack.name} is pre-norm. Use attention_norm_residual"
-        )

@@ -12,7 +12,7 @@ the foil's:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,6 @@ from ..maps.numerics import ctc_log_probability
 if TYPE_CHECKING:
     from ..adapters.model import Model, Prepared
     from ..inputs.sentences import Sentence
-
-OBJECTIVES = ("auto", "logit", "probability", "contrast", "ctc")
 
 
 @dataclass(frozen=True)
@@ -49,21 +47,6 @@ class Objective:
     function: Callable[[Any], Tensor]
     span: Span
     details: dict[str, Any] = field(default_factory=dict)
-
-
-def check_objective(option: Any) -> None:
-    """Raise `InputError` unless an option of `mix` is an objective: a name, a callable or a tuple."""
-    if callable(option) or (isinstance(option, str) and option in OBJECTIVES):
-        return
-    if isinstance(option, Sequence) and not isinstance(option, str):
-        if 1 <= len(option) <= 2 and all(isinstance(word, str) for word in option):
-            return
-        if 2 <= len(option) <= 3 and all(type(number) is int and number >= 0 for number in option):
-            return
-    raise InputError(
-        f"objective should be one of {OBJECTIVES}, (position, token id), (position, token id, foil's id), the target's "
-        f"spelling and its foil's as (word, word), or a function of the model's output; found {option!r}"
-    )
 
 
 def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepared: Prepared) -> Objective:

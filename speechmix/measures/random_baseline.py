@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .units import Units
 
 
-def random_baseline(block: Block, units: Units, *, heads: str = "mean", seed: int = 0, **_) -> Tensor:
+def random_baseline(block: Block, units: Units, *, heads: str = "mean", seed: int = 0) -> Tensor:
     """Random scores that are the same whenever the same clip is scored.
 
     Each row is drawn by itself, from a seed made of `seed`, the stack, the layer, the target's positions, and the signs of

@@ -1,4 +1,8 @@
-"""From positions to units: which target rows a measure must compute, and pooling over the frames of a word."""
+"""Units of a measure: targets and sources as ranges of positions alone, and pooling over the positions of each.
+
+A `Span` (inputs) is one labelled unit; a `View` (scoring) says which spans are the rows and columns of each stack; `Units`
+are those rows and columns as a measure needs them: which positions to compute, how to pool them.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..errors import InputError
 from ..inputs.spans import Span
-
-POOLINGS = ("mean", "max")
 
 
 class Units:
@@ -28,8 +29,6 @@ class Units:
     """
 
     def __init__(self, targets: Sequence[Span], sources: Sequence[Span], *, pooling: str, device):
-        if pooling not in POOLINGS:
-            raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
         self._target_spans, self._source_spans = targets, sources
         self.targets = [(span.start, span.stop) for span in targets]
         self.sources = [(span.start, span.stop) for span in sources]
@@ -44,7 +43,7 @@ class Units:
             return [self]
         groups: list[list[Span]] = [[]]
         for span in self._target_spans:
-            if groups[-1] and sum(len(one) for one in groups[-1]) + len(span) > most:
+            if groups[-1] and sum(map(len, groups[-1])) + len(span) > most:
                 groups.append([])
             groups[-1].append(span)
         return [Units(group, self._source_spans, pooling=self.pooling, device=self.device) for group in groups]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ..adapters.block import Block
     from .units import Units
 
-ENGINES = ("delta", "replay")
+# Of pairs: head index, row index, source index, changed context [P, H, d].
+_Pairs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 # A causal block's rows go in chunks of at least so many: later sources are left out of the earlier chunks.
 _CAUSAL_ROWS = 64
@@ -45,7 +46,6 @@ def value_zeroing(
     engine: str = "delta",
     product: Product | None = None,
     batch_size: int = 2048,
-    **_,
 ) -> Tensor:
     """Distance of each target's layer output with and without each source's values.
 
@@ -68,15 +68,15 @@ def value_zeroing(
     n_heads = block.stack.heads if heads == "each" else 1
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
     if engine == "delta" and described(block):
-        measure = distance_named(distance, of_change=True)
+        distance_moved = distance_named(distance, of_change=True)
         for rows, source, states, change in _carried(block, units, heads == "each", batch_size, product):
-            moved = measure(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
+            moved = distance_moved(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
     else:
-        measure, before = distance_named(distance), block.states(units.rows)
-        for head, row, source, context in _replayed_pairs(block, units, heads == "each", batch_size):
+        distance_of, before = distance_named(distance), block.states(units.rows)
+        for head, row, first, context in _replayed_pairs(block, units, heads == "each", batch_size):
             after = block.replay(units.rows[row], context)
-            scores[head, row, source] = measure(before[row], after)
+            scores[head, row, first] = distance_of(before[row], after)
     pooled = units.pool_targets(scores)
     return pooled if heads == "each" else pooled[0]
 
@@ -144,15 +144,14 @@ def _change_of_each_head(block: Block, alpha: Tensor, span: tuple[int, int]) -> 
     return alone.flatten(2)
 
 
-def _replayed_pairs(
-    block: Block, units: Units, each_head: bool, batch_size: int
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int) -> Iterator[_Pairs]:
     """Batches of (head index, row index, source index, changed context [P, H, d]).
 
     A causal block leaves out the pairs whose target cannot see the source: their score is zero.
     """
     alpha, context = block.attention(units.rows), block.context[units.rows]  # [H, R, K], [R, H, d]
-    batch, n_pairs = [], 0
+    batch: list[_Pairs] = []
+    n_pairs = 0
     for source, (start, stop) in enumerate(units.sources):
         change = (alpha[:, :, start:stop] @ block.values[:, start:stop]).transpose(0, 1)  # [R, H, d]
         seeing = units.rows >= start if block.causal else torch.ones_like(units.rows, dtype=torch.bool)
@@ -172,5 +171,6 @@ def _replayed_pairs(
         yield _together(batch)
 
 
-def _together(batch: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    return tuple(torch.cat(parts) for parts in zip(*batch, strict=True))
+def _together(batch: list[_Pairs]) -> _Pairs:
+    heads, rows, sources, contexts = (torch.cat(parts) for parts in zip(*batch, strict=True))
+    return heads, rows, sources, contexts

@@ -1,5 +1,1 @@
-"""From a model and a clip (or a text, or prepared inputs) to mixing maps: `mix`."""
-
-from .forward import mix
-
-__all__ = ["mix"]
+"""From a model and a clip (or a text, or prepared inputs) to mixing maps: `mix`. Start at forward.py."""

@@ -55,11 +55,11 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
     names = list(inputs[0])
     padded = {}
     for name in names:
-        rows = [one[name][0] for one in inputs]
+        rows = [tensors[name][0] for tensors in inputs]
         fill = getattr(model.config, "pad_token_id", None) or 0 if name.endswith("input_ids") else 0
         padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
     main = names[0]
-    lengths = torch.tensor([one[main].shape[1] for one in inputs])
+    lengths = torch.tensor([tensors[main].shape[1] for tensors in inputs])
     if "attention_mask" not in padded and padded[main].ndim == 2 and len(set(lengths.tolist())) > 1:
         padded["attention_mask"] = (torch.arange(padded[main].shape[1]) < lengths[:, None]).long()
     return padded

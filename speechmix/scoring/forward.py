@@ -7,40 +7,36 @@ stack, raw scores [layer, (head,) target, source].
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ..adapters.block import Block
 from ..adapters.capture import Capture, attention_readable
 from ..adapters.delta.products import TF32, Product
 from ..adapters.model import Model, dtype_named
-from ..adapters.plans import STACKS
 from ..errors import InputError
-from ..files.identity import digest
 from ..inputs.clips import Clip, read_ahead
 from ..inputs.sentences import Sentence
-from ..inputs.spans import CONTEXT_KINDS, ROUNDINGS, Span
+from ..inputs.spans import Span
 from ..maps.files import ScoresByLayer, folders_of, written_to
 from ..maps.mixing import Maps, MixingMap
-from ..maps.numerics import distance_named
-from ..measures import MEASURES, measure_named
-from ..measures.gradients import BASELINES, GradientPass
-from ..measures.objectives import check_objective, objective_of
+from ..measures.defined import check_defined
+from ..measures.gradients import GradientPass
+from ..measures.objectives import objective_of
+from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
-from ..measures.value_zeroing import ENGINES
 from ..versions import versions
 from .batches import clips_together, in_groups, padded_together, pairs_at_once, rows_at_once, rows_of
-from .sides import Sides
-
-HEADS = ("mean", "each")
-UNITS = ("word", "frame", "token")
+from .question import ObjectiveOption, Question, Targets, several
+from .views import Item, View, seen_by
 
 
 def mix(
@@ -49,10 +45,10 @@ def mix(
     *,
     measures: str | Sequence[str] = ("value_zeroing",),
     stacks: str | Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: int | Sequence[int] | None = None,
     units: str = "word",
     spans: Sequence[Span | tuple[int, int]] | None = None,
-    targets: str | Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    targets: int | Targets | None = None,
     pooling: str = "mean",
     distance: str = "cosine",
     heads: str = "mean",
@@ -61,7 +57,7 @@ def mix(
     dtype: str | torch.dtype | None = None,
     engine: str = "delta",
     product_dtype: str | torch.dtype | None = None,
-    objective: str | Sequence[int] | Sequence[str] | Callable[[Any], torch.Tensor] = "auto",
+    objective: ObjectiveOption = "auto",
     steps: int = 50,
     baseline: str = "mean",
     batch_size: int | str = "auto",
@@ -81,7 +77,7 @@ def mix(
         prepared model inputs (e.g. ``{"input_features": x, "decoder_input_ids": ids}``). Several clips, or prepared
         inputs of a batch of several, give a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str
-        Names in `speechmix.measures.MEASURES`.
+        Names in `speechmix.measures.MEASURES`; `speechmix.register_measure` adds one.
     stacks : str or sequence of str, optional
         "encoder", "decoder", "cross"; by default all that the model and its inputs have.
     layers : sequence of int, optional
@@ -164,289 +160,258 @@ def mix(
     >>> maps["value_zeroing", "encoder"].scores.shape
     (2, 2, 2)
     """
-    options = {
-        "measures": (measures,) if isinstance(measures, str) else tuple(dict.fromkeys(measures)),
-        "stacks": stacks,
-        "layers": [layers] if isinstance(layers, int) else layers,
-        "units": units,
-        "spans": spans,
-        "targets": [targets] if isinstance(targets, int) else targets,
-        "pooling": pooling,
-        "distance": distance,
-        "heads": heads,
-        "rounding": rounding,
-        "include": tuple(include),
-        "dtype": _working_dtype(model, dtype),
-        "engine": engine,
-        "product_dtype": _product_dtype(model, product_dtype),
-        "objective": objective,
-        "steps": steps,
-        "baseline": baseline,
-        "batch_size": batch_size,
-        "window": window,
-    }
-    _validate(options)
-    if clips_at_once != "auto" and not (isinstance(clips_at_once, int) and clips_at_once >= 1):
-        raise InputError(f"clips_at_once should be a whole number of at least 1, or 'auto'; found {clips_at_once!r}")
+    question = Question(
+        measures=several(measures) or (),
+        stacks=several(stacks),
+        layers=several(layers),
+        units=units,
+        spans=spans,
+        targets=several(targets) if isinstance(targets, int) else targets,
+        pooling=pooling,
+        distance=distance,
+        heads=heads,
+        rounding=rounding,
+        include=several(include) or (),
+        dtype=dtype,
+        engine=engine,
+        product_dtype=product_dtype,
+        objective=objective,
+        steps=steps,
+        baseline=baseline,
+        window=window,
+    )
+    for name, number in (("batch_size", batch_size), ("clips_at_once", clips_at_once)):
+        if number != "auto" and not (isinstance(number, int) and number >= 1):
+            raise InputError(f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}")
+    precision = Precision.of(model, question)
     if isinstance(clip, Mapping):
         rows = rows_of(clip)
         folders = folders_of(out, rows)
-        found = [_mix_batch(model, [row], folders, **options)[0] for row in rows]
-        return found[0] if len(rows) == 1 else found
+        maps_of_rows = [_answers(model, [row], folders, question, precision, batch_size)[0] for row in rows]
+        return maps_of_rows[0] if len(rows) == 1 else maps_of_rows
     if isinstance(clip, (str, PathLike)) and model.hears:
         raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
     if isinstance(clip, (Clip, Sentence, str)):
-        return _mix_batch(model, [clip], folders_of(out, [clip]), **options)[0]
-    if progress or out is not None:
-        clip = list(clip)
-    folders = folders_of(out, clip)
+        return _answers(model, [clip], folders_of(out, [clip]), question, precision, batch_size)[0]
     if not isinstance(clip, Iterable):
         raise InputError(f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}")
+    if progress or out is not None:
+        clip = list(clip)
+    folders = folders_of(out, clip if isinstance(clip, Sequence) else ())
     if progress:
         from tqdm.auto import tqdm
 
         clip = tqdm(clip, unit="clip", desc=f"mix {model.name}")
-    at_once = clips_together(model) if clips_at_once == "auto" else clips_at_once
+    at_once = clips_together(model) if clips_at_once == "auto" else int(clips_at_once)
     ahead = read_ahead(clip, sample_rate=model.sample_rate, count=at_once)
     with model.unchanged():
-        return [maps for batch in in_groups(ahead, at_once) for maps in _mix_batch(model, batch, folders, **options)]
+        return [
+            maps
+            for batch in in_groups(ahead, at_once)
+            for maps in _answers(model, batch, folders, question, precision, batch_size)
+        ]
 
 
-def _mix_batch(
-    model,
-    clips,
-    folders,
-    *,
-    measures,
-    stacks,
-    layers,
-    spans,
-    targets,
-    dtype,
-    engine,
-    product_dtype,
-    batch_size,
-    **options,
+class Precision(NamedTuple):
+    """Types of numbers: of the states, and of the delta engine's products."""
+
+    states: torch.dtype
+    products: torch.dtype | str
+
+    @classmethod
+    def of(cls, model: Model, question: Question) -> Precision:
+        """Float32 or better unless asked: scores are small differences of states, which half precision rounds away."""
+        states, products = model.state_dtype, question.product_dtype
+        if question.dtype is not None:
+            states = dtype_named(question.dtype)
+            if states.itemsize < 4:
+                warnings.warn(
+                    f"scores are computed on {states} states: expect relative errors of tens of percent, and small scores "
+                    "to be noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
+                    stacklevel=3,
+                )
+        if products == TF32 and model.device.type != "cuda":
+            raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
+        return cls(states, states if products is None else products if products == TF32 else dtype_named(products))
+
+
+def _answers(
+    model: Model,
+    items: Sequence[Item],
+    folders: Iterator,
+    question: Question,
+    precision: Precision,
+    batch_size: int | str,
 ) -> list[Maps]:
-    """Maps of clips that share a forward pass; each takes the next of the folders."""
-    folders = list(itertools.islice(folders, len(clips)))
-    clips = [Sentence(clip) if isinstance(clip, str) else clip for clip in clips]
-    stacks_of = [_stacks_of(model, clip, stacks) for clip in clips]
-    if len(set(stacks_of)) > 1:
-        raise InputError("clips with and without text cannot share a forward pass: say stacks=, or clips_at_once=1")
-    stacks = stacks_of[0]
-    layers = _layers_of(model, stacks, layers)
-    by_block, by_pass = (
-        [name for name in measures if measure_named(name).scope == scope] for scope in ("block", "pass")
-    )
-    fed = tuple(model.stacks) if any(measure_named(name).objective for name in by_pass) else stacks
-    sides = [Sides(model, clip, fed, spans, targets, options) for clip in clips]
-    inputs = {
-        name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in padded_together(model, [one.prepared.inputs for one in sides]).items()
-    }
-    kept = {name: tuple(range(len(model.stacks[name]))) if layers is None else tuple(layers) for name in stacks}
-    collected = [ScoresByLayer(kept, folder) for folder in folders]
-    units_of: list[dict[str, Units]] = [{} for _ in clips]
-    product = Product(product_dtype or dtype, model.kept)
-    chosen = {"distance": options["distance"], "heads": options["heads"], "engine": engine}
-
-    def on_block(block: Block) -> None:
-        units = units_of[block.clip][block.stack.name] = sides[block.clip].units(block)
-        at_once = pairs_at_once(block) if batch_size == "auto" else batch_size
-        parts_of: dict[str, list[torch.Tensor]] = {name: [] for name in by_block}
-        for group in units.groups(rows_at_once(block)):
-            for name, parts in parts_of.items():
-                parts.append(measure_named(name).function(block, group, batch_size=at_once, product=product, **chosen))
-        for name, parts in parts_of.items():
-            scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
-            scores = scores.float() if scores.dtype.itemsize < 4 else scores
-            collected[block.clip].append((name, block.stack.name), scores)
-
-    watched = [model.stacks[name] for name in stacks]
+    """Maps of items that share a forward pass; each takes the next of the folders."""
+    folders_here = list(itertools.islice(folders, len(items)))
+    views = [seen_by(model, item, question) for item in items]
+    layers = _layers_of(model, _stacks_of(model, views, question), question)
+    measures = [measure_named(name) for name in question.measures]
+    for measure, stack in itertools.product(measures, layers):
+        check_defined(measure, model.stacks[stack])
+    for view in views:
+        view.prepare(tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers))
+    provenances = [_provenance(model, view, question, precision) for view in views]
+    units_of: list[dict[str, Units]] = [{} for _ in views]
+    of_blocks = [measure for measure in measures if measure.scope == "block"]
+    of_passes = [measure for measure in measures if measure.scope == "pass"]
+    product = Product(precision.products, model.kept)
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
-        for scores in collected:
-            unfinished.enter_context(scores)
-        with (
-            model.in_use(dtype),
-            torch.no_grad(),
-            torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
-            attention_readable(model.module),
-            Capture(watched, on_block, layers=layers),
-        ):
-            model.family.run(model.base, inputs, stacks)
-        known = [_provenance(model, clip, dtype, engine, product_dtype, options) for clip in clips]
-        maps = [_labelled(*each, kept, by_block, options) for each in zip(sides, collected, known, strict=True)]
-    if not by_pass:
-        return maps
-    for index, (clip, side, units) in enumerate(zip(clips, sides, units_of, strict=True)):
-        more = _differentiated(model, clip, side, units, known[index], kept, by_pass, dtype, options)
-        more = {key: written_to(folders[index], one) for key, one in more.items()}
-        every = {**maps[index], **more}
-        maps[index] = Maps({(name, stack): every[name, stack] for name in measures for stack in stacks})
-    return maps
+        collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
 
+        def on_block(block: Block) -> None:
+            units = units_of[block.clip][block.stack.name] = views[block.clip].units(block)
+            for measure, scores in _scored(block, units, of_blocks, question, product, batch_size):
+                collected[block.clip].append((measure.name, block.stack.name), scores)
 
-def _differentiated(model: Model, clip, sides: Sides, units, provenance, layers, measures, dtype, options) -> dict:
-    """Maps of the measures that differentiate the whole model, for one clip."""
-    inputs = {
-        name: tensor.to(model.device, dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in sides.prepared.inputs.items()
-    }
-    maps = {}
-    with model.in_use(dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), attention_readable(model.module):
-        objective = None
-        if any(measure_named(name).objective for name in measures):
-            known = None if isinstance(clip, Mapping) else clip
-            objective = objective_of(options["objective"], model, known, sides.prepared)
-        whole = GradientPass(model, inputs, layers, objective)
-        chosen = {name: options[name] for name in ("steps", "baseline")}
-        for name, (stack, kept) in itertools.product(measures, layers.items()):
-            scores, notes = measure_named(name).function(whole, stack, units[stack], **chosen)
-            targets, sources = sides.labels(stack)
-            if measure_named(name).objective:
-                targets, notes = (objective.span,), {"objective": objective.details, **notes}
-            scores = scores.cpu().numpy()
-            maps[name, stack] = MixingMap(scores, targets, sources, name, stack, kept, {**provenance, **notes})
-    return maps
-
-
-def _labelled(sides: Sides, collected, provenance, layers, measures, options) -> Maps:
-    tokens = sides.prepared.tokens
-    if tokens is not None and tokens.deciding is not None:
-        provenance["deciding_position"] = tokens.deciding - 1  # the input position that predicts the deciding token
-    maps = {}
-    for name in measures:
-        extra = {"distance": options["distance"]} if measure_named(name).distances else {}
-        for stack, kept in layers.items():
-            found = {**provenance, **extra}
-            labels = (*sides.labels(stack), name, stack, kept, found)
-            maps[name, stack] = collected.map_of(
-                (name, stack), lambda scores, labels=labels: MixingMap(scores, *labels)
+        watched = [model.stacks[stack] for stack in layers]
+        inputs = padded_together(model, [view.prepared.inputs for view in views])
+        with _running(model, precision), Capture(watched, on_block, layers=question.layers and sorted(question.layers)):
+            model.family.run(model.base, _moved(inputs, model, precision), tuple(layers))
+        answers = [
+            _labelled(view, scores, provenance, layers, of_blocks, question)
+            for view, scores, provenance in zip(views, collected, provenances, strict=True)
+        ]
+    if of_passes:
+        for index, view in enumerate(views):
+            maps = _differentiated(
+                model, view, units_of[index], provenances[index], layers, of_passes, question, precision
             )
-    return Maps(maps)
+            answers[index] |= {key: written_to(folders_here[index], made) for key, made in maps.items()}
+    return [
+        Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in answers
+    ]
 
 
-def _stacks_of(model: Model, clip, stacks) -> tuple[str, ...]:
-    """Requested stacks in the model's order; by default those the inputs reach."""
-    if stacks is None:
-        return tuple(name for name in model.stacks if name == "encoder" or _decoder_is_fed(model, clip))
-    wanted = {stacks} if isinstance(stacks, str) else set(stacks)
-    unknown = wanted - set(model.stacks)
-    if unknown or not wanted:
-        raise InputError(f"{model.name} has the stacks {list(model.stacks)}; asked for {sorted(wanted)}")
-    return tuple(name for name in model.stacks if name in wanted)
+@contextmanager
+def _running(model: Model, precision: Precision) -> Iterator[None]:
+    """Have a model run as it is: its own weights in this precision, no gradients, no random number taken from the caller."""
+    with (
+        model.in_use(precision.states),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
+        attention_readable(model.module),
+    ):
+        yield
 
 
-def _decoder_is_fed(model: Model, clip) -> bool:
-    if "encoder" not in model.stacks:
-        return True
-    if isinstance(clip, Mapping):
-        return "decoder_input_ids" in clip
-    if isinstance(clip, Sentence):
-        return clip.translation is not None
-    return bool(clip.text or clip.words) and model.tokenizer is not None
+def _moved(inputs: Mapping[str, Tensor], model: Model, precision: Precision) -> dict[str, Tensor]:
+    """Inputs on the model's device, floating-point ones in the precision of the states."""
+    return {
+        name: tensor.to(model.device, precision.states if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in inputs.items()
+    }
 
 
-def _layers_of(model: Model, stacks: tuple[str, ...], layers) -> list[int] | None:
+def _scored(
+    block: Block,
+    units: Units,
+    measures: Sequence[Measure],
+    question: Question,
+    product: Product,
+    batch_size: int | str,
+) -> Iterator[tuple[Measure, Tensor]]:
+    """Each measure's scores [(H,) W_t, W_s] of one block, some rows at a time."""
+    resources = {"product": product, "batch_size": pairs_at_once(block) if batch_size == "auto" else batch_size}
+    parts_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
+    for group in units.groups(rows_at_once(block)):
+        for measure in measures:
+            parts_of[measure.name].append(measure.function(block, group, **_read_by(measure, question, resources)))
+    for measure in measures:
+        parts = parts_of[measure.name]
+        scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
+        yield measure, scores.float() if scores.dtype.itemsize < 4 else scores
+
+
+def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a measure's function takes."""
+    return {name: resources[name] if name in resources else getattr(question, name) for name in measure.takes}
+
+
+def _differentiated(
+    model: Model, view: View, units, provenance, layers, measures: Sequence[Measure], question: Question, precision
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of the measures that differentiate the whole model, for one item."""
+    maps = {}
+    with _running(model, precision):
+        objective = None
+        if any(measure.objective for measure in measures):
+            objective = objective_of(question.objective, model, view.item, view.prepared)
+        whole = GradientPass(model, _moved(view.prepared.inputs, model, precision), layers, objective)
+        for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
+            scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
+            targets, sources = view.labels(stack)
+            if measure.objective and objective is not None:
+                targets, notes = (objective.span,), {"objective": objective.details, **notes}
+            labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
+            maps[measure.name, stack] = MixingMap(scores.cpu().numpy(), *labels)
+    return maps
+
+
+def _labelled(
+    view: View, collected: ScoresByLayer, provenance, layers, measures: Sequence[Measure], question: Question
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of the collected scores, with what is only known now: the position that predicts the deciding token."""
+    tokens = view.prepared.tokens
+    if tokens is not None and tokens.deciding is not None:
+        provenance["deciding_position"] = tokens.deciding - 1
+    maps = {}
+    for measure in measures:
+        noted = {**provenance, "distance": question.distance} if "distance" in measure.options else provenance
+        for stack, layers_here in layers.items():
+            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted))
+            maps[measure.name, stack] = collected.map_of((measure.name, stack), _labelling(labels))
+    return maps
+
+
+def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
+    return lambda scores: MixingMap(scores, *labels)
+
+
+def _stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
+    """Requested stacks in the model's order; by default those that the items reach, which must be the same."""
+    if question.stacks is not None:
+        unknown = set(question.stacks) - set(model.stacks)
+        if unknown or not question.stacks:
+            raise InputError(
+                f"{model.name} has the stacks {list(model.stacks)}; asked for {sorted(set(question.stacks))}"
+            )
+        return tuple(name for name in model.stacks if name in question.stacks)
+    reached = {
+        tuple(name for name in model.stacks if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder)
+        for view in views
+    }
+    if len(reached) > 1:
+        raise InputError("clips with and without text cannot share a forward pass: say stacks=, or clips_at_once=1")
+    return reached.pop()
+
+
+def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
+    """Layers asked for, by stack."""
+    layers = question.layers
     if layers is None:
-        return None
-    fewest = min(len(model.stacks[name]) for name in stacks)
-    if not len(layers) or not all(0 <= layer < fewest for layer in layers):
+        return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
+    fewest = min(len(model.stacks[stack]) for stack in stacks)
+    if not layers or not all(0 <= layer < fewest for layer in layers):
         raise InputError(
             f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
         )
-    return sorted({int(layer) for layer in layers})
+    return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}
 
 
-def _working_dtype(model: Model, dtype) -> torch.dtype:
-    """Float32 or better unless asked: scores are small differences of states, which half precision rounds away."""
-    if dtype is None:
-        return model.state_dtype
-    dtype = dtype_named(dtype)
-    if dtype.itemsize < 4:
-        warnings.warn(
-            f"scores are computed on {dtype} states: expect relative errors of tens of percent, and small scores to be "
-            "noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
-            stacklevel=3,
-        )
-    return dtype
-
-
-def _product_dtype(model: Model, dtype) -> torch.dtype | str | None:
-    if dtype != TF32:
-        return None if dtype is None else dtype_named(dtype)
-    if model.device.type != "cuda":
-        raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
-    return TF32
-
-
-def _validate(options: dict) -> None:
-    if not options["measures"]:
-        raise InputError(f"no measure asked for; there are {', '.join(MEASURES)}")
-    for name in options["measures"]:
-        if measure_named(name).scope == "pass" and options["heads"] == "each":
-            raise InputError(f"{name} has no form per head: it differentiates the whole model; ask for heads='mean'")
-    check_objective(options["objective"])
-    if not (isinstance(options["steps"], int) and options["steps"] >= 1):
-        raise InputError(f"steps should be a whole number of at least 1, found {options['steps']!r}")
-    distance_named(options["distance"])
-    unknown = set(options["include"]) - set(CONTEXT_KINDS)
-    if unknown:
-        raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
-    if isinstance(options["targets"], Mapping) and set(options["targets"]) - set(STACKS):
-        raise InputError(f"targets is by stack, {', '.join(STACKS)}; found {sorted(options['targets'])}")
-    for name, allowed in (
-        ("heads", HEADS),
-        ("units", UNITS),
-        ("engine", ENGINES),
-        ("rounding", ROUNDINGS),
-        ("baseline", BASELINES),
-    ):
-        if options[name] not in allowed:
-            raise InputError(f"{name} must be one of {allowed}, found {options[name]!r}")
-    if options["product_dtype"] is not None and options["engine"] != "delta":
-        raise InputError("product_dtype belongs to engine='delta'; leave it out with engine='replay'")
-    window = options["window"]
-    if window is not None and (options["units"] != "frame" or len(window) != 2 or not window[0] < window[1]):
-        raise InputError(f"window is (start, end) in seconds, with units='frame'; found {window!r}")
-    batch_size = options["batch_size"]
-    if batch_size != "auto" and not (isinstance(batch_size, int) and batch_size >= 1):
-        raise InputError(f"batch_size should be a whole number of at least 1, or 'auto'; found {batch_size!r}")
-
-
-def _provenance(model: Model, clip, dtype: torch.dtype, engine: str, product_dtype, options) -> dict[str, Any]:
-    known = None if isinstance(clip, Mapping) else clip
-    heard = clip if isinstance(clip, Clip) else None
+def _provenance(model: Model, view: View, question: Question, precision: Precision) -> dict[str, Any]:
     return {
         "model": model.name,
         "family": model.family.name,
         "init": model.init,
         "seed": model.seed,
         "weights": model.fingerprint,
-        "clip": known.name if known else None,
-        "fingerprint": known.fingerprint if known else _fingerprint_of_inputs(clip),
-        "sound": heard.sound if heard else None,
-        "language": heard.language if heard else None,
-        "text": known.text if known else None,
-        "words": [[word.text, word.start, word.end] for word in heard.words or ()] if heard else None,
-        "cue": known.cue if known else None,
-        "target": known.target if known else None,
-        "foil": known.foil if known else None,
-        "alignment": heard.alignment if heard else None,
-        "dtype": str(dtype).removeprefix("torch."),
-        "engine": engine,
-        "product_dtype": str(product_dtype or dtype).removeprefix("torch."),
-        **{name: options[name] for name in ("units", "pooling", "heads", "rounding")},
-        "include": list(options["include"]),
+        **view.provenance(),
+        "dtype": str(precision.states).removeprefix("torch."),
+        "engine": question.engine,
+        "product_dtype": str(precision.products).removeprefix("torch."),
+        **{name: getattr(question, name) for name in ("units", "pooling", "heads", "rounding")},
+        "include": list(question.include),
         "versions": versions(),
     }
-
-
-def _fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
-    """Hash of prepared inputs: names, types, shapes and every number."""
-    tensors = {name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()}
-    numbers = {name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy()) for name, tensor in tensors.items()}
-    return digest(
-        {name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()] for name, tensor in tensors.items()}
-    )[:16]

@@ -19,10 +19,10 @@ from functools import partial
 
 import torch
 import transformers
-from speechmix.scoring.forward.batches import clips_together, in_groups, padded_together
 
 import speechmix
 from speechmix import bundled
+from speechmix.scoring.batches import clips_together, in_groups, padded_together
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 # Width, layers, heads.

@@ -212,8 +212,8 @@ def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_an
 
     def short_of_memory(model, clips, **options):
         names = [one.name for one in (clips if isinstance(clips, list) else [clips])]
-        tries.append((names, options.get("batch_size")))
-        if "huge" in names or ("large" in names and options.get("batch_size") is None):
+        tries.append((names, options["batch_size"]))
+        if "huge" in names or ("large" in names and options["batch_size"] == "auto"):
             raise error
         return real(model, clips, **options)
 
@@ -226,8 +226,8 @@ def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_an
     assert skipped["clip"] == "huge"
     assert skipped["reason"].startswith("not enough memory")
     assert tries == [
-        (["huge", "large", "small"], None),
-        *[(["huge"], None), (["huge"], 256), (["large"], None), (["large"], 256), (["small"], None)],
+        (["huge", "large", "small"], "auto"),
+        *[(["huge"], "auto"), (["huge"], 256), (["large"], "auto"), (["large"], 256), (["small"], "auto")],
     ]
 
 

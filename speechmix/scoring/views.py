@@ -1,0 +1,307 @@
+"""Views: what a model is fed for a clip, a text or prepared inputs, and which spans are the rows and columns of each stack.
+
+In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs differ in their view alone.
+A `Span` (inputs) is one labelled unit; a view says which of them are a stack's targets and sources; a measure's `Units`
+(measures) are those as bare ranges of positions. The encoder's side is words, frames, tokens or given spans; the decoder's
+side is its tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..adapters.block import Block
+from ..adapters.model import Model, Prepared
+from ..adapters.text import TextTokens
+from ..adapters.tokens import DecoderTokens
+from ..errors import InputError
+from ..files.identity import digest
+from ..inputs.clips import Clip
+from ..inputs.sentences import Sentence
+from ..inputs.spans import Span, context_spans, frame_spans, word_spans
+from ..measures.units import Units
+from .question import AUDIO_UNITS, TEXT_UNITS, Question
+
+if TYPE_CHECKING:
+    from ..inputs.frames import FrameGrid
+
+Item = Clip | Sentence | str | Mapping[str, Any]
+
+
+def seen_by(model: Model, item: Item, question: Question) -> View:
+    """View of one item, not yet prepared for the stacks.
+
+    Raises
+    ------
+    InputError
+        If the model takes nothing of the kind.
+    """
+    if isinstance(item, Mapping):
+        return InputsView(model, item, question)
+    item = Sentence(item) if isinstance(item, str) else item
+    expected, kind = (Clip, ClipView) if model.hears else (Sentence, SentenceView)
+    if not isinstance(item, expected):
+        takes = "a Clip (speechmix.Clip.from_file)" if model.hears else "a text (a string or speechmix.Sentence)"
+        raise InputError(f"{model.name} takes {takes} or prepared inputs, found {type(item).__name__}")
+    allowed = AUDIO_UNITS if model.hears else TEXT_UNITS
+    if question.units not in allowed:
+        raise InputError(f"units should be one of {allowed} for {model.name}, found {question.units!r}")
+    return kind(model, item, question)
+
+
+class View(ABC):
+    """One item as a model sees it. Prepared once the stacks are known, then labelled before the forward pass.
+
+    Attributes
+    ----------
+    item : Clip, Sentence or None
+        None for prepared inputs.
+    prepared : Prepared
+        The model's inputs, and the decoder's tokens.
+    """
+
+    prepared: Prepared
+
+    def __init__(self, model: Model, item: Any, question: Question):
+        self.item: Clip | Sentence | None = None if isinstance(item, Mapping) else item
+        self._model, self._question = model, question
+        self._encoder = None if question.spans is None else _checked_spans(question.spans)
+        self._decoder: list[Span] | None = None  # of a model that has a decoder alone
+        self._target_rows: dict[str, list[Span]] = {}
+
+    @property
+    @abstractmethod
+    def feeds_decoder(self) -> bool:
+        """True if there is something to feed a decoder behind an encoder."""
+
+    @abstractmethod
+    def prepare(self, stacks: Sequence[str]) -> None:
+        """Make the inputs that these stacks need, and label what can be labelled before the pass."""
+
+    @abstractmethod
+    def provenance(self) -> dict[str, Any]:
+        """What a map says of the item it is of."""
+
+    def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Targets (the chosen rows) and sources of a stack that has been seen."""
+        return tuple(self._target_rows[stack]), tuple(self._both_sides(stack)[1])
+
+    def units(self, block: Block) -> Units:
+        """Units of a block. Frames of prepared audio are only known now: those that the attention mask leaves."""
+        stack = block.stack.name
+        if self._encoder is None and stack != "decoder":
+            self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
+        targets, sources = self._both_sides(stack)
+        for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
+            beyond = next((span for span in spans if span.stop > length), None)
+            if beyond is not None:
+                raise InputError(
+                    f"{side} span [{beyond.start}, {beyond.stop}) of the {stack} ends past its {length} positions"
+                )
+        self._target_rows[stack] = self._rows_of(stack, targets)
+        return Units(self._target_rows[stack], sources, pooling=self._question.pooling, device=block.values.device)
+
+    def _label_tokens(self) -> None:
+        """Make tokens of a text the encoder's side, or that of the only decoder, unless spans were given."""
+        words = self.item is not None and self._question.units == "word"
+        tokens = replace(self.prepared.source_tokens or self.prepared.tokens, units="word" if words else "token")
+        if self.prepared.source_tokens is not None:
+            self._encoder = self._encoder or tokens.sources()
+        else:
+            self.prepared.tokens, self._decoder = tokens, self._encoder
+
+    def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
+        tokens = self.prepared.tokens
+        if stack == "decoder" and self._decoder is not None:
+            return self._decoder, self._decoder
+        targets = self._encoder if stack == "encoder" else tokens.targets()
+        sources = tokens.sources() if stack == "decoder" else self._encoder
+        return targets, sources
+
+    def _rows_of(self, stack: str, spans: list[Span]) -> list[Span]:
+        """The targets asked for."""
+        targets = self._question.targets
+        asked = targets.get(stack) if isinstance(targets, Mapping) else targets
+        if asked is None:
+            return spans
+        if isinstance(asked, str):
+            return self._rows_of_target(stack, spans, asked)
+        if not len(asked) or not all(0 <= index < len(spans) for index in asked):
+            raise InputError(f"targets={list(asked)}: the {stack} has {len(spans)} target units, 0 to {len(spans) - 1}")
+        return [spans[index] for index in asked]
+
+    def _rows_of_target(self, stack: str, spans: list[Span], asked: str) -> list[Span]:
+        """Rows of the target word, and of the position that predicts the deciding token: it may lie before the target."""
+        if asked != "target" or self.item is None or self.item.target is None:
+            raise InputError(f"targets={asked!r}: expected indices, or 'target' with a clip that has a target word")
+        tokens = self.prepared.tokens
+        decides = tokens.deciding - 1 if tokens is not None and tokens.deciding and stack != "encoder" else None
+        rows = [
+            span
+            for span in spans
+            if span.word == self.item.target or (decides is not None and span.start <= decides < span.stop)
+        ]
+        if not rows:
+            raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")
+        return rows
+
+
+class ClipView(View):
+    """A clip, for a model that hears: frames or words of the sound, tokens of the text."""
+
+    item: Clip
+
+    @property
+    def feeds_decoder(self) -> bool:
+        return bool(self.item.text or self.item.words) and self._model.tokenizer is not None
+
+    def prepare(self, stacks: Sequence[str]) -> None:
+        self.item.validate()
+        self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
+        grid = self._model.grid(len(self.item.audio(self._model.sample_rate)))
+        self._encoder = self._encoder or _audio_spans(self.item, grid, self._question)
+
+    def provenance(self) -> dict[str, Any]:
+        clip = self.item
+        return {
+            "clip": clip.name,
+            "fingerprint": clip.fingerprint,
+            "sound": clip.sound,
+            "language": clip.language,
+            "text": clip.text,
+            "words": [[word.text, word.start, word.end] for word in clip.words or ()],
+            "cue": clip.cue,
+            "target": clip.target,
+            "foil": clip.foil,
+            "alignment": clip.alignment,
+        }
+
+
+class SentenceView(View):
+    """A text, for a model that reads: words or tokens, and those of its translation."""
+
+    item: Sentence
+
+    @property
+    def feeds_decoder(self) -> bool:
+        return self.item.translation is not None
+
+    def prepare(self, stacks: Sequence[str]) -> None:
+        self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
+        self._label_tokens()
+
+    def provenance(self) -> dict[str, Any]:
+        names = ("text", "cue", "target", "foil")
+        told = {name: getattr(self.item, name) for name in names}
+        return {**_NOTHING, "clip": self.item.name, "fingerprint": self.item.fingerprint, **told}
+
+
+class InputsView(View):
+    """Prepared inputs of one clip or text: frames or tokens, or given spans."""
+
+    def __init__(self, model: Model, item: Mapping[str, Any], question: Question):
+        super().__init__(model, item, question)
+        self._inputs = item
+
+    @property
+    def feeds_decoder(self) -> bool:
+        return "decoder_input_ids" in self._inputs
+
+    def prepare(self, stacks: Sequence[str]) -> None:
+        self.prepared = _prepared(self._inputs, self._model)
+        if not self._model.hears:
+            self._label_tokens()
+
+    def provenance(self) -> dict[str, Any]:
+        return {**_NOTHING, "fingerprint": _fingerprint_of_inputs(self._inputs)}
+
+
+_NOTHING: dict[str, Any] = dict.fromkeys(
+    ("clip", "fingerprint", "sound", "language", "text", "words", "cue", "target", "foil", "alignment")
+)
+
+
+def _audio_spans(clip: Clip, grid: FrameGrid, question: Question) -> list[Span]:
+    """Units on the audio side of a clip: frames, or words with what is included around them."""
+    words = word_spans(clip.words, grid, rounding=question.rounding) if clip.words else []
+    if question.units == "frame":
+        word_of = {frame: span.word for span in words for frame in range(span.start, span.stop)}
+        first, last = question.window or (-math.inf, math.inf)
+        frames = [frame for frame in frame_spans(grid) if first <= frame.onset and frame.offset <= last]
+        if not frames:
+            raise InputError(f"{clip.name}: no frame lies within window={question.window} of its {clip.duration:.2f} s")
+        return [Span(f.start, f.stop, f.label, "frame", word_of.get(f.start), f.onset, f.offset) for f in frames]
+    if not words:
+        raise InputError(
+            f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its text with "
+            "speechmix.align(clip), or ask for units='frame'"
+        )
+    if question.include:
+        return context_spans(words, grid, clip.duration, include=question.include)
+    return words
+
+
+def _checked_spans(asked: Sequence[Span | tuple[int, int]]) -> list[Span]:
+    spans = []
+    for index, span in enumerate(asked):
+        if not isinstance(span, Span):
+            try:
+                start, stop = (operator.index(edge) for edge in span)
+            except (TypeError, ValueError):
+                raise InputError(f"span {index} should be (start, stop) in whole frames, found {span!r}") from None
+            span = Span(start, stop, str(index), "word", index)
+        if not 0 <= span.start < span.stop:
+            raise InputError(f"span {index} should be half-open [start, stop) with 0 <= start < stop, found {span}")
+        spans.append(span)
+    if not spans:
+        raise InputError("spans is empty: give at least one, or None for every frame")
+    return spans
+
+
+def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
+    """Prepared inputs of one clip or text, checked, with their tokens."""
+    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    _check_inputs(tensors, model)
+    prepared = Prepared(tensors)
+    if not model.hears:
+        mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
+        tokens = TextTokens.from_ids(tensors["input_ids"][0].tolist(), mask, model.tokenizer)
+        if "encoder" not in model.stacks:
+            prepared.tokens = tokens
+            return prepared
+        prepared.source_tokens = tokens
+    if "decoder_input_ids" in tensors:
+        prepared.tokens = DecoderTokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer)
+    return prepared
+
+
+def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
+    batch = {name: len(tensor) for name, tensor in tensors.items()}
+    if not tensors or set(batch.values()) != {1}:
+        raise InputError(f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise InputError(f"prepared input {name!r} holds NaN or infinity")
+    expected = model.family.tiny_inputs(model.config)
+    main = next(iter(expected))
+    if main not in tensors or tensors[main].is_floating_point() != expected[main].is_floating_point():
+        kind = "floating-point" if expected[main].is_floating_point() else "whole"
+        types = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
+        raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {types}")
+
+
+def _fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
+    """Hash of prepared inputs: names, types, shapes and every number."""
+    tensors = {name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()}
+    numbers = {name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy()) for name, tensor in tensors.items()}
+    return digest(
+        {name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()] for name, tensor in tensors.items()}
+    )[:16]

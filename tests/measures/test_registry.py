@@ -1,0 +1,139 @@
+"""A measure of one's own, registered from outside the package in twenty lines, is a measure like any other."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import speechmix
+from speechmix import bundled
+from speechmix.errors import InputError
+from speechmix.evaluation.length import length_matched_share
+from speechmix.experiments.run import score_clips
+from speechmix.maps.facts import FACTS, RATIO_FACTS
+from speechmix.measures.registry import MEASURES, MIXING_RATIOS, OF_SOME_MEASURES, OPTIONS, forget_measure
+from speechmix.scoring.forward import mix
+from speechmix.scoring.question import ALLOWED, Question
+from tests.conftest import build, inputs_of
+
+SPANS = [(0, 9), (9, 20), (20, 30)]
+
+
+def register_value_length(power=1):
+    @speechmix.register_measure(
+        "value_length",
+        description="length of the source's value vectors, whoever attends to them",
+        citation="tests/measures/test_registry.py",
+        length_exponent={"": 0.0},
+        residual="out",
+    )
+    def value_length(block, units, *, heads="mean", scale=1.0):
+        """Tensor [W_t, W_s], or [H, W_t, W_s] for heads="each"."""
+        lengths = scale * block.values.norm(dim=-1) ** power  # [H, K]
+        rows = lengths[:, None].expand(-1, len(units.rows), -1)
+        each = units.pool_targets(units.pool_sources(rows))
+        return each if heads == "each" else each.mean(dim=0)
+
+
+@pytest.fixture
+def value_length():
+    register_value_length()
+    yield
+    forget_measure("value_length")
+    assert "value_length" not in FACTS
+
+
+@pytest.mark.usefixtures("value_length")
+class TestAMeasureOfOnesOwn:
+    def test_is_mixed_like_any_other(self):
+        model = speechmix.load(build("whisper-80").double())
+        maps = speechmix.mix(model, inputs_of(model), spans=SPANS, measures=["attention", "value_length"])
+        assert {name for name, _ in maps} == {"attention", "value_length"}
+        stored_map = maps["value_length", "encoder"]
+        values = []
+        for layer in model.base.encoder.layers:
+            layer.self_attn.v_proj.register_forward_hook(lambda module, args, y: values.append(y[0]))
+        model.base.encoder(inputs_of(model)["input_features"])
+        for layer, value in enumerate(values):
+            per_head = value.unflatten(-1, (4, -1)).norm(dim=-1).mean(dim=-1).detach().numpy()  # [K]
+            expected = [per_head[start:stop].mean() for start, stop in SPANS]
+            np.testing.assert_allclose(stored_map.scores[layer], np.tile(expected, (3, 1)), rtol=1e-12)
+
+    def test_has_heads_rollout_and_a_share_by_length_of_its_facts(self):
+        model = speechmix.load(build("wav2vec2-stable").double())
+        stored_map = speechmix.mix(model, inputs_of(model), spans=SPANS, measures="value_length", heads="each")[
+            "value_length", "encoder"
+        ]
+        assert stored_map.scores.shape == (3, 4, 3, 3)
+        mean = stored_map.mean_heads()
+        np.testing.assert_array_equal(mean.rollout().scores, mean.rollout(residual=True).scores)
+        assert length_matched_share(mean, cue=1) == pytest.approx(1 / 3)
+
+    def test_is_scored_in_a_run_and_made_again_when_its_code_changes(self, tmp_path):
+        clips, computed = bundled.clips()[:1], []
+        model = speechmix.load(next(iter(bundled.models().values())))
+
+        def lengths():
+            run = score_clips(
+                model, clips, tmp_path, measures=["value_length"], figures=0, progress=False, report=lambda line: None
+            )
+            computed.append((run.out / "scores.parquet").read_bytes())
+            return {path.stat().st_mtime_ns for path in run.out.glob("maps/*/*/*.safetensors")}
+
+        first, second = lengths(), lengths()
+        assert first == second
+        register_value_length()  # a notebook's cell, run again
+        assert lengths() == second
+        register_value_length(power=2)  # edited
+        assert not lengths() & second
+        assert computed[0] == computed[2] != computed[3]
+
+
+@pytest.mark.parametrize(
+    ("facts", "function", "message"),
+    [
+        ({"name": "alti"}, lambda block, units, *, heads: None, "a name of its own"),
+        ({"name": "two words"}, lambda block, units, *, heads: None, "a name of its own"),
+        ({"cite": "me"}, lambda block, units, *, heads: None, "no fact cite"),
+        ({"citation": None}, lambda block, units, *, heads: None, "say citation"),
+        ({}, lambda block, units, **_: None, "takes any keyword"),
+        ({}, lambda block, units, *, heads, distnace: None, "mix knows nothing of distnace"),
+        ({}, lambda block, units: None, "has no heads=: say why in no_heads"),
+        ({"scope": "layer"}, lambda block, units, *, heads: None, "scope is one of"),
+        ({"objective": True}, lambda block, units, *, heads: None, "scope='pass'"),
+    ],
+)
+def test_what_cannot_be_a_measure_is_refused(facts, function, message):
+    facts = {"name": "mine", "description": "what", "citation": "where", **facts}
+    facts = {name: value for name, value in facts.items() if value is not None}
+    with pytest.raises(InputError, match=message):
+        speechmix.register_measure(**facts)(function)
+    assert "mine" not in MEASURES
+
+
+def test_no_function_swallows_options_it_does_not_know():
+    for measure in (*MEASURES.values(), *MIXING_RATIOS.values()):
+        kinds = {parameter.kind for parameter in inspect.signature(measure.function).parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds
+        assert set(measure.takes) <= set(OPTIONS[measure.scope])
+        assert ("heads" in measure.takes) != bool(measure.no_heads)
+        assert set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
+    assert list(MEASURES) == list(FACTS)
+    assert list(MIXING_RATIOS) == list(RATIO_FACTS)
+
+
+def test_the_options_of_mix_are_those_of_a_question():
+    signature = inspect.signature(mix).parameters
+    how = {"model", "clip", "batch_size", "clips_at_once", "out", "progress"}
+    assert {name: p.default for name, p in signature.items() if name not in how} == {
+        option.name: option.default for option in fields(Question)
+    }
+
+
+@pytest.mark.parametrize("option", [name for name in ALLOWED if name not in ("include", "objective")])
+def test_docs_of_mix_name_the_allowed_values(option):
+    line = next(line for line in mix.__doc__.splitlines() if line.strip().startswith(f"{option} : {{"))
+    assert tuple(part.strip('" ') for part in line.partition("{")[2].rstrip("}").split(",")) == ALLOWED[option]
