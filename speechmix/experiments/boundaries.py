@@ -62,7 +62,7 @@ def score_moved_words(
         If no clip of the run has cue, target and audio.
     """
     stored = open_run(run)
-    scored = _scored_again(stored, clips, most, audio)
+    scored = _scored_again(stored, clips, most, audio, report)
     options = {name: value for name, value in stored.description["options"].items() if name in _OPTIONS}
     failed: set[str] = set()
     with TableWriter(stored.folder.path / BOUNDARIES) as table:
@@ -85,7 +85,9 @@ def _maps(model: Model, clip: Clip, options: Mapping[str, Any]) -> Maps:
     return maps if isinstance(maps, Maps) else maps[0]
 
 
-def _scored_again(run: StoredRun, clips: Sequence[Clip], most: int, audio: str | PathLike | None) -> list[Clip]:
+def _scored_again(
+    run: StoredRun, clips: Sequence[Clip], most: int, audio: str | PathLike | None, report: Callable[[str], None]
+) -> list[Clip]:
     """Clips with cue and target, evenly over the run's; both members of a pair where there are pairs."""
     table, at_hand = run.contributions, {clip.name: clip for clip in clips}
     names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
@@ -94,7 +96,12 @@ def _scored_again(run: StoredRun, clips: Sequence[Clip], most: int, audio: str |
         names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:
         names = evenly(names, most)
-    candidates = [at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio) for name in names]
+    candidates = []
+    for name in names:
+        try:
+            candidates.append(at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio))
+        except SpeechmixError as error:  # another recording by now, in which the words cannot be
+            report(f"{name}  SKIPPED: {error}")
     usable = [clip for clip in candidates if clip is not None and clip.words and None not in (clip.cue, clip.target)]
     if not usable:
         raise InputError(
