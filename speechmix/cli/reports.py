@@ -45,34 +45,35 @@ def add_commands(commands) -> None:
     compare.add_argument("--published", action="store_true", help="draw the published figures beside")
 
 
-def _report(options) -> int:
-    from ..experiments.reading import open_run
-    from ..reports.study import report
+def _report(options: argparse.Namespace) -> int:
+    from ..reports.study_page import report
 
     if options.move_words:
         from ..adapters import load
         from ..experiments.boundaries import score_moved_words
+        from ..experiments.reading import open_run
 
-        loads = [partial(load, source, device=options.device) for source in options.move_words]
-        loads += [partial(one, init="random", seed=0) for one in loads]
+        trained = [partial(load, source, device=options.device) for source in options.move_words]
+        loads = [*trained, *(partial(load_trained, init="random", seed=0) for load_trained in trained)]
         run = open_run(options.run)
         count = score_moved_words(run, loads, most=options.clips, audio=options.audio, report=print)
         print(f"word boundaries moved in {count} clips")
-    given = {"asked": options.clip, "audio": options.audio, "group": options.group, "published": options.published}
-    given |= {name: value for name in ("out", "title") if (value := getattr(options, name))}
-    path = report(options.run, **given)
+    path = report(
+        options.run, title=options.title or None, asked=options.clip, audio=options.audio, group=options.group,
+        published=options.published, out=options.out or None,
+    )  # fmt: skip
     print(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
-def _compare(options) -> int:
+def _compare(options: argparse.Namespace) -> int:
     from ..reports.comparing import compare
     from ..reports.study_tables import shown
 
-    found = compare(*options.runs, measures=options.measure, stacks=options.stack)
-    print(shown(found.headline).to_string(index=False))
-    if len(found.pairs):
+    comparison = compare(*options.runs, measures=options.measure, stacks=options.stack)
+    print(shown(comparison.headline).to_string(index=False))
+    if len(comparison.pairs):
         print("\none model against another, trained - random:")
-        print(shown(found.pairs).to_string(index=False))
-    print(f"\npage: {found.write(Path(options.out), published=options.published)}")
+        print(shown(comparison.pairs).to_string(index=False))
+    print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

@@ -6,26 +6,27 @@ In: a finished run and its models. Out: ``boundaries.parquet`` and ``.csv`` in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
+from typing import Any
 
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
 from ..inputs.clips import Clip
+from ..maps.mixing import Maps
 from ..plots.figures import evenly
 from ..scoring.forward import mix
-from .checked_tables import described_run
-from .reading import clip_of, maps_of_clip
+from .folder import BOUNDARIES
+from .reading import StoredRun, clip_of, maps_of_clip, open_run
 from .run import Run
 from .tables import TableWriter, contribution_table
 
-BOUNDARIES = "boundaries"  # the table's name
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")
 
 
 def score_moved_words(
-    run: Run,
+    run: Run | StoredRun,
     models: Iterable[Model | Callable[[], Model]],
     *,
     clips: Sequence[Clip] = (),
@@ -38,7 +39,7 @@ def score_moved_words(
 
     Parameters
     ----------
-    run : Run
+    run : Run or StoredRun
     models : iterable of Model, or of functions that load one
         The run's models, trained and random.
     clips : sequence of Clip
@@ -60,37 +61,50 @@ def score_moved_words(
     InputError
         If no clip of the run has cue, target and audio.
     """
-    chosen = _chosen(run, clips, most, audio)
-    options = {name: value for name, value in described_run(run)["options"].items() if name in _OPTIONS}
+    stored = open_run(run)
+    scored = _scored_again(stored, clips, most, audio, report)
+    options = {name: value for name, value in stored.description["options"].items() if name in _OPTIONS}
     failed: set[str] = set()
-    with TableWriter(run.out / BOUNDARIES) as table:
+    with TableWriter(stored.folder.path / BOUNDARIES) as table:
         for model in models:
             model = model if isinstance(model, Model) else model()
-            for clip in chosen:
+            for clip in scored:
                 try:
                     for variant in VARIANTS:
                         moved = with_moved_words(clip, variant, shift=shift)
-                        found = contribution_table(mix(model, moved, targets="target", **options), moved, model)
-                        table.append(found.assign(boundaries=variant))
+                        shares = contribution_table(_maps(model, moved, options), moved, model)
+                        table.append(shares.assign(boundaries=variant))
                 except SpeechmixError as error:
                     failed.add(clip.name)
                     report(f"{clip.name}  {model.label}  SKIPPED: {error}")
-    return len(chosen) - len(failed)
+    return len(scored) - len(failed)
 
 
-def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | None) -> list[Clip]:
+def _maps(model: Model, clip: Clip, options: Mapping[str, Any]) -> Maps:
+    maps = mix(model, clip, targets="target", **options)
+    return maps if isinstance(maps, Maps) else maps[0]
+
+
+def _scored_again(
+    run: StoredRun, clips: Sequence[Clip], most: int, audio: str | PathLike | None, report: Callable[[str], None]
+) -> list[Clip]:
     """Clips with cue and target, evenly over the run's; both members of a pair where there are pairs."""
     table, at_hand = run.contributions, {clip.name: clip for clip in clips}
     names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
-    if "pair" in (known := run.clips):
-        pairs = known[known["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
+    if "pair" in run.clips:
+        pairs = run.clips[run.clips["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
         names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:
         names = evenly(names, most)
-    found = [at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio) for name in names]
-    kept = [clip for clip in found if clip is not None and clip.words and None not in (clip.cue, clip.target)]
-    if not kept:
+    candidates = []
+    for name in names:
+        try:
+            candidates.append(at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio))
+        except SpeechmixError as error:  # another recording by now, in which the words cannot be
+            report(f"{name}  SKIPPED: {error}")
+    usable = [clip for clip in candidates if clip is not None and clip.words and None not in (clip.cue, clip.target)]
+    if not usable:
         raise InputError(
             f"no clip of {run.out} has a cue, a target and audio that is still there: name its folder (audio=), or give clips="
         )
-    return kept
+    return usable

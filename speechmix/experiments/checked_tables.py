@@ -1,14 +1,14 @@
 """Are the tables and descriptions in a run's folder what this package writes?
 
-In: files of a run, which may be damaged, of another version, or somebody else's. Out: their content, or an `InputError` that
-names the file, what it lacks and what to do.
+In: files of a run, which may be damaged, of another version, or somebody else's. Out: their content, each file read once, or
+an `InputError` that names the file, what it lacks and what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -16,51 +16,77 @@ from ..errors import InputError
 from ..files.json_files import read_json_object
 from ..files.parquet_files import read_parquet
 from ..files.text_files import read_csv
-
-if TYPE_CHECKING:
-    from .run import Run
+from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
 
 # What the tables of a run must have, where they are there at all: columns of text, of whole numbers, and of numbers.
-_TABLES = {
-    "cue_contribution": (("clip", "model", "init", "stack", "measure", "rows"), ("layer",), ("contribution",)),
-    "ablation": (("clip", "model", "init", "ablated"), (), ("right",)),
-    "transcripts": (("clip", "model"), (), ("character_error_rate",)),
-    "boundaries": (("clip", "model", "init", "stack", "measure", "rows", "boundaries"), ("layer",), ("contribution",)),
+_TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    CONTRIBUTIONS: (("clip", "model", "init", "stack", "measure", "rows"), ("layer",), ("contribution",)),
+    ABLATION: (("clip", "model", "init", "ablated"), (), ("right",)),
+    TRANSCRIPTS: (("clip", "model"), (), ("character_error_rate",)),
+    BOUNDARIES: (("clip", "model", "init", "stack", "measure", "rows", "boundaries"), ("layer",), ("contribution",)),
 }
+_REASON = ("clip", "model", "reason")
 
 
-def check_tables(folder: Path) -> None:
-    """Check the tables that a run's page is made of.
+def checked_clips(folder: RunFolder) -> pd.DataFrame:
+    """Return the table of clips; all but seconds is text, for names may look like numbers ("001").
+
+    Raises
+    ------
+    InputError
+        If it is damaged.
+    """
+    clips = read_csv(folder.clips)
+    _check_columns(folder.clips, clips, ("clip", "text", "seconds"), (), ())
+    try:
+        clips = clips.astype({"seconds": float})
+    except ValueError as error:
+        raise damaged(folder.clips, f"a column seconds of numbers, found {error}") from error
+    if not (clips["seconds"] > 0).all() or clips["clip"].duplicated().any() or (clips["clip"] == "").any():
+        raise damaged(folder.clips, "a length above 0 and a name of its own for each clip")
+    return clips
+
+
+def checked_tables(folder: RunFolder) -> dict[str, pd.DataFrame]:
+    """Return the tables that a page is made of, by name; one that is not there is empty.
 
     Raises
     ------
     InputError
         If one is damaged.
     """
-    path = folder / "clips.csv"
-    clips = read_csv(path)
-    _check_columns(path, clips, ("clip", "text", "seconds"), (), ())
-    try:
-        seconds = clips["seconds"].astype(float)
-    except ValueError as error:
-        raise damaged(path, f"a column seconds of numbers, found {error}") from error
-    if not (seconds > 0).all() or clips["clip"].duplicated().any() or (clips["clip"] == "").any():
-        raise damaged(path, "a length above 0 and a name of its own for each clip")
+    tables = {name: pd.DataFrame() for name in _TABLES}
     for name, columns in _TABLES.items():
-        path = folder / f"{name}.parquet"
+        path = folder.table(name)
         if path.is_file():
-            _check_columns(path, read_parquet(path), *columns)
+            tables[name] = read_parquet(path)
+            _check_columns(path, tables[name], *columns)
+    return tables
+
+
+def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
+    """Return what was left out: clip, model, reason.
+
+    Raises
+    ------
+    InputError
+        If the table is damaged.
+    """
+    if not folder.skipped.is_file():
+        return []
+    table = read_csv(folder.skipped)
+    if len(table) and set(table) != set(_REASON):
+        raise damaged(folder.skipped, f"the columns clip, model and reason, found {', '.join(map(str, table))}")
+    return [{name: row[name] for name in _REASON} for row in table.to_dict("records")]
 
 
 def _check_columns(
     path: Path, table: pd.DataFrame, texts: Sequence[str], whole: Sequence[str], numbers: Sequence[str]
 ) -> None:
-    wanted = (*texts, *whole, *numbers, *(["seed"] if "init" in texts else []))
-    missing = [name for name in wanted if name not in table]
-    if missing or not table.columns.is_unique:
-        raise damaged(
-            path, f"each of the columns {', '.join(wanted)} once, found {', '.join(map(str, table.columns[:40]))}"
-        )
+    expected = (*texts, *whole, *numbers, *(["seed"] if "init" in texts else []))
+    if not table.columns.is_unique or any(name not in table for name in expected):
+        columns = ", ".join(map(str, table.columns[:40]))
+        raise damaged(path, f"each of the columns {', '.join(expected)} once, found {columns}")
     wrong = [name for name in texts if not table[name].map(lambda cell: isinstance(cell, str)).all()]
     wrong += [name for name in whole if table[name].dtype.kind not in "iu" or table[name].lt(0).any()]
     wrong += [name for name in numbers if table[name].dtype.kind not in "biuf"]
@@ -68,8 +94,8 @@ def _check_columns(
         raise damaged(path, f"other values in the columns {', '.join(wrong)}")
 
 
-def described_run(run: Run) -> dict[str, Any]:
-    """Options, versions and state of a run, and its kind (title and notes of the page that was written at its end).
+def described_run(folder: RunFolder) -> dict[str, Any]:
+    """Options, versions and state of a run, and title and notes of the page that was written at its end.
 
     Raises
     ------
@@ -77,13 +103,12 @@ def described_run(run: Run) -> dict[str, Any]:
         If these files are damaged.
     """
     description: dict[str, Any] = {}
-    wanted = {"options": dict, "state": str, "title": str, "notes": list}
-    for name in ("run.json", "report.json"):
-        path = run.out / name
+    kinds = {"options": dict, "state": str, "title": str, "notes": list}
+    for path in (folder.description, folder.page_description):
         if not path.is_file():
             continue
         content = read_json_object(path)
-        wrong = [key for key, kind in wanted.items() if not isinstance(content.get(key, kind()), kind)]
+        wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key, kind()), kind)]
         if wrong or not all(isinstance(note, str) for note in content.get("notes", [])):
             raise damaged(path, f"other values for {', '.join(wrong) or 'notes'}")
         if isinstance(content.get("standing"), dict) and isinstance(content["standing"].get("options"), dict):

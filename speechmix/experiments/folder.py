@@ -14,7 +14,7 @@ stored result says itself what it is made of.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,15 @@ from typing import Any
 from ..adapters.model import Model
 from ..errors import InputError
 from ..files.names import safe_name
-from ..files.whole_files import clear_leftovers, write_json
+from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
 from ..versions import versions
 
 RUNNING, COMPLETE = "running", "complete"
+# Tables that grow clip by clip, in Parquet and CSV.
+CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
+BOUNDARIES = "boundaries"  # contributions with moved word boundaries
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,39 @@ class RunFolder:
         return self.path / "run.json"
 
     @property
+    def clips(self) -> Path:
+        """Table of the clips."""
+        return self.path / "clips.csv"
+
+    @property
+    def skipped(self) -> Path:
+        """Table of what was left out, and why."""
+        return self.path / "skipped.csv"
+
+    def table(self, name: str, ending: str = "parquet") -> Path:
+        """One of the tables that grow clip by clip: `CONTRIBUTIONS`, `SCORES`, ..."""
+        return self.path / f"{name}.{ending}"
+
+    @property
+    def audio(self) -> Path:
+        """Where audio files may lie that are no longer where the run found them."""
+        return self.path / "audio"
+
+    @property
+    def page(self) -> Path:
+        """The page of the run."""
+        return self.path / "index.html"
+
+    @property
+    def page_description(self) -> Path:
+        """Title and notes of the page."""
+        return self.path / "report.json"
+
+    def beside_page(self, name: str, ending: str) -> Path:
+        """A figure or table that was made for the page: "headline.md", "layers.csv", "cue_contribution.png", ..."""
+        return self.path / f"{name}.{ending}"
+
+    @property
     def words(self) -> Path:
         """Word times as JSON and TextGrid, by clip."""
         return self.path / "words"
@@ -54,6 +90,10 @@ class RunFolder:
     def maps(self, model: Model, clip: Clip) -> Path:
         """Folder of a clip's maps."""
         return self.path / "maps" / safe_name(model.label) / clip.name
+
+    def map_folders(self) -> Iterator[Path]:
+        """Folders of maps by model that are there, in alphabetical order."""
+        return _folders_in(self.path / "maps")
 
     def spelling(self, model: Model, clip: Clip) -> Path:
         """Ablation and transcript of a clip."""
@@ -120,6 +160,20 @@ class RunFolder:
             f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
         )
         return {}
+
+
+def clip_folders(model: Path) -> Iterator[Path]:
+    """Folders of a model's maps by clip, in alphabetical order; what dead processes left is no clip."""
+    return _folders_in(model)
+
+
+def map_files(clip: Path) -> list[Path]:
+    """Maps in the folder of a model and a clip, in alphabetical order."""
+    return sorted(clip.glob("*.safetensors"))
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.glob("*")) if path.is_dir() and not path.name.startswith(UNFINISHED))
 
 
 def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:

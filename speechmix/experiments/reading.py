@@ -1,31 +1,35 @@
-"""A run's folder, read back: its tables, its clips with their sound, and their maps.
+"""A run's folder, read back: its tables, its clips with their sound, and their maps; every file once.
 
 In: a folder written by `experiments.run`, whole or damaged: a table that cannot be read is an `InputError` that names it, a map
-is left out of its clip. Audio is where the clip table says, or in a folder that is given (a run that was made on another
-machine): a file named like the clip, or like its audio file.
+is left out of its clip. Out: a `StoredRun`. Audio is where the clip table says, or in a folder that is given (a run that was
+made on another machine): a file named like the clip, or like its audio file.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from ..errors import InputError, SpeechmixError
-from ..files.text_files import read_csv
-from ..files.whole_files import UNFINISHED
 from ..inputs.clips import Clip, safe_name
 from ..inputs.words import check_words
 from ..maps.mixing import MixingMap
-from .checked_tables import check_tables, damaged, described_run
+from .checked_tables import checked_clips, checked_reasons, checked_tables, damaged, described_run
+from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, TRANSCRIPTS, RunFolder, clip_folders, map_files
 
 if TYPE_CHECKING:
     from .run import Run
 
-Maps = dict[tuple[str, str, int | None], dict[tuple[str, str], MixingMap]]
+ModelKey = tuple[str, str, int | None]  # name, init, seed
+Maps = dict[ModelKey, dict[tuple[str, str], MixingMap]]
 _SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
+_MOST_BYTES = 2**28  # of maps kept in memory: word maps of any run, but not many frame maps
 
 
 STOPPED = (
@@ -34,53 +38,108 @@ STOPPED = (
 )
 
 
-def open_run(folder: str | PathLike) -> Run:
-    """Read what a run left; its `done` and `skipped` as the run itself counted them.
+class _ReadMaps:
+    """Maps that were read, kept for the next who asks, as many as `_MOST_BYTES` hold; and why others cannot be read."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Path, MixingMap | SpeechmixError] = {}
+        self._bytes = 0
+
+    def read(self, path: Path) -> MixingMap:
+        if path not in self._maps:
+            try:
+                mixing_map = read_map(path)
+            except SpeechmixError as error:
+                self._maps[path] = error
+                raise
+            self._bytes += mixing_map.scores.nbytes
+            if self._bytes > _MOST_BYTES:
+                self._maps, self._bytes = {}, mixing_map.scores.nbytes
+            self._maps[path] = mixing_map
+        content = self._maps[path]
+        if isinstance(content, SpeechmixError):
+            raise content
+        return content
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """What a run left in its folder, as it was when it was opened (`open_run`).
+
+    Attributes
+    ----------
+    folder : RunFolder
+    description : dict
+        Options, versions and state of the run; title and notes of its page.
+    clips : DataFrame
+        A row for each clip; all but seconds is text.
+    contributions, ablation, transcripts, boundaries : DataFrame
+        Tables of the run; empty where it has none.
+    done : int
+        (clip, model) pairs that were scored.
+    skipped : list of dict
+        clip, model, reason.
+    """
+
+    folder: RunFolder
+    description: Mapping[str, Any]
+    clips: pd.DataFrame
+    contributions: pd.DataFrame
+    ablation: pd.DataFrame
+    transcripts: pd.DataFrame
+    boundaries: pd.DataFrame
+    done: int
+    skipped: Sequence[Mapping[str, str]]
+    _maps: _ReadMaps = field(default_factory=_ReadMaps, repr=False)
+
+    @property
+    def out(self) -> Path:
+        """The folder's path."""
+        return self.folder.path
+
+    def read_map(self, path: Path) -> MixingMap:
+        """Return a map of this run, as `read_map` does; the file is read the first time."""
+        return self._maps.read(path)
+
+
+def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
+    """Read what a run left, each table once; its `done` and `skipped` as the run itself counted them.
 
     A run that was stopped before its end is opened with a warning.
+
+    Parameters
+    ----------
+    run : path, Run or StoredRun
+        The folder, or the run that was made there; one that is open already is returned as it is.
 
     Raises
     ------
     InputError
         If the folder holds no run, or one of its tables cannot be read.
     """
-    from .run import Run
-
-    folder = Path(folder)
-    if (folder / "run.json").is_file() and not (folder / "clips.csv").is_file():
-        raise InputError(f"{folder} holds a run that was stopped before its tables were written: start it again")
-    if not (folder / "run.json").is_file() or not (folder / "clips.csv").is_file():
-        raise InputError(f"{folder} holds no run: expected run.json and clips.csv, as `speechmix score` leaves them")
-    skipped = folder / "skipped.csv"
-    reasons = read_csv(skipped).to_dict("records") if skipped.is_file() else []
-    if any(set(reason) != {"clip", "model", "reason"} for reason in reasons[:1]):
-        raise damaged(skipped, f"the columns clip, model and reason, found {', '.join(map(str, reasons[0]))}")
-    run = Run(folder, skipped=reasons)
-    description = described_run(run)
+    if isinstance(run, StoredRun):
+        return run
+    folder = RunFolder(Path(run if isinstance(run, (str, PathLike)) else run.out))
+    if folder.description.is_file() and not folder.clips.is_file():
+        raise InputError(f"{folder.path} holds a run that was stopped before its tables were written: start it again")
+    if not folder.description.is_file() or not folder.clips.is_file():
+        raise InputError(
+            f"{folder.path} holds no run: expected run.json and clips.csv, as `speechmix score` leaves them"
+        )
+    skipped, description = checked_reasons(folder), described_run(folder)
     done = description.get("done")
-    run.done = (
-        done
-        if isinstance(done, int)
-        else sum(1 for model in model_folders(folder) for clip in clip_folders(model) if clip.suffix != ".part")
-    )
-    if description.get("state") == "running":
-        warnings.warn(f"{folder}: {STOPPED}", stacklevel=2)
-    check_tables(folder)
-    return run
+    if description.get("state") == RUNNING:
+        warnings.warn(f"{folder.path}: {STOPPED}", stacklevel=2)
+    clips, tables = checked_clips(folder), checked_tables(folder)
+    return StoredRun(
+        folder, description, clips, tables[CONTRIBUTIONS], tables[ABLATION], tables[TRANSCRIPTS], tables[BOUNDARIES],
+        done=done if isinstance(done, int) else sum(1 for _ in _scored(folder)), skipped=skipped,
+    )  # fmt: skip
 
 
-def model_folders(run: Path) -> Iterator[Path]:
-    """Folders of maps by model, in alphabetical order."""
-    return (path for path in sorted(run.glob("maps/*")) if path.is_dir() and not _is_unfinished(path))
-
-
-def clip_folders(model: Path) -> Iterator[Path]:
-    """Folders of a model's maps by clip, in alphabetical order; what dead processes left is no clip."""
-    return (path for path in sorted(model.iterdir()) if path.is_dir() and not _is_unfinished(path))
-
-
-def _is_unfinished(path: Path) -> bool:
-    return path.name.startswith(UNFINISHED)
+def _scored(folder: RunFolder) -> Iterator[Path]:
+    """Folders of the (clip, model) pairs that have maps."""
+    return (clip for model in folder.map_folders() for clip in clip_folders(model) if clip.suffix != ".part")
 
 
 def read_map(path: Path) -> MixingMap:
@@ -92,11 +151,11 @@ def read_map(path: Path) -> MixingMap:
         If the file is damaged, or does not say of which model and clip it is.
     """
     mixing_map = MixingMap.load(path)
-    known = mixing_map.provenance
-    words, texts = known.get("words") or (), ("text", "foil", "alignment")
-    right = isinstance(known.get("model"), str) and isinstance(known.get("init"), str)
-    right &= isinstance(known.get("seed"), int | None) and all(
-        isinstance(known.get(name), str | None) for name in texts
+    provenance = mixing_map.provenance
+    words, texts = provenance.get("words") or (), ("text", "foil", "alignment")
+    right = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)
+    right &= isinstance(provenance.get("seed"), int | None) and all(
+        isinstance(provenance.get(name), str | None) for name in texts
     )
     right &= isinstance(words, list | tuple) and all(
         isinstance(word, list | tuple) and len(word) == 3 for word in words
@@ -106,39 +165,31 @@ def read_map(path: Path) -> MixingMap:
     if words:
         check_words(words, where=str(path))
     for role in ("cue", "target"):
-        index = known.get(role)
+        index = provenance.get(role)
         if index is not None and not (isinstance(index, int) and 0 <= index < len(words)):
             raise damaged(path, f"a {role} that is one of the {len(words)} words, found {index!r}")
     return mixing_map
 
 
-def maps_of_clip(run: Run, name: str, *, unreadable: list[str] | None = None) -> Maps:
+def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = None) -> Maps:
     """Maps of a clip by (model, init, seed) and (measure, stack): trained models and one random twin of each.
 
     Parameters
     ----------
-    run : Run
+    run : StoredRun
     name : str
     unreadable : list, optional
         Gets the reason for each map that is left out because it cannot be read; without it there is a warning.
     """
     by_model: Maps = {}
     reasons: list[str] = []
-    asked = str(clip_row(run, name).get("fingerprint") or "")
-    for folder in model_folders(run.out):
-        maps = {}
-        for path in sorted((folder / safe_name(name)).glob("*.safetensors")):
-            try:
-                one = read_map(path)
-            except SpeechmixError as error:
-                reasons.append(str(error))
-                continue
-            if asked in ("", one.provenance.get("fingerprint", asked)):  # else of an earlier start that asked otherwise
-                maps[one.measure, one.stack] = one
+    fingerprint = str(clip_row(run, name).get("fingerprint") or "")
+    for folder in run.folder.map_folders():
+        maps = _maps_in(run, folder / safe_name(name), fingerprint, reasons)
         if not maps:
             continue
-        known = next(iter(maps.values())).provenance
-        key = (known["model"], known["init"], known.get("seed"))
+        provenance = next(iter(maps.values())).provenance
+        key = (provenance["model"], provenance["init"], provenance.get("seed"))
         twin = next((other for other in by_model if other[:2] == key[:2] == (key[0], "random")), None)
         if twin is not None:
             if (twin[2] or 0) <= (key[2] or 0):
@@ -152,32 +203,50 @@ def maps_of_clip(run: Run, name: str, *, unreadable: list[str] | None = None) ->
     return dict(sorted(by_model.items(), key=lambda item: (item[0][0], item[0][1] != "trained")))
 
 
-def clip_of(run: Run, name: str, maps: Maps, *, audio: str | PathLike | None = None) -> Clip | None:
+def _maps_in(run: StoredRun, folder: Path, fingerprint: str, reasons: list[str]) -> dict[tuple[str, str], MixingMap]:
+    """Maps of one model and clip; one of another fingerprint is of an earlier start that asked otherwise, and left out."""
+    maps = {}
+    for path in map_files(folder):
+        try:
+            mixing_map = run.read_map(path)
+        except SpeechmixError as error:
+            reasons.append(str(error))
+            continue
+        if fingerprint in ("", mixing_map.provenance.get("fingerprint", fingerprint)):
+            maps[mixing_map.measure, mixing_map.stack] = mixing_map
+    return maps
+
+
+def provenance_of(maps: Maps) -> Mapping[str, Any]:
+    """What the maps of one clip say of it (text, words, cue, ...); nothing without maps."""
+    return next((mixing_map.provenance for by_model in maps.values() for mixing_map in by_model.values()), {})
+
+
+def clip_of(run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | None = None) -> Clip | None:
     """Return the clip with its words, cue and target, or None if its audio is not to be found.
 
     Parameters
     ----------
-    run : Run
+    run : StoredRun
     name : str
     maps : dict
         Of the clip, from `maps_of_clip`: they know the words.
     audio : path, optional
         Folder to look in first.
     """
-    row = clip_row(run, name)
-    path = _sound(row, Path(audio) if audio else None, run.out / "audio")
-    known = next((one.provenance for by_model in maps.values() for one in by_model.values()), {})
+    row, provenance = clip_row(run, name), provenance_of(maps)
+    path = _sound(row, Path(audio) if audio else None, run.folder.audio)
     if path is None:
         return None
-    words = [tuple(word) for word in known.get("words") or ()]
+    words = [tuple(word) for word in provenance.get("words") or ()]
     clip = Clip.from_file(
-        path, text=known.get("text"), cue=known.get("cue"), target=known.get("target"), foil=known.get("foil"), name=name,
-        language=row.get("language") or None, sound=row.get("sound") or None,
+        path, name=name, language=row.get("language") or None, sound=row.get("sound") or None,
+        **{part: provenance.get(part) for part in ("text", "cue", "target", "foil")},
     )  # fmt: skip
-    return clip.with_words(words, alignment=known.get("alignment")) if words else clip
+    return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
 
 
-def clip_row(run: Run, name: str) -> dict[str, Any]:
+def clip_row(run: StoredRun, name: str) -> dict[str, Any]:
     """Row of the clip table.
 
     Raises
@@ -185,24 +254,23 @@ def clip_row(run: Run, name: str) -> dict[str, Any]:
     InputError
         If there is no such clip.
     """
-    clips = run.clips
-    found = clips[clips["clip"] == str(name)]
-    if found.empty:
-        some = ", ".join(map(str, clips["clip"].head(5)))
-        raise InputError(f"no clip {name!r} in {run.out}; there are {len(clips)}: {some}, ...")
-    return found.iloc[0].to_dict()
+    rows = run.clips[run.clips["clip"] == str(name)]
+    if rows.empty:
+        first = ", ".join(map(str, run.clips["clip"].head(5)))
+        raise InputError(f"no clip {name!r} in {run.out}; there are {len(run.clips)}: {first}, ...")
+    return {str(column): cell for column, cell in rows.iloc[0].items()}
 
 
 def _sound(row: Mapping[str, Any], *folders: Path | None) -> Path | None:
-    given = Path(str(row.get("audio_file") or ""))
+    noted = Path(str(row.get("audio_file") or ""))
     candidates: Sequence[Path] = [
         folder / name
         for folder in folders
         if folder is not None
-        for name in (given.name, *(f"{row['clip']}{ending}" for ending in _SOUNDS))
+        for name in (noted.name, *(f"{row['clip']}{ending}" for ending in _SOUNDS))
         if name
     ]
-    return next((path for path in (*candidates, given) if _is_file(path)), None)
+    return next((path for path in (*candidates, noted) if _is_file(path)), None)
 
 
 def _is_file(path: Path) -> bool:

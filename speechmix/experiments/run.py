@@ -40,11 +40,9 @@ from ..files.text_files import read_csv, write_csv
 from ..inputs.clips import Clip, read_ahead
 from ..scoring.batches import clips_together, in_groups
 from ..scoring.question import Question
-from .folder import RunFolder
+from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
-
-CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
 
 
 @dataclass
@@ -85,10 +83,10 @@ class Run:
     @property
     def clips(self) -> pd.DataFrame:
         """Table of the clips; all but seconds is text, for names may look like numbers ("001")."""
-        return read_csv(self.out / "clips.csv").astype({"seconds": float})
+        return read_csv(RunFolder(self.out).clips).astype({"seconds": float})
 
     def _table(self, name: str) -> pd.DataFrame:
-        path = self.out / f"{name}.parquet"
+        path = RunFolder(self.out).table(name)
         return read_parquet(path) if path.is_file() else pd.DataFrame()
 
     def summary(self) -> str:
@@ -182,13 +180,13 @@ def score_clips(
         folder.begin(question, alignment, overwrite, report)
         wants_words = question.units == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
-        had_tables = (run.out / f"{SCORES}.parquet").is_file()
+        had_tables = folder.table(SCORES).is_file()
         _score(run, folder, models, ready, question, batch_size, figures, ablation, progress, report)
-        write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), run.out / "skipped.csv")
+        write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), folder.skipped)
         if had_tables and not run.done:
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
             return run
-        write_csv(clip_table(ready), run.out / "clips.csv")
+        write_csv(clip_table(ready), folder.clips)
         folder.finish(run.done)
     return run
 

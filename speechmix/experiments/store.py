@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -98,7 +98,7 @@ def maps_of(
 
     A clip that cannot be scored has its error instead.
     """
-    results: list[dict[tuple[str, str], MixingMap] | SpeechmixError] = []
+    results: list[Mapping[tuple[str, str], MixingMap] | SpeechmixError] = []
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
         try:
@@ -146,7 +146,7 @@ def _in_order(
     model: Model,
     clip: Clip,
     question: Question,
-    maps: dict[tuple[str, str], MixingMap] | SpeechmixError,
+    maps: Mapping[tuple[str, str], MixingMap] | SpeechmixError,
 ) -> Maps | SpeechmixError:
     """Maps in the order that was asked for; the folder keeps just these."""
     if isinstance(maps, SpeechmixError):

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -32,29 +33,30 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     frame (token) of the sources counted the same, `length_matched` what words of its length get by this measure
     (`speechmix.evaluation.length`).
     """
-    found, columns = [], ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES]
-    if clip.cue is not None and clip.target is not None:
+    rows: list[dict[str, Any]] = []
+    columns = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES]
+    if clip.words and clip.cue is not None and clip.target is not None:
         cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
-        for (measure, stack), one in maps.items():
-            sources = one.without("silence", "padding").sources
+        for (measure, stack), mixing_map in maps.items():
+            sources = mixing_map.without("silence", "padding").sources
             length = sum(len(s) for s in sources if s.word == clip.cue) / sum(map(len, sources))
-            known = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
-            known["length_matched"] = length_matched_share(one, cue=clip.cue)
+            cells = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
+            cells["length_matched"] = length_matched_share(mixing_map, cue=clip.cue)
             deepest = max(len(model.stacks[stack]) - 1, 1)
-            for rows in _rows_of(one, clip):
-                shares = cue_contribution(one, cue=clip.cue, target=clip.target, rows=rows)
-                found += [
-                    {**known, "rows": rows, "layer": layer, "depth": layer / deepest, "contribution": share}
-                    for layer, share in zip(one.layers, shares.tolist(), strict=True)
+            for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
+                shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
+                rows += [
+                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share}
+                    for layer, share in zip(mixing_map.layers, shares.tolist(), strict=True)
                 ]
-    return identified(pd.DataFrame(found, columns=columns), clip, model)
+    return identified(pd.DataFrame(rows, columns=columns), clip, model)
 
 
-def _rows_of(found: MixingMap, clip: Clip) -> list[str]:
+def _rows_of(mixing_map: MixingMap, *, cue: int, target: int) -> list[str]:
     """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at."""
-    if found.stack == "decoder" and clip.cue > clip.target:
+    if mixing_map.stack == "decoder" and cue > target:
         return []
-    deciding = found.stack != "encoder" and "deciding_position" in found.provenance
+    deciding = mixing_map.stack != "encoder" and "deciding_position" in mixing_map.provenance
     return ["target", "deciding"] if deciding else ["target"]
 
 
@@ -112,18 +114,20 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
     taken = reserved | {column for column in names if column not in reserved}
     for column in names:
         if column in reserved:
-            names[column] = wanted = f"manifest_{column}"
+            names[column] = renamed = f"manifest_{column}"
             number = 1
             while names[column] in taken:
                 number += 1
-                names[column] = f"{wanted}-{number}"
+                names[column] = f"{renamed}-{number}"
             taken.add(names[column])
     return names
 
 
 def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     """Every score of every map, raw and as a share of its row."""
-    tables = [found.to_dataframe().assign(share=found.normalized().scores.ravel()) for found in maps.values()]
+    tables = [
+        mixing_map.to_dataframe().assign(share=mixing_map.normalized().scores.ravel()) for mixing_map in maps.values()
+    ]
     return identified(pd.concat(tables, ignore_index=True), clip, model)
 
 
@@ -132,11 +136,11 @@ def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
     parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
     if clip.doubts:
         parts.append("DOUBTFUL word times")
-    if len(shares):
+    if len(shares) and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
         shares = shares[shares.rows == "target"]
-        chosen = shares[shares.measure == shares.measure.iloc[0]]
-        peaks = (group.loc[group.contribution.idxmax()] for _, group in chosen.groupby("stack", sort=False))
+        first = shares[shares.measure == shares.measure.iloc[0]]
+        peaks = (group.loc[group.contribution.idxmax()] for _, group in first.groupby("stack", sort=False))
         shown = ", ".join(f"{p.stack} {100 * p.contribution:.1f} % (layer {p.layer})" for p in peaks)
         parts.append(f"{cue} -> {target}: {shares.measure.iloc[0]} peaks at {shown}")
     return "  ".join(parts)
@@ -181,13 +185,13 @@ class TableWriter:
         if table.empty:
             return
         new = self._writer is None
-        if new:
+        if self._writer is None:
             self._schema = pa.Schema.from_pandas(table, preserve_index=False)
             self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema, write_page_checksum=True)
         self._writer.write_table(pa.Table.from_pandas(table, schema=self._schema, preserve_index=False))
         neutral(table).to_csv(self._unfinished["csv"], mode="a", header=new, index=False, encoding="utf-8")
 
-    def __exit__(self, kind, *_) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._writer is not None:
                 self._writer.close()

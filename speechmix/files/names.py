@@ -146,10 +146,11 @@ def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
         by_name[same_file(clip.name)].append(index)
     distinct = list(clips)
     for places in by_name.values():
-        paths = [clips[index].path for index in places]
-        named = any(clips[i].path is None or clips[i].name != safe_name(clips[i].path.stem) for i in places)
-        if len(places) == 1 or named:
+        paths = [path for index in places if (path := clips[index].path) is not None]
+        if len(places) == 1 or len(paths) < len(places):
             continue
+        if any(clips[index].name != safe_name(path.stem) for index, path in zip(places, paths, strict=True)):
+            continue  # named by the user
         for index, name in zip(places, _told_apart(paths), strict=True):
             distinct[index] = clips[index].renamed(name)
     refuse_doubled(distinct)
@@ -160,7 +161,7 @@ def _told_apart(paths: Sequence[Path]) -> list[str]:
     """Names made of as many folders as it takes, the file's own last; the same for all if nothing tells them apart."""
     parts = [path.resolve().with_suffix("").parts for path in paths]
     for depth in range(2, max(map(len, parts)) + 1):
-        names = ["_".join(one[-depth:]) for one in parts]
+        names = ["_".join(folders[-depth:]) for folders in parts]
         if len({same_file(name) for name in names}) == len(names):
             return names
     return [path.stem for path in paths]

@@ -34,9 +34,9 @@ def readable_parquet(path: str | PathLike) -> Iterator[None]:
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
-        found = " ".join(str(error).split())[:200]
+        damage = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{path}: expected a table in Parquet, found: {found}: it is damaged, make it again"
+            f"{path}: expected a table in Parquet, found: {damage}: it is damaged, make it again"
         ) from error
 
 
@@ -69,6 +69,6 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = ()) -> pd.Dat
         table.validate(full=True)
         missing = [name for name in columns if name not in table.column_names]
         if missing:
-            found = ", ".join(map(str, table.column_names[:20]))
-            raise InputError(f"{path}: expected the column {', '.join(missing)}, found {found}")
+            present = ", ".join(map(str, table.column_names[:20]))
+            raise InputError(f"{path}: expected the column {', '.join(missing)}, found {present}")
         return table.to_pandas()

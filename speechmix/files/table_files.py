@@ -128,8 +128,8 @@ def _lines(file: TextIO) -> Iterator[str]:
 def _joined(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Put the lines of a quoted cell together again: as long as the quotes are odd and the row is not too long."""
     for row, line in lines:
-        while line.count('"') % 2 and len(line) <= _MOST_QUOTED and (more := next(lines, None)) is not None:
-            line = f"{line}\n{more[1]}"
+        while line.count('"') % 2 and len(line) <= _MOST_QUOTED and (following := next(lines, None)) is not None:
+            line = f"{line}\n{following[1]}"
         yield row, line
 
 
@@ -146,8 +146,8 @@ def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
     missing = [column for column in required if not set(column.split("|")) & set(columns)]
     if missing:
         hint = "; the columns of a .csv are separated by commas" if any(";" in column for column in columns) else ""
-        wanted, found = ", ".join(column.replace("|", " or ") for column in missing), columns[:50] if line else []
-        raise InputError(f"{path}: expected a first row with the column {wanted}, found columns {found}{hint}")
+        expected, present = ", ".join(column.replace("|", " or ") for column in missing), columns[:50] if line else []
+        raise InputError(f"{path}: expected a first row with the column {expected}, found columns {present}{hint}")
     doubled = sorted({column for column in columns if column and columns.count(column) > 1})
     if doubled:
         raise InputError(f"{path}: column {', '.join(doubled)} occurs more than once: keep one")
@@ -180,8 +180,8 @@ def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
 
 def _not_utf8(line: str, error: UnicodeEncodeError) -> str:
     byte = ord(error.object[error.start]) - 0xDC00
-    found = f"byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF and error.object is line else "half a character (a surrogate)"
-    return f"expected UTF-8 or UTF-16 text, found {found} at position {error.start} of the row: save the file as UTF-8"
+    bad = f"byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF and error.object is line else "half a character (a surrogate)"
+    return f"expected UTF-8 or UTF-16 text, found {bad} at position {error.start} of the row: save the file as UTF-8"
 
 
 def _tab_separated(line: str, columns: list[str]) -> Cells:

@@ -110,26 +110,27 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
 
 def _report(run, options) -> Path:
     """Print the run's tables and write its page."""
-    from ..reports.study import ablation_table, headline, shown, study_table, transcription_notes, write_study
+    from ..reports.study import Study
+    from ..reports.study_page import transcription_notes, write_study
+    from ..reports.study_tables import shown
 
     print(run.summary())
     if not run.done:
         raise SpeechmixError(f"no clip was scored; {run.out / 'skipped.csv'} says why, one by one")
-    for note in transcription_notes(run):
+    study = Study.of(run)
+    for note in transcription_notes(study.run):
         print(note)
-    table = study_table(run)
-    if table.empty:
+    if study.table.empty:
         print("no clip has both cue and target, so there is no cue contribution to report")
     else:
         print("\ncue contribution in %, at the best layer (cross-fitted), at the deciding position where it is known:")
-        print(shown(headline(table)).to_string(index=False))
-        judged = ablation_table(run)
-        if not judged.empty:
+        print(shown(study.headline).to_string(index=False))
+        if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
-            print(shown(judged).to_string(index=False))
+            print(shown(study.ablation).to_string(index=False))
     source = options.clips or options.common_voice
     clips = Path(source).name if source else "synthetic clips of the package"
     notes = [f"Clips: {clips}. Random twins: seeds {', '.join(map(str, options.seeds)) or 'none'}."]
-    page = write_study(run, title="French homophony", notes=notes if source else [SYNTHETIC, *notes])
+    page = write_study(study, title="French homophony", notes=notes if source else [SYNTHETIC, *notes])
     print(f"\npage: {page}")
     return page

@@ -46,15 +46,15 @@ def groups_of(
         members = [list(run) for _, run in runs]
         return [(_joined([units[i] for i in inside], provenance), inside) for inside in members]
     groups = []
-    for index, given in enumerate(spans):
-        start, stop = (given.start, given.stop) if isinstance(given, Span) else given
+    for index, span in enumerate(spans):
+        start, stop = (span.start, span.stop) if isinstance(span, Span) else span
         inside = [i for i, unit in enumerate(units) if unit.start < stop and start < unit.stop]
         across = [units[i] for i in inside if units[i].start < start or units[i].stop > stop]
         if not inside or across:
-            found = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
-            raise InputError(f"span {index}, [{start}, {stop}): {found}; spans should be made of whole units")
-        label = given if isinstance(given, Span) else replace(_joined([units[i] for i in inside], {}), kind="word")
-        groups.append((label, inside))
+            why = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
+            raise InputError(f"span {index}, [{start}, {stop}): {why}; spans should be made of whole units")
+        joined = span if isinstance(span, Span) else replace(_joined([units[i] for i in inside], {}), kind="word")
+        groups.append((joined, inside))
     return groups
 
 
@@ -64,9 +64,27 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
     if first.word is None and len(units) == 1:
         return first
     words = provenance.get("words") or []
-    known = first.word is not None and first.word < len(words)
-    label = words[first.word][0] if known else "".join(unit.label.removeprefix("##") for unit in units).strip("Ġ▁ ")
+    if first.word is not None and first.word < len(words):
+        label = words[first.word][0]
+    else:
+        label = "".join(unit.label.removeprefix("##") for unit in units).strip("Ġ▁ ")
     return Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
+
+
+def pooled(
+    mixing_map: MixingMap, spans: Sequence[Span | tuple[int, int]] | None, *, sources: str, side: str
+) -> tuple[np.ndarray, tuple[Span, ...], tuple[Span, ...]]:
+    """Pool one side of a map ("targets", "sources") or "both"; return its scores, and the units of both sides."""
+    scores, rows, columns = mixing_map.scores, mixing_map.targets, mixing_map.sources
+    if side != "sources":
+        groups = groups_of(rows, spans, mixing_map.provenance)
+        scores = pool(scores.swapaxes(-1, -2), rows, groups, "mean").swapaxes(-1, -2)
+        rows = tuple(span for span, _ in groups)
+    if side != "targets":
+        groups = groups_of(columns, spans, mixing_map.provenance)
+        scores = pool(scores, columns, groups, sources)
+        columns = tuple(span for span, _ in groups)
+    return scores, rows, columns
 
 
 def pool(scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str) -> np.ndarray:
@@ -139,8 +157,8 @@ def compose(
     below = normalize_rows((encoder if rolled else encoder.rollout()).mean_heads().scores[-1])
     through = normalize_rows(cross.mean_heads().scores)  # [L, U, W]
     own = layer_maps(decoder.mean_heads().scores, residual=residual_left_out(decoder.measure))  # [L, U, U]
-    below, own = _kept(below), _kept(own)
-    gates, said = _gates(cross, share)
+    below, own = _with_own_rows(below), _with_own_rows(own)
+    gates, name_of_share = _gates(cross, share)
     gates = np.where(through.sum(axis=-1) > 0, gates, 0)[..., None]  # [L, U, 1]
     n_tokens = own.shape[-1]
     heard, written, layers = np.zeros((n_tokens, below.shape[-1])), np.eye(n_tokens), []
@@ -149,7 +167,7 @@ def compose(
         written = (1 - gate) * (own[layer] @ written)
         layers.append(np.concatenate([heard, written], axis=1) if prefix else normalize_rows(heard))
     measures = f"encoder {encoder.measure}, cross {cross.measure}, decoder {decoder.measure}"
-    steps = [*cross.provenance.get("steps", []), f"composed ({measures}; share {said}, prefix={prefix})"]
+    steps = [*cross.provenance.get("steps", []), f"composed ({measures}; share {name_of_share}, prefix={prefix})"]
     return replace(
         cross,
         scores=np.stack(layers).astype(cross.scores.dtype),
@@ -161,17 +179,13 @@ def compose(
 
 
 def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
-    for name, stack, given in (
-        ("encoder", "encoder", encoder),
-        ("cross", "cross", cross),
-        ("decoder", "decoder", decoder),
-    ):
-        if given.stack != stack:
-            raise InputError(f"compose: {name}= should be a map of the {stack}, found {given!r}")
+    for stack, mixing_map in (("encoder", encoder), ("cross", cross), ("decoder", decoder)):
+        if mixing_map.stack != stack:
+            raise InputError(f"compose: {stack}= should be a map of the {stack}, found {mixing_map!r}")
         for key in ("model", "clip"):
-            if given.provenance.get(key) != cross.provenance.get(key):
+            if mixing_map.provenance.get(key) != cross.provenance.get(key):
                 raise InputError(
-                    f"compose: maps of one {key} expected, found {given.provenance.get(key)!r} and "
+                    f"compose: maps of one {key} expected, found {mixing_map.provenance.get(key)!r} and "
                     f"{cross.provenance.get(key)!r}"
                 )
     if cross.layers != decoder.layers:
@@ -202,7 +216,7 @@ def _gates(cross: MixingMap, share: float | None) -> tuple[np.ndarray, str]:
     return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure
 
 
-def _kept(maps: np.ndarray) -> np.ndarray:
+def _with_own_rows(maps: np.ndarray) -> np.ndarray:
     """Rows of zeros become those of the identity."""
     empty = maps.sum(axis=-1, keepdims=True) == 0
     return np.where(empty, np.eye(maps.shape[-1], dtype=maps.dtype), maps)

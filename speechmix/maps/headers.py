@@ -27,7 +27,7 @@ VERSION = "2"
 
 def digest_of(scores: np.ndarray) -> str:
     """Return the checksum of a layer's bytes (BLAKE2b, 32 hexadecimal digits)."""
-    return hashlib.blake2b(np.ascontiguousarray(scores), digest_size=16).hexdigest()
+    return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
 
 
 def header_of(mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[str]) -> dict[str, str]:

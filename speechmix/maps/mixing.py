@@ -7,7 +7,7 @@ steps, each of which returns a new map and notes itself in `provenance["steps"]`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,17 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from .aggregation import compose, groups_of, pool, same_units
+from .aggregation import compose, pooled, same_units
 from .facts import residual_left_out
 from .flow import flow
+from .long_table import long_table
 from .numerics import normalize_rows
 from .rollout import layer_maps, rollout
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,11 @@ class MixingMap:
     layers: tuple[int, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         expected = (len(self.layers), len(self.targets), len(self.sources))
-        found = self.scores.shape
-        if self.scores.ndim not in (3, 4) or (found[0], *found[-2:]) != expected:
-            raise InputError(f"scores should be [L, (H,) targets, sources] = {expected}, found shape {found}")
+        shape = self.scores.shape
+        if self.scores.ndim not in (3, 4) or (shape[0], *shape[-2:]) != expected:
+            raise InputError(f"scores should be [L, (H,) targets, sources] = {expected}, found shape {shape}")
 
     @property
     def has_heads(self) -> bool:
@@ -88,12 +90,9 @@ class MixingMap:
         columns = [j for j, span in enumerate(self.sources) if span.kind not in kinds]
         if len(rows) == len(self.targets) and len(columns) == len(self.sources):
             return self
-        return self._step(
-            f"without {', '.join(kinds)}",
-            scores=self.scores[..., rows, :][..., columns],
-            targets=tuple(self.targets[i] for i in rows),
-            sources=tuple(self.sources[j] for j in columns),
-        )
+        targets, sources = tuple(self.targets[i] for i in rows), tuple(self.sources[j] for j in columns)
+        scores = self.scores[..., rows, :][..., columns]
+        return self._step(f"without {', '.join(kinds)}", scores=scores, targets=targets, sources=sources)
 
     def with_identity(self) -> MixingMap:
         """Add the residual stream to a measure that leaves it out: rows normalised, plus the identity, normalised again."""
@@ -118,9 +117,8 @@ class MixingMap:
         """
         flat = self._square("rollout")
         residual = residual_left_out(self.measure) if residual is None else residual
-        said = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
-        rolled = rollout(flat.scores, residual=residual, normalize=normalize)
-        return flat._step(f"rollout ({said})", scores=rolled)
+        options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
+        return flat._step(f"rollout ({options})", scores=rollout(flat.scores, residual=residual, normalize=normalize))
 
     def flow(self, *, residual: bool | None = None) -> MixingMap:
         """Attention flow over layers: maximum flow from each state down to each input, rows normalised after.
@@ -137,13 +135,13 @@ class MixingMap:
         """
         flat = self._square("flow")
         residual = residual_left_out(self.measure) if residual is None else residual
-        flows = flow(layer_maps(flat.scores, residual=residual))
-        return flat._step(f"flow (residual={residual})", scores=normalize_rows(flows).astype(flat.scores.dtype))
+        flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual))).astype(flat.scores.dtype)
+        return flat._step(f"flow (residual={residual})", scores=flows)
 
     def mean_layers(self) -> MixingMap:
         """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by their size."""
-        said = f"mean over layers {', '.join(map(str, self.layers))}"
-        return self._step(said, scores=self.scores.mean(axis=0, keepdims=True), layers=self.layers[-1:])
+        scores, listed = self.scores.mean(axis=0, keepdims=True), ", ".join(map(str, self.layers))
+        return self._step(f"mean over layers {listed}", scores=scores, layers=self.layers[-1:])
 
     def last_layer(self) -> MixingMap:
         """The last layer alone."""
@@ -178,20 +176,12 @@ class MixingMap:
         array([[0.67, 0.33],
                [0.67, 0.33]])
         """
-        if side not in ("both", "targets", "sources"):
+        how = {"both": f"targets mean, sources {sources}", "targets": "targets mean", "sources": f"sources {sources}"}
+        if side not in how:
             raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
-        scores, changes = self.scores, {}
-        if side != "sources":
-            groups = groups_of(self.targets, spans, self.provenance)
-            scores = pool(scores.swapaxes(-1, -2), self.targets, groups, "mean").swapaxes(-1, -2)
-            changes["targets"] = tuple(span for span, _ in groups)
-        if side != "targets":
-            groups = groups_of(self.sources, spans, self.provenance)
-            scores = pool(scores, self.sources, groups, sources)
-            changes["sources"] = tuple(span for span, _ in groups)
-        said = {"both": f"targets mean, sources {sources}", "targets": "targets mean", "sources": f"sources {sources}"}
+        scores, rows, columns = pooled(self, spans, sources=sources, side=side)
         what = "words" if spans is None else f"{len(spans)} spans"
-        return self._step(f"pooled to {what} ({said[side]})", scores=scores, **changes)
+        return self._step(f"pooled to {what} ({how[side]})", scores=scores, targets=rows, sources=columns)
 
     def mixing_ratio(self) -> np.ndarray:
         """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi et al. 2021).
@@ -208,9 +198,9 @@ class MixingMap:
         if self.measure.startswith("mixing_ratio"):
             return self.scores.max(axis=-1)
         places = {(span.start, span.stop): column for column, span in enumerate(self.sources)}
-        if self.stack in ("cross", "composed") or any((span.start, span.stop) not in places for span in self.targets):
+        columns = [places[span.start, span.stop] for span in self.targets if (span.start, span.stop) in places]
+        if self.stack in ("cross", "composed") or len(columns) < len(self.targets):
             raise InputError(f"mixing_ratio: every target should be among the sources, which is not so in {self!r}")
-        columns = [places[span.start, span.stop] for span in self.targets]
         shares = normalize_rows(self.scores)
         return shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
 
@@ -231,28 +221,7 @@ class MixingMap:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Long table: one row per layer, (head,) target and source."""
-        import pandas as pd
-
-        axes = [np.array(self.layers)]
-        names = ["layer"]
-        if self.has_heads:
-            axes.append(np.arange(self.scores.shape[1]))
-            names.append("head")
-        axes += [np.arange(len(self.targets)), np.arange(len(self.sources))]
-        grid = np.meshgrid(*axes, indexing="ij")
-        table = {name: axis.ravel() for name, axis in zip([*names, "target", "source"], grid, strict=True)}
-        for side, spans in (("target", self.targets), ("source", self.sources)):
-            index = table[side]
-            for column, values in (
-                ("label", [span.label for span in spans]),
-                ("kind", [span.kind for span in spans]),
-                ("onset", [np.nan if span.onset is None else span.onset for span in spans]),
-                ("offset", [np.nan if span.offset is None else span.offset for span in spans]),
-            ):
-                table[f"{side}_{column}"] = np.array(values, dtype=object if column in ("label", "kind") else float)[
-                    index
-                ]
-        return pd.DataFrame({"stack": self.stack, "measure": self.measure, **table, "score": self.scores.ravel()})
+        return long_table(self)
 
     def plot(self, *, layer: int | None = None, ax: Axes | None = None, normalize: bool = True) -> Axes:
         """Heat map of one layer (the last by default); see `speechmix.plots.figures.heat_map`."""
@@ -260,7 +229,7 @@ class MixingMap:
 
         return heat_map(self, layer=layer, ax=ax, normalize=normalize)
 
-    def show(self, layers: Sequence[int] | None = None):
+    def show(self, layers: Sequence[int] | None = None) -> Figure:
         """Small multiples over layers; returns the matplotlib figure."""
         from ..plots.figures import layer_grid
 
@@ -287,16 +256,14 @@ class MixingMap:
 
         return read_map(path, lazy=lazy)
 
-    def _step(self, name: str, **changes) -> MixingMap:
-        steps = [*self.provenance.get("steps", []), name]
-        return replace(self, provenance={**self.provenance, "steps": steps}, **changes)
+    def _step(self, name: str, **changes: Any) -> MixingMap:
+        provenance = {**self.provenance, "steps": [*self.provenance.get("steps", []), name]}
+        return replace(self, provenance=provenance, **changes)
 
     def __repr__(self) -> str:
         heads = f" x {self.scores.shape[1]} heads" if self.has_heads else ""
-        return (
-            f"MixingMap({self.measure}, {self.stack}: {len(self.layers)} layers{heads}, "
-            f"{len(self.targets)} targets x {len(self.sources)} sources)"
-        )
+        units = f"{len(self.targets)} targets x {len(self.sources)} sources"
+        return f"MixingMap({self.measure}, {self.stack}: {len(self.layers)} layers{heads}, {units})"
 
     def _repr_html_(self) -> str:
         from ..plots.figures import as_html
@@ -304,7 +271,7 @@ class MixingMap:
         return as_html(self.show(), caption=repr(self))
 
 
-class Maps(Mapping):
+class Maps(Mapping[tuple[str, str], MixingMap]):
     """The maps of one clip, by (measure, stack)."""
 
     def __init__(self, maps: Mapping[tuple[str, str], MixingMap]):
@@ -315,7 +282,7 @@ class Maps(Mapping):
             raise InputError(f"no map {key!r}; there are {', '.join(map(repr, self._maps))}")
         return self._maps[key]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._maps)
 
     def __len__(self) -> int:

@@ -132,8 +132,8 @@ def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
 def _measure_order(table: pd.DataFrame) -> list[str]:
     """Measures in the order of the published table, then any other in the order they come in."""
     present = list(dict.fromkeys(table["measure"]))
-    known = list(dict.fromkeys(published_alignment()["measure"]))
-    return [name for name in known if name in present] + [name for name in present if name not in known]
+    published = list(dict.fromkeys(published_alignment()["measure"]))
+    return [name for name in published if name in present] + [name for name in present if name not in published]
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,8 @@ def _uncertainty(own: pd.DataFrame) -> str:
 
 
 def _source(published: pd.DataFrame) -> str:
-    known = published.attrs
-    if not known:
-        return ""
-    return f"Published: {known['source']} ({known['evidence']}); {known['maps']}."
+    facts = published.attrs
+    return f"Published: {facts['source']} ({facts['evidence']}); {facts['maps']}." if facts else ""
 
 
 def _drawn(tables: list[_Table], label: str, notes: list[str]) -> Figure:

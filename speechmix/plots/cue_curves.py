@@ -7,6 +7,7 @@ models of different depth lie above each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ from ..errors import InputError
 from . import panels
 from .cue_tables import checked, counted, curve_table, order_of, unit_means
 from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TITLE_SIZE
-from .published_figures import PUBLISHED, PUBLISHED_CLIP, published_contributions
+from .published_figures import PUBLISHED, PUBLISHED_CLIP, published_beside
 
 _MOST_SINGLE_UNITS = 10
 _DASHES = {"trained": "-", "random": "--"}
@@ -64,22 +65,20 @@ def layer_curves(
     InputError
         If a column is missing, no row is left, or the table holds several stacks or measures.
     """
-    rows = checked(table, value=value)
-    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
-    if several:
-        found = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
-        raise InputError(f"layer_curves draws one stack and measure, found {found}: choose, or use cue_figure")
-    if x not in _X_LABELS:
-        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
-    own = ax is None
-    ax = panels.new_figure(4.6, 3.2).add_subplot() if own else ax
+    rows = _one_panel(table, x, value)
+    figure = None
+    if ax is None:
+        figure = panels.new_figure(4.6, 3.2)
+        ax = figure.add_subplot()
     colors = colors or _colors(rows)
     curves = curve_table(rows, band=band, value=value)
     units = unit_means(rows, value=value)
-    for (model, init), curve in curves.groupby(["model", "init"], sort=False):
-        if "low" in rows and (mine := rows[(rows["model"] == model) & (rows["init"] == init)]).low.notna().any():
-            curve = curve.assign(low=100 * mine.low.to_numpy(), high=100 * mine.high.to_numpy())  # published ranges
-        single = units[(units["model"] == model) & (units["init"] == init)]
+    for model, init in curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None):
+        curve, points, single = (
+            part[(part["model"] == model) & (part["init"] == init)] for part in (curves, rows, units)
+        )
+        if "low" in points and points.low.notna().any():
+            curve = curve.assign(low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy())  # published ranges
         _draw_line(ax, curve, single, x, value, _style(colors[model], model, init, single_layer=len(curve) == 1))
     if x == "layer":
         panels.style_layer_axis(ax)
@@ -87,10 +86,10 @@ def layer_curves(
         panels.style_curve_axis(ax)
     ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
-    if own:
-        named = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({counted(rows)})"
-        ax.set_title(named, size=TITLE_SIZE, parse_math=False)
-        _add_legend(ax.figure, rows, colors, band)
+    if figure is not None:
+        title = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({counted(rows)})"
+        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
+        _add_legend(figure, rows, colors, band)
     return ax
 
 
@@ -130,19 +129,19 @@ def cue_figure(
     InputError
         If a column is missing, no row is left, or `rows` asks for several measures at once.
     """
-    mine = checked(table, stacks=stacks, measures=measures)
-    if rows not in mine:
+    drawn = checked(table, stacks=stacks, measures=measures)
+    if rows not in drawn:
         raise InputError(f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}")
-    if rows != "measure" and mine["measure"].nunique() > 1:
-        raise InputError(f"rows={rows!r} draws one measure, found {', '.join(mine['measure'].unique())}: choose one")
-    stacks, values = order_of(mine, "stack", stacks), order_of(mine, rows, measures if rows == "measure" else None)
-    shown = _with_published(mine, rows) if published else mine
-    colors, lines = _colors(shown), len(shown[["model", "init"]].drop_duplicates())
+    if rows != "measure" and drawn["measure"].nunique() > 1:
+        raise InputError(f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: choose one")
+    stacks, values = order_of(drawn, "stack", stacks), order_of(drawn, rows, measures if rows == "measure" else None)
+    drawn = _with_published(drawn, rows) if published else drawn
+    colors, lines = _colors(drawn), len(drawn[["model", "init"]].drop_duplicates())
     figure = panels.new_figure(max(3.0 * len(stacks) + 0.5, 4.2), 2.1 * len(values) + 0.6 + 0.16 * lines / 2)
     axes = figure.subplots(len(values), len(stacks), sharey=True, squeeze=False)
     for row, (line, name) in enumerate(zip(axes, values, strict=True), start=1):
         for ax, stack in zip(line, stacks, strict=True):
-            panel = shown[(shown["stack"] == stack) & (shown[rows] == name)]
+            panel = drawn[(drawn["stack"] == stack) & (drawn[rows] == name)]
             if len(panel):
                 layer_curves(panel, ax=ax, x=x, band=band, colors=colors)
             ax.set_title(f"{panels.spoken(name)}, {stack} ({counted(panel)})", size=TITLE_SIZE, parse_math=False)
@@ -151,17 +150,28 @@ def cue_figure(
                 ax.set_xlabel("")
     axes[0, 0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
-    _add_legend(figure, shown, colors, band)
+    _add_legend(figure, drawn, colors, band)
     return figure
 
 
-def _with_published(mine: pd.DataFrame, rows: str) -> pd.DataFrame:
+def _one_panel(table: pd.DataFrame, x: str, value: str) -> pd.DataFrame:
+    """Rows of a table of one stack and measure, to be drawn over an axis that there is."""
+    rows = checked(table, value=value)
+    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
+    if several:
+        listed = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
+        raise InputError(f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure")
+    if x not in _X_LABELS:
+        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
+    return rows
+
+
+def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     """Add published curves of the same stacks and measures, in every row of panels."""
-    found = published_contributions()
-    found = found[found["stack"].isin(mine["stack"].unique()) & found["measure"].isin(mine["measure"].unique())]
+    curves = published_beside(table)
     if rows != "measure":
-        found = pd.concat([found.assign(**{rows: name}) for name in mine[rows].unique()])
-    return pd.concat([mine, found.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
+        curves = pd.concat([curves.assign(**{rows: name}) for name in table[rows].unique()])
+    return pd.concat([table, curves.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
 
 
 def _add_legend(figure: Figure, table: pd.DataFrame, colors: Mapping[str, str], band: str) -> None:
@@ -183,18 +193,18 @@ def _colors(table: pd.DataFrame) -> dict[str, str]:
     return {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())}
 
 
-def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict:
+def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str, Any]:
     """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so no line."""
-    known = str(model).endswith(PUBLISHED)
+    published = str(model).endswith(PUBLISHED)
     dots = {"marker": "o", "markersize": 5, "markerfacecolor": color if init == "trained" else "white"}
     line = {
-        "linestyle": ":" if known and init == "trained" else _DASHES.get(init, ":"),
-        "linewidth": 0.9 if known else 1.4,
+        "linestyle": ":" if published and init == "trained" else _DASHES.get(init, ":"),
+        "linewidth": 0.9 if published else 1.4,
     }
     return {"color": color, **line, **(dots if single_layer else {})}
 
 
-def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame, x: str, value: str, style: dict) -> None:
+def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame, x: str, value: str, style: dict[str, Any]) -> None:
     """Mean, band and, where there are few, the single clips (groups)."""
     if 1 < units["unit"].nunique() <= _MOST_SINGLE_UNITS:
         single = units.pivot(index=x, columns="unit", values=value).sort_index()

@@ -18,7 +18,7 @@ from ..errors import InputError
 from . import panels
 from .cue_tables import checked, counted, order_of, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
-from .published_figures import PUBLISHED, published_contributions
+from .published_figures import PUBLISHED, published_beside
 
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 
@@ -82,9 +82,8 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False) -> Figure:
     """
     rows = checked(table)
     if published:
-        known = published_contributions()
-        known = known[known["stack"].isin(rows["stack"].unique()) & known["measure"].isin(rows["measure"].unique())]
-        rows = checked(pd.concat([rows.drop(columns="unit"), known.assign(group=known["clip"])], ignore_index=True))
+        curves = published_beside(rows)
+        rows = checked(pd.concat([rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True))
     measures = order_of(rows, "measure")
     grids = {
         key: _grid(part, measures) for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False)
@@ -125,21 +124,21 @@ def cue_difference_map(
     """
     rows = checked(table)
     if column not in rows or not {first, second} <= set(rows[column].astype(str)):
-        found = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
-        raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {found}")
+        values = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
+        raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {values}")
     measures, grids = order_of(rows, "measure"), {}
     keys = [name for name in ("model", "stack", "init") if name != column]
     parted = unit_means(rows, by=[column] if column not in ("init", "model") else []).groupby(keys, sort=False)
     for key, part in parted:
-        one, other = (_pivot(part[part[column].astype(str) == name], measures) for name in (first, second))
-        gap = one - other.reindex(one.index)
+        minuend, subtrahend = (_pivot(part[part[column].astype(str) == name], measures) for name in (first, second))
+        gap = minuend - subtrahend.reindex(minuend.index)
         if gap.notna().any(axis=None):
-            named = dict(zip(keys, key, strict=True))
-            place = (named.get("model", f"{first} - {second}"), named["stack"], named.get("init", "difference"))
+            labels = dict(zip(keys, key, strict=True))
+            place = (labels.get("model", f"{first} - {second}"), labels["stack"], labels.get("init", "difference"))
             grids[place] = [int(layer) for layer in gap.index], np.ma.masked_invalid(gap.to_numpy(dtype=float))
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
-    sides = {}
+    sides: dict[str, list[str]] = {}
     for _, stack, init in grids:
         sides.setdefault(stack, [])
         sides[stack] += [init] if init not in sides[stack] else []
@@ -185,8 +184,8 @@ def _figure(
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
     figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
-    values = [array for _, array in grids.values()]
-    panels.add_color_bar(figure, cells, axes, values=values, label=label, inches=sum(heights))
+    arrays = [array for _, array in grids.values()]
+    panels.add_color_bar(figure, cells, axes, values=arrays, label=label, inches=sum(heights))
     return figure
 
 
@@ -209,8 +208,8 @@ def _significant(q: pd.DataFrame | None) -> set[tuple]:
     """(model, stack, layer, measure) where q < 0.05."""
     if q is None or "q" not in q:
         return set()
-    chosen = q[q["q"] < 0.05]
-    return set(chosen[["model", "stack", "layer", "measure"]].itertuples(index=False, name=None))
+    sure = q[q["q"] < 0.05]
+    return set(sure[["model", "stack", "layer", "measure"]].itertuples(index=False, name=None))
 
 
 def _draw_numbers(ax: Axes, values, layers, measures, *, limits, cmap=panels.SHARE_COLORS, bold=frozenset(), places=1):

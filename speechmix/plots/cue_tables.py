@@ -37,26 +37,26 @@ def checked(
     InputError
         If a column is missing or no row is left.
     """
-    wanted = (*COLUMNS, value)
-    missing = [column for column in wanted if column not in table.columns]
+    expected = (*COLUMNS, value)
+    missing = [column for column in expected if column not in table.columns]
     if missing:
-        raise InputError(f"expected a table with the columns {', '.join(wanted)}; {', '.join(missing)} not found")
-    kept = table[np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))]
-    for column, chosen in (("stack", stacks), ("measure", measures)):
-        if chosen is not None:
-            kept = kept[kept[column].isin(list(chosen))]
-    if kept.empty:
+        raise InputError(f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not found")
+    rows = table[np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))]
+    for column, asked in (("stack", stacks), ("measure", measures)):
+        if asked is not None:
+            rows = rows[rows[column].isin(list(asked))]
+    if rows.empty:
         raise InputError(
             f"no {value} left to draw: {len(table)} rows, of which none has these stacks and measures and is finite"
         )
-    if "depth" not in kept:
-        last = kept.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
-        kept = kept.assign(depth=kept.layer / last)
-    place = {model: i for i, model in enumerate(kept["model"].unique())}
-    order = kept["init"].ne("trained") + 2 * kept["model"].map(place)
-    unit = kept["group"].fillna(kept["clip"]) if "group" in kept else kept["clip"]
-    kept = kept.assign(unit=unit, _order=order)
-    return kept.sort_values(["_order", "layer"], kind="stable").drop(columns="_order")
+    if "depth" not in rows:
+        last = rows.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
+        rows = rows.assign(depth=rows.layer / last)
+    place = {model: i for i, model in enumerate(rows["model"].unique())}
+    order = rows["init"].ne("trained") + 2 * rows["model"].map(place)
+    unit = rows["group"].fillna(rows["clip"]) if "group" in rows else rows["clip"]
+    rows = rows.assign(unit=unit, _order=order)
+    return rows.sort_values(["_order", "layer"], kind="stable").drop(columns="_order")
 
 
 def unit_means(table: pd.DataFrame, *, by: Sequence[str] = (), value: str = "contribution", scale: float = 100.0):
@@ -121,10 +121,10 @@ def _with_seed_band(curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], 
     return curves.drop(columns=["min", "max", "count"])
 
 
-def order_of(table: pd.DataFrame, column: str, wanted: Sequence[str] | None = None) -> list[str]:
+def order_of(table: pd.DataFrame, column: str, asked: Sequence[str] | None = None) -> list[str]:
     """Values of a column in the order asked for, or in that of the table."""
     present = list(table[column].unique())
-    return present if wanted is None else [name for name in wanted if name in present]
+    return present if asked is None else [name for name in asked if name in present]
 
 
 def counted(panel: pd.DataFrame) -> str:

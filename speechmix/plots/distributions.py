@@ -63,8 +63,10 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
     if several:
         raise InputError(f"clip_distribution draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
     measures, best = order_of(rows, "measure"), best_layers(rows).droplevel(["model", "stack"])
-    own = ax is None
-    ax = panels.new_figure(0.9 * len(measures) + 2.0, 2.8).add_subplot() if own else ax
+    figure = None
+    if ax is None:
+        figure = panels.new_figure(0.9 * len(measures) + 2.0, 2.8)
+        ax = figure.add_subplot()
     means = unit_means(rows)
     for place, measure in enumerate(measures):
         here = means[(means["measure"] == measure) & (means["layer"] == best[measure])]
@@ -78,11 +80,11 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
     ax.set_xlim(-0.6, len(measures) - 0.4)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * means["contribution"].max()))  # other panels may share the axis
     ax.set_ylabel(CUE_LABEL, size=LABEL_SIZE)
-    if own:
+    if figure is not None:
         ax.set_title(
             f"{panels.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}", size=TITLE_SIZE, parse_math=False
         )
-        panels.add_legend(ax.figure, _handles(rows), columns=2, loc="outside lower center")
+        panels.add_legend(figure, _handles(rows), columns=2, loc="outside lower center")
     return ax
 
 

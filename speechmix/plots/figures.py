@@ -194,12 +194,12 @@ def _score_label(mixing_map: MixingMap) -> str:
 
 
 def _map_title(mixing_map: MixingMap) -> str:
-    known = mixing_map.provenance
+    provenance = mixing_map.provenance
     parts = [panels.title_of(mixing_map)]
-    if known.get("model"):
-        parts.append(panels.model_title(known))
-    if known.get("clip"):
-        parts.append(panels.shortened(known["clip"], 40))
+    if provenance.get("model"):
+        parts.append(panels.model_title(provenance))
+    if provenance.get("clip"):
+        parts.append(panels.shortened(provenance["clip"], 40))
     return " · ".join(parts)
 
 

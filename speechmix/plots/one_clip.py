@@ -6,11 +6,11 @@ each measure and stack below, and, where cue and target are known, the cue contr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from ..errors import InputError
 from ..evaluation.cue import cue_contribution
@@ -21,6 +21,7 @@ from .panels import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, SHARE_LABEL
 from .sound_panels import draw_sound, roles, sound_height
 
 Key = tuple[str, str]  # measure, stack
+_Draw = Callable[[SubFigure], None]
 
 _MOST_LETTERS = 16
 _MOST_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
@@ -84,39 +85,40 @@ def clip_figure(
     # Many rows get lower, so that the figure stays about twice as tall as wide.
     height = max(min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MOST_ROWS_HEIGHT / max(len(rows), 1)), 0.8)
     width = max(7.5, n_columns * (panel + 0.12) + 2.0)
-    heights = {draw_sound: sound_height(clip, width - 1.5)}
+    parts: list[tuple[float, _Draw]] = [
+        (sound_height(clip, width - 1.5), lambda part: draw_sound(part, clip, width - 1.5))
+    ]
     if rows:
-        below = [
-            unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=panel) for row in rows if row.labelled
-        ]
-        heights[_draw_maps] = len(rows) * (height + 0.1) + sum(below) + 0.2 * sum(row.first for row in rows) + 0.3
+        parts.append((_maps_height(rows, panel, height), lambda part: _draw_maps(part, rows, clip, panel, height)))
     if contributions:
-        heights[_draw_curves] = 1.9
-    figure = panels.new_figure(width, sum(heights.values()) + 0.2)
+        parts.append((1.9, lambda part: _draw_curves(part, maps, contributions)))
+    heights = [inches for inches, _ in parts]
+    figure = panels.new_figure(width, sum(heights) + 0.2)
     models = {panels.model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")}
     title = " · ".join([panels.shortened(clip.name, 60), *models])
     figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
-    parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=list(heights.values())))
-    for draw, part in zip(heights, parts, strict=True):
-        if draw is draw_sound:
-            draw_sound(part, clip, width - 1.5)
-        elif draw is _draw_maps:
-            _draw_maps(part, rows, clip, panel, height)
-        else:
-            _draw_curves(part, maps, contributions)
+    places = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for place, (_, draw) in zip(places, parts, strict=True):
+        draw(place)
     return figure
+
+
+def _maps_height(rows: Sequence[_Row], width: float, height: float) -> float:
+    """Inches that all rows of maps take with labels and titles, panels being this large."""
+    below = [unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=width) for row in rows if row.labelled]
+    return len(rows) * (height + 0.1) + sum(below) + 0.2 * sum(row.first for row in rows) + 0.3
 
 
 def _contributions(clip: Clip, maps: Mapping[Key, MixingMap]) -> dict[Key, np.ndarray]:
     """Cue contribution of every map that holds both words (a map of prepared inputs, or of other rows, does not)."""
-    found = {}
+    contributions = {}
     if clip.cue is not None and clip.target is not None:
         for key, mixing_map in maps.items():
             try:
-                found[key] = cue_contribution(mixing_map, cue=clip.cue, target=clip.target)
+                contributions[key] = cue_contribution(mixing_map, cue=clip.cue, target=clip.target)
             except InputError:
                 continue
-    return found
+    return contributions
 
 
 def _words_of(mixing_map: MixingMap) -> MixingMap:
@@ -124,18 +126,20 @@ def _words_of(mixing_map: MixingMap) -> MixingMap:
     return words if words.scores.size else mixing_map
 
 
-def _rows(maps: Mapping[Key, MixingMap], layers: Sequence[int] | None, contributions) -> list[_Row]:
+def _rows(
+    maps: Mapping[Key, MixingMap], layers: Sequence[int] | None, contributions: Mapping[Key, np.ndarray]
+) -> list[_Row]:
     """Rows in an order in which maps of a stack, and stacks with the same sources, are neighbours."""
     stacks = list(dict.fromkeys(stack for _, stack in maps))
     words = {stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks}
     stacks = sorted(stacks, key=lambda stack: next(i for i, other in enumerate(stacks) if words[other] == words[stack]))
     keys = [key for stack in stacks for key in maps if key[1] == stack]
-    chosen = {stack: _chosen_layers(maps, stack, layers, contributions) for stack in stacks}
+    layers_of = {stack: _layers_shown(maps, stack, layers, contributions) for stack in stacks}
     return [
         _Row(
             key=key,
             map=maps[key],
-            layers=chosen[key[1]],
+            layers=layers_of[key[1]],
             first=index == 0 or keys[index - 1][1] != key[1],
             labelled=index + 1 == len(keys) or maps[keys[index + 1]].sources != maps[key].sources,
         )
@@ -143,29 +147,30 @@ def _rows(maps: Mapping[Key, MixingMap], layers: Sequence[int] | None, contribut
     ]
 
 
-def _chosen_layers(maps, stack: str, layers: Sequence[int] | None, contributions) -> list[int]:
+def _layers_shown(
+    maps: Mapping[Key, MixingMap], stack: str, layers: Sequence[int] | None, contributions: Mapping[Key, np.ndarray]
+) -> list[int]:
     """Layers of one stack: those asked for, or first, middle, last and the peak of Value Zeroing."""
-    mine = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
+    of_stack = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
     if layers is not None:
-        for mixing_map in mine:
+        for mixing_map in of_stack:
             for layer in layers:
                 mixing_map.layer(layer)  # raises if there is none
         return list(layers)
-    known = [layer for layer in mine[0].layers if all(layer in other.layers for other in mine)]
-    if not known:
+    common = [layer for layer in of_stack[0].layers if all(layer in other.layers for other in of_stack)]
+    if not common:
         raise InputError(f"the maps of the {stack} have no layer in common: draw them in figures of their own")
-    wanted = {known[0], known[len(known) // 2], known[-1]}
+    shown = {common[0], common[len(common) // 2], common[-1]}
     key = ("value_zeroing", stack)
     if key in maps and key in contributions and np.isfinite(contributions[key]).any():
-        wanted |= {maps[key].layers[int(np.nanargmax(contributions[key]))]} & set(known)
-        while len(wanted) < min(
-            4, len(known)
-        ):  # the peak was among them: fill the row with the layer farthest from all
-            wanted.add(max(known, key=lambda layer: min(abs(layer - other) for other in wanted)))
-    return sorted(wanted)
+        shown |= {maps[key].layers[int(np.nanargmax(contributions[key]))]} & set(common)
+        # The peak was among them: fill the row with the layer farthest from all.
+        while len(shown) < min(4, len(common)):
+            shown.add(max(common, key=lambda layer: min(abs(layer - other) for other in shown)))
+    return sorted(shown)
 
 
-def _draw_maps(part, rows: list[_Row], clip: Clip, width: float, height: float) -> None:
+def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, height: float) -> None:
     """One row of panels for each measure and stack, all on one colour scale."""
     shown = [array for row in rows for array in row.values]
     limits = panels.color_limits(shown)
@@ -193,7 +198,7 @@ def _draw_maps(part, rows: list[_Row], clip: Clip, width: float, height: float) 
     panels.add_color_bar(part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height)
 
 
-def _draw_curves(part, maps: Mapping[Key, MixingMap], contributions: Mapping[Key, np.ndarray]) -> None:
+def _draw_curves(part: SubFigure, maps: Mapping[Key, MixingMap], contributions: Mapping[Key, np.ndarray]) -> None:
     """Cue contribution over layers: a panel for each stack, a line for each measure."""
     stacks = list(dict.fromkeys(stack for _, stack in contributions))
     measures = list(dict.fromkeys(measure for measure, _ in contributions))

@@ -139,8 +139,8 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
     """
     arrays = [np.ma.filled(array, 0.0) for array in values]
     rows = [array[np.count_nonzero(array, axis=-1) > 1] for array in arrays]
-    kept = [array for array in rows if array.size] or arrays
-    top = max((float(array.max(initial=0.0)) for array in kept), default=0.0)
+    scaled = [array for array in rows if array.size] or arrays
+    top = max((float(array.max(initial=0.0)) for array in scaled), default=0.0)
     return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
 
 

@@ -56,6 +56,12 @@ def published_contributions() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP)
 
 
+def published_beside(table: pd.DataFrame) -> pd.DataFrame:
+    """Published contributions of the stacks and measures that a table has."""
+    curves = published_contributions()
+    return curves[curves["stack"].isin(table["stack"].unique()) & curves["measure"].isin(table["measure"].unique())]
+
+
 def published_probing() -> pd.DataFrame:
     """Figure 4: accuracy (0 to 1) of a probe for number, layer by layer.
 
@@ -84,10 +90,10 @@ def published_probing() -> pd.DataFrame:
 
 def sources() -> list[str]:
     """One line for each published figure: what it is, where it is from, how surely it is known."""
-    found = (published(name) for name in _FIGURES)
+    contents = (published(name) for name in _FIGURES)
     return [
-        f"{one['title']}: {one['source']}. {one['evidence'].capitalize()}. {one['remarks'].capitalize()}."
-        for one in found
+        f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. {content['remarks'].capitalize()}."
+        for content in contents
     ]
 
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
 from ..inputs.clips import Clip
+from ..inputs.spans import Word
 from . import panels, unit_labels
 from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
 
@@ -24,8 +25,13 @@ _WINDOW, _HOP, _FFT, _MELS = 400, 160, 1024, 80  # samples, 25 and 10 ms; the ze
 
 def roles(clip: Clip) -> dict[int, tuple[str, str]]:
     """Role and colour of the clip's cue and target, by word index."""
-    named = (("cue", clip.cue, CUE_COLOR), ("target", clip.target, TARGET_COLOR))
-    return {word: (role, color) for role, word, color in named if word is not None}
+    asked = (("cue", clip.cue, CUE_COLOR), ("target", clip.target, TARGET_COLOR))
+    return {word: (role, color) for role, word, color in asked if word is not None}
+
+
+def word_at(clip: Clip, index: int) -> Word:
+    """Word of a clip by its index, where roles say that it has one."""
+    return (clip.words or ())[index]
 
 
 def sound_height(clip: Clip, inches: float) -> float:
@@ -36,7 +42,7 @@ def sound_height(clip: Clip, inches: float) -> float:
     return 2.3 + max(len(panels.shortened(word.text)) for word in words) * panels.LETTER_WIDTH
 
 
-def draw_sound(part, clip: Clip, inches: float) -> None:
+def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
     """Draw waveform, spectrogram, word boundaries and labels.
 
     Parameters
@@ -55,8 +61,8 @@ def draw_sound(part, clip: Clip, inches: float) -> None:
     draw_boundaries(clip, (wave, spectrum))
     write_words(wave, clip, inches)
     handles = [
-        Patch(color=color, alpha=0.6, label=f"{role}: {panels.shortened(clip.words[word].text)}")
-        for word, (role, color) in roles(clip).items()
+        Patch(color=color, alpha=0.6, label=f"{role}: {panels.shortened(word_at(clip, index).text)}")
+        for index, (role, color) in roles(clip).items()
     ]
     if handles:  # beside the axis label, where nothing else is
         panels.add_legend(spectrum, handles, columns=2, loc="upper right", bbox_to_anchor=(1.0, -0.13))
@@ -91,7 +97,7 @@ def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
     ax.set(xlim=(0, len(samples) / _SAMPLE_RATE), ylim=(-1.05 * loudest, 1.05 * loudest), yticks=[], xticks=[])
 
 
-def draw_spectrogram(part, ax: Axes, samples: np.ndarray, seconds: float) -> None:
+def draw_spectrogram(part: Figure | SubFigure | None, ax: Axes, samples: np.ndarray, seconds: float) -> None:
     """Mel spectrogram of samples at 16 kHz, with its colour bar in dB (not without a `part`, figure or subfigure)."""
     import librosa
     import librosa.display
@@ -134,7 +140,7 @@ def draw_boundaries(clip: Clip, axes: Sequence[Axes]) -> None:
 def _flat(clip: Clip, inches: float) -> bool:
     """Whether the labels fit side by side above their words."""
     per_inch = clip.duration / inches
-    halves = [panels.LETTER_WIDTH * (len(panels.shortened(word.text)) + 1) / 2 * per_inch for word in clip.words]
+    halves = [panels.LETTER_WIDTH * (len(panels.shortened(word.text)) + 1) / 2 * per_inch for word in clip.words or ()]
     centres = _centres(clip)
     return all(
         centres[i] + halves[i] <= centres[j] - halves[j] for i, j in itertools.pairwise(range(len(centres)))

@@ -6,6 +6,7 @@ with the spectrogram on top. Frame i is drawn over the stretch it stands for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +15,12 @@ from matplotlib.figure import Figure
 
 from ..errors import InputError
 from ..inputs.clips import Clip
+from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 from . import panels, unit_labels
 from .figures import heat_map
 from .panels import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
-from .sound_panels import draw_boundaries, draw_spectrogram, roles, write_words
+from .sound_panels import draw_boundaries, draw_spectrogram, roles, word_at, write_words
 
 _MOST_LABELLED = 40
 
@@ -48,13 +50,18 @@ def timed_map(
         If the map does not have this layer, or its sources have no times.
     """
     words = mixing_map.without("silence", "padding")
-    if not words.sources or any(source.onset is None or source.offset is None for source in words.sources):
+    times = [
+        (source.onset, source.offset)
+        for source in words.sources
+        if source.onset is not None and source.offset is not None
+    ]
+    if not times or len(times) < len(words.sources):
         raise InputError(f"timed_map needs sources with times (encoder, cross-attention), found {mixing_map!r}")
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
     values = panels.displayed(words)[words.layers.index(layer)]
     ax = panels.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
-    edges, columns = _columns(words)
+    edges, columns = _columns(times)
     cells = ax.pcolormesh(
         edges, np.arange(len(words.targets) + 1), values[:, columns].filled(np.nan) * np.where(columns < 0, np.nan, 1),
         cmap=panels.colors(panels.SHARE_COLORS), vmin=0.0, vmax=panels.color_limits([values])[1], rasterized=True,
@@ -100,8 +107,9 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     write_words(above, clip, 6.5)
     sound.set_xlabel("")
     timed_map(mixing_map, layer=layer, ax=shares)
-    for word, (_, color) in roles(clip).items():
-        shares.vlines([clip.words[word].start, clip.words[word].end], *shares.get_ylim(), color=color, linewidth=0.8)
+    for index, (_, color) in roles(clip).items():
+        word = word_at(clip, index)
+        shares.vlines([word.start, word.end], *shares.get_ylim(), color=color, linewidth=0.8)
     shares.set_xlim(0, clip.duration)
     return figure
 
@@ -127,7 +135,7 @@ def difference_map(one: MixingMap, other: MixingMap, *, layer: int | None = None
     InputError
         If the maps cannot be compared cell by cell.
     """
-    one, other = (found.without("silence", "padding").mean_heads().normalized() for found in (one, other))
+    one, other = (side.without("silence", "padding").mean_heads().normalized() for side in (one, other))
     common = [number for number in one.layers if number in other.layers]
     same = (one.measure, one.stack) == (other.measure, other.stack)
     if not same or one.scores.shape[1:] != other.scores.shape[1:] or not common:
@@ -138,12 +146,12 @@ def difference_map(one: MixingMap, other: MixingMap, *, layer: int | None = None
     layer = common[-1] if layer is None else layer
     gap = replace(
         one, scores=100.0 * (one.layer(layer) - other.layer(layer))[None], layers=(layer,),
-        targets=_both(one.targets, other.targets), sources=_both(one.sources, other.sources),
+        targets=_naming_both(one.targets, other.targets), sources=_naming_both(one.sources, other.sources),
     )  # fmt: skip
     return heat_map(gap, layer=layer, ax=ax, normalize=False, signed=True, label="difference (percentage points)")
 
 
-def _both(spans, others):
+def _naming_both(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
     """Spans that name both labels where they differ."""
     return tuple(
         span if span.label == other.label else replace(span, label=f"{span.label}/{other.label}")
@@ -151,13 +159,14 @@ def _both(spans, others):
     )
 
 
-def _columns(mixing_map: MixingMap) -> tuple[np.ndarray, np.ndarray]:
-    """Edges in seconds, and for each stretch between them its source, -1 in a gap."""
-    edges, columns = [], []
-    for column, source in enumerate(mixing_map.sources):
-        if edges and source.onset > edges[-1] + 1e-6:
-            edges, columns = [*edges, source.onset], [*columns, -1]
-        edges = edges or [source.onset]
-        edges.append(max(source.offset, edges[-1]))
+def _columns(times: Sequence[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from onset and offset of each source."""
+    edges: list[float] = []
+    columns: list[int] = []
+    for column, (onset, offset) in enumerate(times):
+        if edges and onset > edges[-1] + 1e-6:
+            edges, columns = [*edges, onset], [*columns, -1]
+        edges = edges or [onset]
+        edges.append(max(offset, edges[-1]))
         columns.append(column)
     return np.array(edges), np.array(columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,11 +26,11 @@ def spaced(positions: Sequence[float], gap: float, *, first: Collection[int] = (
     >>> spaced([0, 1, 2, 3, 4], 2), spaced([0, 1, 2, 3, 4], 2, first=[1])
     ([0, 2, 4], [1, 3])
     """
-    chosen: list[int] = []
+    placed: list[int] = []
     for index in [*first, *(i for i in range(len(positions)) if i not in first)]:
-        if all(abs(positions[index] - positions[other]) >= gap - 1e-9 for other in chosen):
-            chosen.append(index)
-    return sorted(chosen)
+        if all(abs(positions[index] - positions[other]) >= gap - 1e-9 for other in placed):
+            placed.append(index)
+    return sorted(placed)
 
 
 def unit_label(span: Span, most: int = 22) -> str:
@@ -71,8 +71,9 @@ def label_units(
     flat = side == "y" or lie_flat(labels, inches)
     set_ticks([i + 0.5 for i in shown], labels, size=TICK_SIZE, rotation=0 if flat else 90, parse_math=False)
     for tick, text in zip(shown, (ax.get_xticklabels() if side == "x" else ax.get_yticklabels()), strict=True):
-        if tick in marked:
-            text.set(color=highlight[spans[tick].word], fontweight="bold")
+        word = spans[tick].word
+        if word is not None and word in highlight:
+            text.set(color=highlight[word], fontweight="bold")
         elif spans[tick].kind in ("silence", "padding", "special"):
             text.set(color="0.45")
     return ""
@@ -97,13 +98,15 @@ def _contiguous(spans: Sequence[Span]) -> bool:
     return all(before.stop == after.start for before, after in itertools.pairwise(spans))
 
 
-def _label_frames(set_ticks, spans: Sequence[Span], inches: float) -> str:
+def _times(span: Span) -> tuple[float | None, float | None]:
+    return span.onset, span.offset
+
+
+def _label_frames(set_ticks: Callable[..., object], spans: Sequence[Span], inches: float) -> str:
     """Round seconds (round frame numbers where times are not known), at the frames they fall into."""
-    timed = all(span.onset is not None and span.offset is not None for span in spans)
-    if timed:
-        edges = [*(span.onset for span in spans), spans[-1].offset]
-    else:
-        edges = [*(span.start for span in spans), spans[-1].stop]
+    onsets, offsets = ([time for time in times if time is not None] for times in zip(*map(_times, spans), strict=True))
+    timed = len(onsets) == len(offsets) == len(spans)
+    edges = [*onsets, offsets[-1]] if timed else [*(float(span.start) for span in spans), float(spans[-1].stop)]
     locator = MaxNLocator(max(2, math.floor(inches / 0.45)), integer=not timed, steps=[1, 2, 5, 10])
     ticks = [tick for tick in locator.tick_values(edges[0], edges[-1]) if edges[0] <= tick <= edges[-1]]
     set_ticks(np.interp(ticks, edges, range(len(edges))), [f"{tick:g}" for tick in ticks], size=TICK_SIZE)

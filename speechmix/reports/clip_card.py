@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..experiments.reading import Maps
+from ..experiments.reading import Maps, ModelKey, provenance_of
 from ..inputs.clips import Clip, safe_name
 from ..inputs.player import flac
 from ..inputs.spans import Span
@@ -71,7 +71,7 @@ def clip_card(
     clip : Clip or None
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
-        From `run_folder.maps_of_clip`.
+        From `experiments.reading.maps_of_clip`.
     heading, facts : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.
@@ -80,9 +80,9 @@ def clip_card(
     most_bytes : int
         About how large the card may be.
     """
-    known = next((one.provenance for by_model in maps.values() for one in by_model.values()), {})
-    words = [{"text": text, "start": start, "end": end} for text, start, end in known.get("words") or ()]
-    cue, target = known.get("cue"), known.get("target")
+    provenance = provenance_of(maps)
+    words = [{"text": text, "start": start, "end": end} for text, start, end in provenance.get("words") or ()]
+    cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""
     silent = "The audio was not found, so there is nothing to hear. Name its folder with `speechmix report RUN --audio FOLDER`."
     if clip is not None:
@@ -94,18 +94,20 @@ def clip_card(
     drawn = _drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
     data = {"maps": drawn, "words": words, "cue": cue, "target": target, "seconds": seconds, "start": dict(start)}
     return ClipCard(
-        name, heading, known.get("text"), facts, _placed(words, cue, target, seconds), _ticks(seconds), data,
+        name, heading, provenance.get("text"), facts, _placed(words, cue, target, seconds), _ticks(seconds), data,
         sound=sound, picture=picture, silent=silent, language=clip.language if clip else None,
     )  # fmt: skip
 
 
-def model_label(key: tuple[str, str, int | None]) -> str:
+def model_label(key: ModelKey) -> str:
     """What a model is called on the page."""
     name, init, seed = key
     return panels.model_name(name) + (f", random (seed {seed})" if init == "random" else "")
 
 
-def _placed(words: Sequence[Mapping[str, Any]], cue, target, seconds: float) -> list[dict[str, Any]]:
+def _placed(
+    words: Sequence[Mapping[str, Any]], cue: int | None, target: int | None, seconds: float
+) -> list[dict[str, Any]]:
     roles = {cue: "cue", target: "target"}
     return [
         {
@@ -129,17 +131,26 @@ def _ticks(seconds: float) -> list[dict[str, Any]]:
 
 def _drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -> list[dict[str, Any]]:
     """All maps, each with as many layers as fit, and in any case the one that is shown first."""
-    found = [
-        (model_label(key), _audible(one.without("silence", "padding").mean_heads(), seconds))
+    audible = [
+        (model_label(key), _audible(mixing_map.without("silence", "padding").mean_heads(), seconds))
         for key, by_model in maps.items()
-        for one in by_model.values()
+        for mixing_map in by_model.values()
     ]
-    found = [(label, one) for label, one in found if one.scores.size and max(one.scores.shape[1:]) <= _MOST_UNITS]
-    one_layer = sum(one.scores[0].size for _, one in found) * 8 / 3  # two bytes a cell, in base64
-    most = max(1, int(most_bytes / one_layer)) if found else 1
+    drawable = [
+        (label, mixing_map)
+        for label, mixing_map in audible
+        if mixing_map.scores.size and max(mixing_map.scores.shape[1:]) <= _MOST_UNITS
+    ]
+    one_layer = sum(mixing_map.scores[0].size for _, mixing_map in drawable) * 8 / 3  # two bytes a cell, in base64
+    most = max(1, int(most_bytes / one_layer)) if drawable else 1
     return [
-        _drawn(label, one, sorted({*evenly(one.layers, most), *({layer} & set(one.layers))})) for label, one in found
+        _drawn(label, mixing_map, sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map.layers)}))
+        for label, mixing_map in drawable
     ]
+
+
+def _only(layer: int | None, layers: Sequence[int]) -> list[int]:
+    return [layer] if layer is not None and layer in layers else []
 
 
 def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:

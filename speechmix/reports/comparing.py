@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -20,14 +20,15 @@ from ..errors import InputError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import cross_fitted_layer, described, trained_against_random
-from ..experiments.reading import open_run
+from ..experiments.reading import StoredRun
 from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.panels import write_figure
 from .page import Part, SortableTable, page
-from .study_tables import KEYS, headline, shown, study_table
+from .study import Study
+from .study_tables import KEYS, headline, shown, without_control
 from .text_tables import markdown
 from .wording import LENGTH, READING, method
 
@@ -82,7 +83,7 @@ class Comparison:
 
     def figure(self, *, published: bool = False) -> Figure:
         """Curves over relative depth, all models in one panel for each stack and measure."""
-        return cue_figure(self.table[self.table.control != "yes"], x="depth", published=published)
+        return cue_figure(without_control(self.table), x="depth", published=published)
 
     def write(self, out: str | PathLike, *, published: bool = False) -> Path:
         """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the page's path."""
@@ -99,33 +100,33 @@ class Comparison:
         for name, table in tables.items():
             write_csv(table, out / f"{name}.csv")
         write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
-        used = self.table[self.table.control != "yes"]
-        figures = [self.figure(published=published), cue_heat_map(used, published=published)]
+        heat_map = cue_heat_map(without_control(self.table), published=published)
+        figures = [self.figure(published=published), heat_map]
         for name, figure in zip(("by_depth", "heat_map"), figures, strict=True):
             write_figure(figure, out / f"{name}.pdf")
-        runs = (
-            self.table.groupby("run", sort=False)
-            .agg(models=("model", _listed), clips=("clip", "nunique"))
-            .reset_index()
-        )
+        path = out / "comparison.html"
+        write_text(path, page("Runs compared", self._parts(*figures)))
+        return path
+
+    def _parts(self, curves: Figure, heat_map: Figure) -> list[Part]:
+        runs = self.table.groupby("run", sort=False)
+        listed = runs.agg(models=("model", _listed), clips=("clip", "nunique")).reset_index()
         parts: list[Part] = [
-            ("What is compared", [runs, READING, LENGTH, method(self.ties)]),
+            ("What is compared", [listed, READING, LENGTH, method(self.ties)]),
             ("By stack and measure", [shown(self.headline)]),
-            ("By depth", [_DEPTH, figures[0], SortableTable(shown(self.by_depth))]),
-            ("Layer by layer", [figures[1]]),
+            ("By depth", [_DEPTH, curves, SortableTable(shown(self.by_depth))]),
+            ("Layer by layer", [heat_map]),
         ]
         if len(self.pairs):
             parts.append(("Model against model", [_PAIRS, shown(self.pairs)]))
         if len(self.agreement):
-            rounded = self.agreement.assign(rho=self.agreement.rho.map(_said_rho)).drop(columns="p")
+            rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
             parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
-        path = out / "comparison.html"
-        write_text(path, page("Runs compared", parts))
-        return path
+        return parts
 
 
 def compare(
-    *runs: str | PathLike | Run,
+    *runs: str | PathLike | Run | StoredRun,
     measures: Sequence[str] | None = None,
     stacks: Sequence[str] | None = None,
 ) -> Comparison:
@@ -133,7 +134,7 @@ def compare(
 
     Parameters
     ----------
-    *runs : path or Run
+    *runs : path, Run or StoredRun
         Folders of finished runs.
     measures, stacks : sequence of str, optional
         Only these; all by default.
@@ -149,21 +150,11 @@ def compare(
     """
     if not runs:
         raise InputError("compare needs at least one run's folder")
-    opened = [open_run(run) if isinstance(run, (str, PathLike)) else run for run in runs]
-    groups, ties = _groups(opened)
-    tables = [study_table(run).assign(run=name) for run, name in zip(opened, _names(opened), strict=True)]
-    table = pd.concat([one for one in tables if "contribution" in one] or [pd.DataFrame()], ignore_index=True)
-    for column, wanted in (("measure", measures), ("stack", stacks)):
-        if wanted is not None and len(table):
-            table = table[table[column].isin(list(wanted))]
-    if table.empty or not table.contribution.notna().any():
-        raise InputError("these runs hold no cue contribution to compare: it needs clips with a cue and a target")
-    table = table.assign(group=table["clip"].map(groups), model=_distinct(table))
-    if "depth" not in table:
-        table["depth"] = float("nan")
-    last = table.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
-    table["depth"] = table.depth.fillna(table.layer / last)  # runs of before the column was there
-    used = table[table.control != "yes"]
+    studies = [Study.of(run) for run in runs]
+    groups, ties = _groups([study.run for study in studies])
+    table = _compared(studies, measures, stacks)
+    table = table.assign(group=table["clip"].map(groups))
+    used = without_control(table)
     quarter = (4 * used.depth).astype(int).clip(upper=3).map(dict(enumerate(QUARTERS)))
     percent = used.assign(contribution=100 * used.contribution.astype(float), quarter=quarter)
     by_depth = trained_against_random(percent, by=[*KEYS, "quarter"], group="group")
@@ -178,13 +169,30 @@ def compare(
     )
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _compared(studies: Sequence[Study], measures: Sequence[str] | None, stacks: Sequence[str] | None) -> pd.DataFrame:
+    """Contributions of all runs, of the measures and stacks asked for, each with its run and relative depth."""
+    names = _names([study.run for study in studies])
+    tables = [study.table.assign(run=name) for study, name in zip(studies, names, strict=True)]
+    table = pd.concat([table for table in tables if "contribution" in table] or [pd.DataFrame()], ignore_index=True)
+    for column, asked in (("measure", measures), ("stack", stacks)):
+        if asked is not None and len(table):
+            table = table[table[column].isin(list(asked))]
+    if table.empty or not table.contribution.notna().any():
+        raise InputError("these runs hold no cue contribution to compare: it needs clips with a cue and a target")
+    table = table.assign(model=_distinct(table))
+    if "depth" not in table:
+        table["depth"] = float("nan")
+    last = table.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
+    return table.assign(depth=table.depth.fillna(table.layer / last))  # runs of before the column was there
+
+
+def _names(runs: Sequence[StoredRun]) -> list[str]:
     """Names of the folders, whole paths where these are alike."""
     short = [run.out.resolve().name for run in runs]
     return short if len(set(short)) == len(short) else [str(run.out) for run in runs]
 
 
-def _groups(runs: Sequence[Run]) -> tuple[dict[str, str], str]:
+def _groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
     """Groups of the clips of all runs together."""
     clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
     for column in ("text", "sound", "cue", "target", "foil"):
@@ -214,24 +222,26 @@ def _pairs(table: pd.DataFrame) -> pd.DataFrame:
     if not {"trained", "random"} <= set(means):
         return pd.DataFrame()
     gains = (means["trained"] - means["random"]).unstack("model")
-    rows = []
-    for (side, stack, measure), part in gains.groupby(level=["side", "stack", "measure"], sort=False):
-        for one, other in itertools.combinations(part.columns, 2):
-            gap = (part[one] - part[other]).dropna()
+    rows: list[dict[str, Any]] = []
+    for key, part in gains.groupby(level=["side", "stack", "measure"], sort=False):
+        for model, other in itertools.combinations(part.columns, 2):
+            gap = (part[model] - part[other]).dropna()
             if len(gap):
-                named = {"side": side, "stack": stack, "measure": measure, "model": one, "other": other}
-                by_group = gap.groupby(level="group", sort=False).mean()
-                found = described(by_group)
-                kept = {name: found[name] for name in ("difference", "low", "high", "p")}
-                rows.append(
-                    {**named, **kept, "effect size d": found["effect"], "groups": len(by_group), "clips": len(gap)}
-                )
+                columns = dict(zip(("side", "stack", "measure", "model", "other"), (*key, model, other), strict=True))
+                rows.append({**columns, **_gap(gap), "clips": len(gap)})
     return pd.DataFrame(rows)
+
+
+def _gap(gap: pd.Series) -> dict[str, float]:
+    by_group = gap.groupby(level="group", sort=False).mean()
+    numbers = described(by_group)
+    columns = {name: numbers[name] for name in ("difference", "low", "high", "p")}
+    return {**columns, "effect size d": numbers["effect"], "groups": len(by_group)}
 
 
 def _listed(names: pd.Series) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _said_rho(rho: float) -> str:
+def _rounded(rho: float) -> str:
     return "" if rho != rho else f"{rho:.2f}"

@@ -12,10 +12,13 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from .clip_card import ClipCard
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -36,8 +39,9 @@ class SortableTable:
     links: Mapping[str, str] = field(default_factory=dict)
 
 
+Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipCard"
 # A part of the page: (heading, what to show under it).
-Part = tuple[str, Sequence[Any]]
+Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
 def page(title: str, parts: Sequence[Part]) -> str:

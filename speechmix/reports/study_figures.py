@@ -1,11 +1,11 @@
 """The figures of a study's page: which are drawn for which table, their captions and files.
 
-In: a study table. Out: Figures by name; each is written into the run's folder as PNG and PDF.
+In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) with captions as parts of the page.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,13 +15,12 @@ from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_difference_map, cue_heat_map
 from ..plots.distributions import distribution_figure
 from ..plots.published_figures import sources
-from .page import Part, Picture
-from .study_tables import PARTS
+from .page import Item, Part, Picture
+from .study import Study
+from .study_tables import PARTS, without_control
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ..experiments.run import Run
 
 _MOST_PARTS = 8
 _CAPTIONS = {
@@ -44,9 +43,9 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, publishe
     published : bool
         With the published figures beside.
     """
-    drawn = {}
-    finite = table[table.contribution.notna()] if len(table) else table
-    for side, part in finite[finite.control != "yes"].groupby("side", sort=False) if len(finite) else ():
+    drawn: dict[str, Figure] = {}
+    finite = without_control(table[table.contribution.notna()]) if len(table) else table
+    for side, part in finite.groupby("side", sort=False) if len(finite) else ():
         suffix = "" if side == "all" else f"_{side}_cue"
         axis = "depth" if published or _depths(part) > 1 else "layer"
         drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis, published=published)
@@ -57,25 +56,25 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, publishe
         drawn[f"cue_distribution{suffix}"] = distribution_figure(part)
         measure = "value_zeroing" if "value_zeroing" in set(part.measure) else part.measure.iloc[0]
         for name in PARTS:
-            known = part[part[name].astype(str) != ""] if name in part else part.iloc[:0]
-            if 1 < known[name].nunique() <= _MOST_PARTS if len(known) else False:
-                drawn[f"by_{name}{suffix}"] = cue_figure(known, rows=name, measures=[measure], x=axis)
+            labelled = part[part[name].astype(str) != ""] if name in part else part.iloc[:0]
+            if len(labelled) and 1 < labelled[name].nunique() <= _MOST_PARTS:
+                drawn[f"by_{name}{suffix}"] = cue_figure(labelled, rows=name, measures=[measure], x=axis)
     return drawn
 
 
-def pictures_of(run: Run, table: pd.DataFrame, *, layers: pd.DataFrame | None, published: bool) -> list[Part]:
+def pictures_of(study: Study, *, published: bool) -> list[Part]:
     """Draw the figures, write them into the run's folder, and return them with their captions, a part for each side."""
-    parts: dict[str, list[Any]] = {}
-    for name, figure in figures(table, layers=layers, published=published).items():
+    parts: dict[str, list[Item]] = {}
+    for name, figure in figures(study.table, layers=study.layers, published=published).items():
         data = panels.png(figure)
-        with whole_file(run.out / f"{name}.png") as unfinished:
+        with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
             unfinished.write_bytes(data)
         figure.set_layout_engine("none")  # laid out by now
-        panels.write_figure(figure, run.out / f"{name}.pdf")
-        side = next((side for side in table.side.unique() if name.endswith(f"_{side}_cue")), "")
+        panels.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
+        side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(Picture(data, _caption(name)))
     if published and parts:
-        parts["Published figures"] = sources()
+        parts["Published figures"] = list(sources())
     return list(parts.items())
 
 

@@ -1,22 +1,22 @@
 """The numbers of a study: which rows it looks at, the headline, layer by layer, ablation, one row per clip.
 
-In: a finished `Run`. Out: tables in percent. Fixed before looking: what is compared is trained - random twin; uncertainty is
-over groups of clips that belong together (`evaluation.groups`); reported are the mean over all layers of a stack, and the best
-layer, cross-fitted (chosen on one half of the groups, read on the other).
+In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is trained - random twin;
+uncertainty is over groups of clips that belong together (`evaluation.groups`); reported are the mean over all layers of a
+stack, and the best layer, cross-fitted (chosen on one half of the groups, read on the other).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
-
-if TYPE_CHECKING:
-    from ..experiments.run import Run
+from ..experiments.reading import StoredRun
+from ..plots.distributions import best_layers
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.
@@ -28,40 +28,50 @@ _NAMES = {
 }  # fmt: skip
 
 
-def study_table(run: Run, *, group: str | None = None) -> pd.DataFrame:
+def study_table(contributions: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
     """Cue contributions of the rows that a study looks at, with side, group and whatever parts the clips.
 
     Parameters
     ----------
-    run : Run
-    group : str, optional
-        Column of the clip table that says which clips are drawn as one; by default what `groups_of` finds.
+    contributions : DataFrame
+        Of a run.
+    clips : DataFrame
+        From `grouped_clips`.
     """
-    table = run.contributions
-    if table.empty:
-        return table
-    clips = grouped_clips(run, group=group)
-    known = [name for name in ("side", "control", *PARTS) if name in clips and name not in table]
-    table = table.merge(clips[["clip", "group", *known]], on="clip")
+    columns = [name for name in ("side", "control", *PARTS) if name in clips and name not in contributions]
+    table = contributions.merge(clips[["clip", "group", *columns]], on="clip")
     for name, default in (("side", "all"), ("control", "no")):
-        table[name] = table[name].replace("", "all") if name in known else default
+        table[name] = table[name].replace("", "all") if name in columns else default
+    return deciding_rows(table)
+
+
+def deciding_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of cue contributions at the deciding position; of a clip and stack without one, those of the whole target."""
     deciding = table.groupby(["clip", "stack"]).rows.transform(lambda rows: (rows == "deciding").any())
     return table[(table.rows == "deciding") | ~deciding].reset_index(drop=True)
 
 
-def grouped_clips(run: Run, *, group: str | None = None) -> pd.DataFrame:
+def without_control(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of clips about whose target the cue decides something."""
+    return table[table.control != "yes"]
+
+
+def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
     """Clip table with the group of each clip; `attrs["ties"]` says what makes a group.
+
+    Parameters
+    ----------
+    clips : DataFrame
+    group : str, optional
+        Column that says which clips are drawn as one; by default what `groups_of` finds.
 
     Raises
     ------
     InputError
         If there is no such column, or two that may be meant.
     """
-    clips = run.clips
-    if group is not None:
-        clips["group"], ties = clips[_column(clips, group)].astype(str), group
-    else:
-        clips["group"], ties = groups_of(clips)
+    groups, ties = groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
+    clips = clips.assign(group=groups)
     clips.attrs["ties"] = ties
     return clips
 
@@ -86,25 +96,25 @@ def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame
     layers : {"best layer", "all layers"}
         "best layer" is cross-fitted; "layer" then says which were chosen.
     """
-    table = _in_percent(table[table.control != "yes"])
+    table = _in_percent(without_control(table))
     if layers == "best layer":
         table = cross_fitted_layer(table, by=KEYS, group="group")
     if table.empty:
         return pd.DataFrame(columns=[*KEYS, "trained", "random", "groups"])
     result = trained_against_random(table, by=KEYS, group="group").rename(columns=_NAMES)
     if "length-matched" in result:  # beside the numbers it is there for
-        result.insert(result.columns.get_loc("random") + 1, "length-matched", result.pop("length-matched"))
+        result.insert(list(result).index("random") + 1, "length-matched", result.pop("length-matched"))
     if "above zero (%)" in result:
         result["above zero (%)"] *= 100
     if layers == "best layer":
-        chosen = table.groupby(list(KEYS), sort=False).layer.agg(lambda found: ", ".join(map(str, sorted(set(found)))))
-        result = result.merge(chosen.reset_index(), on=list(KEYS))
+        layer = table.groupby(list(KEYS), sort=False).layer.agg(lambda best: ", ".join(map(str, sorted(set(best)))))
+        result = result.merge(layer.reset_index(), on=list(KEYS))
     return result
 
 
 def layer_statistics(table: pd.DataFrame) -> pd.DataFrame:
     """The same in every layer, in %, with q: p corrected over the layers of a stack (false discovery rate)."""
-    return by_layer(_in_percent(table[table.control != "yes"]), by=KEYS, group="group")
+    return by_layer(_in_percent(without_control(table)), by=KEYS, group="group")
 
 
 def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
@@ -119,31 +129,56 @@ def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, part in statistics.groupby(list(KEYS), sort=False):
         sure = part[part.q < 0.05]
-        said = {
+        differing = {
             "trained above random": _ranges(sure[sure.difference > 0].layer),
             "trained below random": _ranges(sure[sure.difference < 0].layer),
         }
-        rows.append({**dict(zip(KEYS, key, strict=True)), **said, "layers": len(part)})
+        rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
     return _without_single_side(pd.DataFrame(rows))
 
 
-def _ranges(layers) -> str:
+def _ranges(layers: Iterable[int]) -> str:
     """Layers as ranges: "0, 3 to 5"; "none" if there is none."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for layer in sorted(set(map(int, layers))):
-        if found and found[-1][-1] == layer - 1:
-            found[-1][1:] = [layer]
+        if ranges and ranges[-1][-1] == layer - 1:
+            ranges[-1][1:] = [layer]
         else:
-            found.append([layer])
-    return ", ".join(" to ".join(map(str, one)) for one in found) or "none"
+            ranges.append([layer])
+    return ", ".join(" to ".join(map(str, ends)) for ends in ranges) or "none"
 
 
-def ablation_table(run: Run, *, by: str | None = None) -> pd.DataFrame:
+def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
+    """For each side the row whose clips are looked at: Value Zeroing if there, with the largest difference."""
+    if headline.empty:
+        return headline
+    value = "difference" if "difference" in headline else "trained"
+    rows = headline[headline.measure == "value_zeroing"] if (headline.measure == "value_zeroing").any() else headline
+    rows = rows.assign(_value=rows[value].fillna(rows[["trained", "random"]].max(axis=1)))
+    return rows.sort_values("_value", ascending=False).drop_duplicates("side").drop(columns="_value").sort_index()
+
+
+def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
+    """Contribution of each clip in one row of the headline, in % at its best layer: trained, random, difference.
+
+    `attrs["layer"]` is that layer.
+    """
+    for name in KEYS:
+        table = table[table[name] == row[name]]
+    layer = int(best_layers(table).iloc[0]) if table.contribution.notna().any() else int(table.layer.iloc[0])
+    means = table[table.layer == layer].groupby(["clip", "init"], sort=False).contribution.mean().mul(100)
+    values = means.unstack("init").reindex(columns=["trained", "random"])
+    values["difference"] = values["trained"] - values["random"]
+    values.attrs["layer"] = layer
+    return values
+
+
+def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     """Share of clips (%) in which the target's own spelling wins, by what was silenced, and how many clips that is.
 
     Parameters
     ----------
-    run : Run
+    run : StoredRun
     by : str, optional
         Column of the clip table with what the two spellings differ in: trained models alone, a row for each value. Empty
         if the clips have no such column, or one value.
@@ -151,8 +186,8 @@ def ablation_table(run: Run, *, by: str | None = None) -> pd.DataFrame:
     table = run.ablation
     if table.empty:
         return table
-    clips = run.clips
-    table = table.merge(clips[["clip", *(name for name in ("side", by) if name in clips)]], on="clip")
+    columns = [name for name in ("side", by) if name in run.clips]
+    table = table.merge(run.clips[["clip", *columns]], on="clip")
     if "side" not in table:
         table["side"] = "all"
     keys = ["side", "model", "init"]
@@ -164,8 +199,8 @@ def ablation_table(run: Run, *, by: str | None = None) -> pd.DataFrame:
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()
     order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
-    named = {"none": "nothing silenced", **{name: f"cue silenced in {name}" for name in order if name != "none"}}
-    return result[[*keys, *order, "clips"]].rename(columns=named)
+    headings = {"none": "nothing silenced", **{name: f"cue silenced in {name}" for name in order if name != "none"}}
+    return result[[*keys, *order, "clips"]].rename(columns=headings)
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -180,8 +215,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     for low, high, name in (("low", "high", "95 % interval"), ("seed_low", "seed_high", "range of seeds")):
         if low in table:
             pairs = zip(table[low].round(1) + 0.0, table[high].round(1) + 0.0, strict=True)
-            said = [f"{a} to {b}" if a == a else "" for a, b in pairs]
-            table.insert(table.columns.get_loc(low), name, said)
+            table.insert(list(table).index(low), name, [f"{a} to {b}" if a == a else "" for a, b in pairs])
             table = table.drop(columns=[low, high])
     return table
 

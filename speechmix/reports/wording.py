@@ -47,8 +47,8 @@ def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
         From `study_tables.headline`, best layer.
     """
     measures = list(headline.measure.unique())
-    chosen = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
-    rows = headline[headline.measure == chosen]
+    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
+    rows = headline[headline.measure == measure]
     return [_sentence(row) for row in rows.head(most).to_dict("records")]
 
 
@@ -68,7 +68,7 @@ def _sentence(row: dict) -> str:
     )
     if row["low"] != row["low"]:
         return text + f". With {row['groups']} group of clips no uncertainty can be stated."
-    size = next(said for limit, said in _SIZES if not abs(row["effect size d"]) >= limit)
+    size = next(size for limit, size in _SIZES if not abs(row["effect size d"]) >= limit)
     details = [
         f"95 % interval {round(row['low'], 1) + 0.0} to {round(row['high'], 1) + 0.0}",
         f"permutation test p {'' if said_p(row['p']).startswith('<') else '= '}{said_p(row['p'])}",

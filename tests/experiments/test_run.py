@@ -241,7 +241,8 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
 
 
 def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
-    from speechmix.experiments.reading import described_run
+    from speechmix.experiments.checked_tables import described_run
+    from speechmix.experiments.folder import RunFolder
 
     def dies(*args, **options):
         raise KeyboardInterrupt
@@ -253,10 +254,10 @@ def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp
     for _ in range(2):  # stopped, and stopped again
         with pytest.raises(KeyboardInterrupt):
             runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet)
-        assert described_run(run)["options"]["pooling"] == "mean"
+        assert described_run(RunFolder(run.out))["options"]["pooling"] == "mean"
     monkeypatch.setattr(store, "mix", real)
     runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", **quiet)
-    assert described_run(run)["options"]["pooling"] == "max"
+    assert described_run(RunFolder(run.out))["options"]["pooling"] == "max"
 
 
 def test_right_pictures_stay_when_no_more_are_asked_for_and_wrong_ones_go(models, tmp_path):

@@ -49,7 +49,7 @@ def test_no_clips_have_the_same_columns():
 def test_a_group_is_found_by_the_name_the_manifest_gives(tmp_path):
     columns = {"model": "m", "group": "g", "alignment": "hand", "speaker": "anne"}
     write_csv(clip_table([clip("a", **columns), clip("b", **columns)]), tmp_path / "clips.csv")
-    run = Run(tmp_path)
+    clips = Run(tmp_path).clips
     for name, value in (
         ("model", "m"),
         ("group", "g"),
@@ -57,11 +57,11 @@ def test_a_group_is_found_by_the_name_the_manifest_gives(tmp_path):
         ("manifest_alignment", "hand"),
         ("clip", "a"),
     ):
-        assert grouped_clips(run, group=name).group[0] == value
+        assert grouped_clips(clips, group=name).group[0] == value
     with pytest.raises(InputError, match="for the manifest's say 'manifest_alignment'"):
-        grouped_clips(run, group="alignment")
+        grouped_clips(clips, group="alignment")
     with pytest.raises(InputError, match="no column 'nobody' in the table of clips; it has clip, seconds"):
-        grouped_clips(run, group="nobody")
+        grouped_clips(clips, group="nobody")
 
 
 def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path):
@@ -73,7 +73,8 @@ def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path)
         for name in "ab"
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(tmp_path / "cue_contribution.parquet")
-    table = study_table(Run(tmp_path))
+    run = Run(tmp_path)
+    table = study_table(run.contributions, grouped_clips(run.clips))
     assert (table.model == "m").all()
     assert (table.layer == 0).all()
     assert (table.contribution == 0.5).all()

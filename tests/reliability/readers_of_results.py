@@ -15,9 +15,8 @@ import numpy as np
 import speechmix
 from speechmix import MixingMap, Span, bundled
 from speechmix.errors import InputError
-from speechmix.experiments.checked_tables import described_run
 from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
-from speechmix.experiments.run import score_clips
+from speechmix.experiments.run import Run, score_clips
 from speechmix.homophony.dataset import about, read_examples, write_examples
 from speechmix.homophony.journal import input_digest, inputs_of, kept, lines, options_of, run_stage
 
@@ -122,7 +121,8 @@ def _write_run(folder: Path) -> None:
 
 def _read_run(folder: Path) -> Any:
     run = open_run(folder / "run")
-    require(isinstance(described_run(run), dict) and run.done >= 0 and isinstance(run.summary(), str), run)
+    require(isinstance(run.description, dict) and run.done >= 0, run)
+    require(isinstance(Run(run.out, run.done, list(run.skipped)).summary(), str), run)
     tables = [run.clips, run.contributions, run.ablation, run.transcripts]
     require({"clip", "seconds"} <= set(run.clips), list(run.clips))
     maps = {name: maps_of_clip(run, name) for name in list(run.clips["clip"])[:3]}
@@ -145,7 +145,7 @@ def _go_on_with_run(folder: Path) -> Any:
     options = {"measures": ["value_zeroing"], "figures": 0, "ablation": True, "progress": False, "report": str}
     run = score_clips([_model()], [clip], folder / "run", **options)
     require(run.done == 1 and not run.skipped, run.summary())
-    maps = _bytes_of(maps_of_clip(run, clip.name))
+    maps = _bytes_of(maps_of_clip(open_run(run.out), clip.name))
     tables = (run.clips, run.contributions, run.ablation, run.transcripts)
     return [table.to_csv() for table in tables], maps, sorted(path.name for path in folder.rglob("*.[ctp]*"))
 

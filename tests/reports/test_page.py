@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from speechmix.reports.page import Picture, SortableTable, page
-from speechmix.reports.study import shown
+from speechmix.reports.study_tables import shown
 
 
 def test_hostile_text_is_shown_as_text_everywhere():

@@ -13,9 +13,10 @@ from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.reports.clip_card import clip_card
-from speechmix.reports.study import headline, report, shown, study_table
-from speechmix.reports.study_clips import chosen_clips, clip_values, main_rows
-from speechmix.reports.study_tables import layer_statistics, shown_layers
+from speechmix.reports.study import Study
+from speechmix.reports.study_clips import reasons_to_show
+from speechmix.reports.study_page import report
+from speechmix.reports.study_tables import clip_values, headline, layer_statistics, main_rows, shown, shown_layers
 from speechmix.reports.wording import method, sentences
 from tests.reports.synthetic_runs import synthetic_run
 
@@ -32,7 +33,7 @@ def run(folder):
 
 @pytest.fixture(scope="module")
 def table(run):
-    return study_table(run)
+    return Study(run).table
 
 
 def test_a_run_is_found_again_as_it_was(run, folder):
@@ -103,11 +104,11 @@ def test_sentences_say_more_less_and_cannot_tell():
 def test_most_median_least_and_asked_for_clips_are_shown(run, table):
     known = headline(table)
     values = clip_values(table, main_rows(known).iloc[0]).difference.sort_values()
-    names = chosen_clips(run, table, known, ["clip_0000"])
+    names = reasons_to_show(Study(run), ["clip_0000"])
     assert list(names)[:3] == [values.index[-1], values.index[10], values.index[0]]
     assert "clip_0000" in names
     with pytest.raises(InputError, match="no clip 'nobody'"):
-        chosen_clips(run, table, known, ["nobody"])
+        reasons_to_show(Study(run), ["nobody"])
 
 
 def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_path):

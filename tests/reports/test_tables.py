@@ -15,7 +15,9 @@ from speechmix import bundled
 from speechmix.experiments.boundaries import score_moved_words
 from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
-from speechmix.reports.study import ablation_table, report, study_table
+from speechmix.reports.study import Study
+from speechmix.reports.study_page import report
+from speechmix.reports.study_tables import ablation_table
 from speechmix.reports.text_tables import latex, markdown
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
@@ -135,7 +137,7 @@ def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
     opened = open_run(done.out)
     assert opened.clips["clip"].tolist() == ["001", "002"]
     assert opened.skipped[0]["clip"] == "007"
-    assert set(study_table(opened)["clip"]) == {"001", "002"}
+    assert set(Study(opened).table["clip"]) == {"001", "002"}
     assert ablation_table(opened).clips.item() == 2
     assert "001 (" in page
 

@@ -1,0 +1,253 @@
+"""The page of a study: trained models against their random twins, cue contribution beside ablation, clips to listen to.
+
+In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the figures as PNG and PDF, the
+headline as Markdown and LaTeX, and the statistics layer by layer as CSV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ..errors import InputError
+from ..evaluation.spelling import TRANSCRIBES
+from ..experiments.folder import RUNNING
+from ..experiments.reading import STOPPED, StoredRun
+from ..files.text_files import write_csv
+from ..files.whole_files import write_json, write_text
+from ..inputs.clips import Clip
+from ..versions import versions
+from .page import Item, Part, page
+from .study import Study
+from .study_clips import clip_cards, clip_table
+from .study_figures import pictures_of
+from .study_parts import agreement_part, boundaries_part, length_part, models_part
+from .study_tables import shown, shown_layers
+from .text_tables import latex, markdown
+from .wording import LENGTH, READING, method, sentences
+
+if TYPE_CHECKING:
+    from ..experiments.run import Run
+
+_NO_CUE = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
+_NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
+_BEST_LAYER = (
+    "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so nothing was chosen "
+    "on the data it is reported on, and p needs no correction over layers."
+)
+_ALL_LAYERS = "Mean over all layers of the stack."
+_ABLATION = (
+    "Share of clips (%) in which the target's own spelling is likelier than its other spelling, with the cue's value vectors "
+    "zeroed in all layers of one stack. 50 % is chance. A stack that carries the cue should show a high contribution above and "
+    "fall to chance here."
+)
+_DEFAULT = (
+    "The same by number. A model that no longer hears the cue and falls back on one number is right there and wrong in the "
+    "other: 50 % together. It may then take much from the cue in that other number alone; see the figures by number."
+)
+_CONTROL = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
+_EVERY_LAYER = (
+    "Layers in which trained and random differ: permutation test in every layer, corrected over the layers of the stack by "
+    "Benjamini and Hochberg (false discovery rate q < 0.05: of the layers named here about one in twenty is "
+    "expected to be named by chance). All numbers are in layers.csv."
+)
+_CHOSEN = (
+    "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
+    "for. "
+)
+_LISTENING = (
+    "Play a clip and its position moves over the map; click a word to hear it and to see what gives to it. Columns give, rows "
+    "receive; silence and padding are left out."
+)
+_FEW = " With fewer than six groups no test can reach p < 0.05, and intervals are too narrow: read those rows as anecdotes."
+
+
+def report(
+    folder: str | PathLike,
+    *,
+    title: str | None = None,
+    notes: list[str] | None = None,
+    asked: Sequence[str] = (),
+    audio: str | PathLike | None = None,
+    clips: Sequence[Clip] = (),
+    published: bool = False,
+    group: str | None = None,
+    out: str | PathLike | None = None,
+) -> Path:
+    """Write the page of a run again, from its folder; title and notes are those of before, other options as in `write_study`.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run, or a damaged one; and as `write_study`.
+    """
+    study = Study.of(folder, group=group)
+    former = study.run.description
+    return write_study(
+        study,
+        title=title if title is not None else former.get("title") or study.run.out.resolve().name,
+        notes=notes if notes is not None else former.get("notes") or [],
+        asked=asked, audio=audio, clips=clips, published=published, out=out,
+    )  # fmt: skip
+
+
+def write_study(
+    study: Study | StoredRun | Run,
+    *,
+    title: str,
+    notes: list[str],
+    asked: Sequence[str] = (),
+    audio: str | PathLike | None = None,
+    clips: Sequence[Clip] = (),
+    published: bool = False,
+    out: str | PathLike | None = None,
+) -> Path:
+    """Write figures, tables and the page of a run; returns the page's path.
+
+    Parameters
+    ----------
+    study : Study, StoredRun or Run
+    title : str
+    notes : list of str
+        What a reader must know first; paragraphs.
+    asked : sequence of str
+        Clips to show besides those with most, median and least contribution.
+    audio : path, optional
+        Folder with the audio files, if they are no longer where the run found them.
+    clips : sequence of Clip
+        The run's clips, if they are at hand (clips in memory have no audio file).
+    published : bool
+        Draw the published figures beside the run's own.
+    out : path, optional
+        Where the page goes; ``index.html`` in the run's folder by default.
+
+    Raises
+    ------
+    InputError
+        If a clip that was asked for is not in the run, or the page cannot be written.
+    """
+    study = study if isinstance(study, Study) else Study.of(study)
+    folder = study.run.folder
+    path = Path(out) if out else folder.page
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: expected the name of a file for the page, such as {path / 'index.html'}")
+    try:
+        _write_tables(study)
+        parts = [
+            *_opening(study, notes), *_results(study), *pictures_of(study, published=published), *length_part(study.run),
+            *agreement_part(study.table), *boundaries_part(study), *_ablation(study), *_control(study),
+            *_clips(study, asked, audio, clips),
+        ]  # fmt: skip
+        write_json(folder.page_description, {"title": title, "notes": notes})
+        write_text(path, page(title, parts))
+    except OSError as error:
+        raise InputError(f"cannot write the page {path} and the tables in {folder.path} ({error})") from error
+    return path
+
+
+def _write_tables(study: Study) -> None:
+    """Write the headline and the statistics layer by layer into the run's folder, where there is a number to report."""
+    if study.layers is None:
+        return
+    folder, table = study.run.folder, shown(study.headline)
+    units = f"groups of clips that share {study.ties}" if study.ties else "clips"
+    caption = f"Cue contribution (%) at the best layer (cross-fitted), 95 % bootstrap intervals over {units}."
+    write_csv(study.layers, folder.beside_page("layers", "csv"))
+    write_text(folder.beside_page("headline", "md"), markdown(table) + "\n")
+    write_text(folder.beside_page("headline", "tex"), latex(table, caption=caption))
+
+
+def _opening(study: Study, notes: Sequence[str]) -> list[Part]:
+    """What was run, on what, and whether its models transcribe the clips."""
+    run = study.run
+    stopped = [STOPPED] if run.description.get("state") == RUNNING else []
+    parts: list[Part] = [
+        ("What was run", [*stopped, *notes, _counts(run), *models_part(run), _versions(run)]),
+    ]
+    transcription = transcription_notes(run)
+    return [*parts, ("Do the models transcribe the clips?", transcription)] if transcription else parts
+
+
+def _results(study: Study) -> list[Part]:
+    """Headline in words and in tables, and layer by layer; nothing without a cue."""
+    if study.table.empty:
+        return [("Cue contribution", [_NO_CUE])]
+    if study.layers is None:
+        return [("Cue contribution", [_NO_NUMBER])]
+    words: list[Item] = [*sentences(study.headline), _many(study.headline)]
+    tables: list[Item] = [READING, LENGTH, method(study.ties)]
+    tables += [_BEST_LAYER, shown(study.headline), _ALL_LAYERS, shown(study.mean_over_layers)]
+    parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
+    layers = shown_layers(study.layers)
+    return [*parts, ("In which layers", [_EVERY_LAYER, layers])] if len(layers) else parts
+
+
+def _ablation(study: Study) -> list[Part]:
+    if study.ablation.empty:
+        return []
+    items: list[Item] = [_ABLATION, shown(study.ablation)]
+    if len(study.ablation_by_number):
+        items += [_DEFAULT, shown(study.ablation_by_number)]
+    return [("Ablation", items)]
+
+
+def _control(study: Study) -> list[Part]:
+    if study.control is None:
+        return []
+    return [("Control: invariant nouns", [_CONTROL + _few(study.control), shown(study.control)])]
+
+
+def _clips(study: Study, asked: Sequence[str], audio: str | PathLike | None, clips: Sequence[Clip]) -> list[Part]:
+    """All clips in a table, some to listen to, and what was left out."""
+    unreadable: list[str] = []
+    cards = clip_cards(study, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
+    left_out: list[Item] = [pd.DataFrame(study.run.skipped)] if study.run.skipped else []
+    left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
+    return [
+        ("All clips", clip_table(study, cards)),
+        ("Clips to listen to", [(_CHOSEN if len(study.headline) else "") + _LISTENING, *cards]),
+        ("Left out", left_out or ["Nothing was left out."]),
+    ]
+
+
+def _few(headline: pd.DataFrame) -> str:
+    return _FEW if (headline.groups < 6).any() else ""
+
+
+def _many(headline: pd.DataFrame) -> str:
+    return (
+        f"The table below holds {len(headline)} comparisons, each with its own interval: of twenty such intervals about one "
+        "misses the truth by chance. A high contribution says that the cue's vectors enter the target's; whether the model "
+        "then uses them is for ablation to say."
+    ) + _few(headline)
+
+
+def transcription_notes(run: StoredRun) -> list[str]:
+    """Whether each trained model transcribes the clips at all, and what can be read if it does not."""
+    notes = []
+    for model, rates in run.transcripts.groupby("model", sort=False) if len(run.transcripts) else ():
+        rate = rates.character_error_rate.mean()
+        note = f"{model}: character error rate {100 * rate:.0f} % over {len(rates)} clips."
+        if rate > TRANSCRIBES:
+            note += (
+                " It does NOT transcribe these clips. Its maps show how its layers mix these sounds; they say nothing of how "
+                "it would decide a spelling, and its ablation row is no evidence."
+            )
+        notes.append(note)
+    return notes
+
+
+def _versions(run: StoredRun) -> str:
+    scored = run.description.get("versions")
+    return f"Scored with {scored}." if scored == versions() else f"Scored with {scored}; this page by {versions()}."
+
+
+def _counts(run: StoredRun) -> str:
+    clips = run.clips
+    doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
+    text = f"{len(clips)} clips; {run.done} scored (clip, model) pairs, {len(run.skipped)} left out."
+    return text + (f" The word times of {doubtful} clips are doubtful." if doubtful else "")

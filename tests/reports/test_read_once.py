@@ -1,0 +1,92 @@
+"""A page is made in one direction: each file of the run's folder is read once, and the headline is computed once."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import speechmix
+from speechmix.experiments import reading
+from speechmix.reports import comparing, study
+from speechmix.reports.study_page import report, write_study
+from tests.reports.synthetic_runs import synthetic_run
+
+_WATCHED: list[Counter[str]] = []
+
+
+def _count(event: str, arguments: tuple) -> None:
+    if event == "open" and _WATCHED and isinstance(arguments[0], str) and not arguments[2] & 3:  # opened for reading
+        _WATCHED[-1][arguments[0]] += 1
+
+
+sys.addaudithook(_count)  # for good: no other way sees what any library opens; it does nothing but in `reads`
+
+
+@contextmanager
+def reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often each file in a folder is read in this block; Arrow opens its own without Python."""
+    counts: Counter[str] = Counter()
+    read_table = pq.read_table
+    monkeypatch.setattr(
+        pq, "read_table", lambda path, **options: counts.update([str(path)]) or read_table(path, **options)
+    )
+    _WATCHED.append(counts)
+    yield counts
+    _WATCHED.pop()
+    for path in [path for path in counts if not path.startswith(f"{folder}/") or path.endswith(".wav")]:
+        del counts[path]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return synthetic_run(tmp_path_factory.mktemp("once") / "run", clips=8, layers=2)
+
+
+def test_every_file_of_the_run_is_read_once_for_a_page(folder, monkeypatch):
+    with reads(folder, monkeypatch) as counts:
+        report(folder, notes=["SYNTHETIC"])
+    names = {Path(path).name for path in counts}
+    assert {"run.json", "clips.csv", "skipped.csv", "cue_contribution.parquet"} <= names
+    assert sum(name.endswith(".safetensors") for name in map(str, counts)) >= 8
+    assert set(counts.values()) == {1}, counts.most_common(3)
+
+
+def test_every_table_is_read_once_for_a_comparison(folder, tmp_path, monkeypatch):
+    with reads(folder, monkeypatch) as counts:
+        speechmix.compare(folder).write(tmp_path)
+    assert set(counts.values()) == {1}, counts.most_common(3)
+
+
+def test_maps_beyond_what_memory_may_hold_are_read_again(folder, monkeypatch):
+    run, path = reading.open_run(folder), next(folder.glob("maps/*/*/*.safetensors"))
+    monkeypatch.setattr(reading, "_MOST_BYTES", 0)
+    with reads(folder, monkeypatch) as counts:
+        for _ in range(2):
+            for other in sorted(path.parent.glob("*.safetensors")):
+                run.read_map(other)
+    assert set(counts.values()) == {2}
+
+
+def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(folder, tmp_path, monkeypatch):
+    layers = []
+    headline = study.headline
+
+    def counted(table, **options):
+        layers.append(options.get("layers", "best layer"))
+        return headline(table, **options)
+
+    for module in (study, comparing):
+        monkeypatch.setattr(module, "headline", counted)
+    opened = study.Study.of(folder)
+    assert opened.headline is opened.headline
+    write_study(opened, title="once", notes=["SYNTHETIC"])
+    assert sorted(layers) == ["all layers", "best layer"]
+    layers.clear()
+    speechmix.compare(opened.run).write(tmp_path)
+    assert layers == ["best layer"]
