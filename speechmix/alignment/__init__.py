@@ -56,8 +56,7 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     if not clip.text:
         raise AlignmentError(f"clip {clip.name!r} has neither words nor text: give text=, or words= with times")
     alignment = place_words(clip, clip.text, model=model, method=method, language=language)
-    aligned = clip.with_words(alignment.words, alignment=alignment.method)
-    aligned.doubts = alignment.doubts
+    aligned = clip.replace(words=alignment.words, alignment=alignment.method, doubts=alignment.doubts)
     for doubt in alignment.doubts:
         warnings.warn(f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: {doubt}", stacklevel=2)
     return aligned

@@ -9,7 +9,6 @@ deciding letters alone, with the text before them given, are what `speechmix.abl
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -105,6 +104,4 @@ def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
 
 
 def _spoken_as(clip: Clip, text: str) -> Clip:
-    other = copy.copy(clip)
-    other.text, other.words, other.target, other.foil = text, None, None, None
-    return other
+    return clip.replace(text=text, words=None, cue=None, target=None, foil=None)

@@ -60,7 +60,7 @@ def score_moved_words(
     InputError
         If no clip of the run has cue, target and audio.
     """
-    chosen = _chosen(run, clips, most, audio)
+    chosen = _chosen(run, clips, most, audio, report)
     options = {name: value for name, value in described_run(run)["options"].items() if name in _OPTIONS}
     failed: set[str] = set()
     with TableWriter(run.out / BOUNDARIES) as table:
@@ -78,7 +78,9 @@ def score_moved_words(
     return len(chosen) - len(failed)
 
 
-def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | None) -> list[Clip]:
+def _chosen(
+    run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | None, report: Callable[[str], None]
+) -> list[Clip]:
     """Clips with cue and target, evenly over the run's; both members of a pair where there are pairs."""
     table, at_hand = run.contributions, {clip.name: clip for clip in clips}
     names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
@@ -87,7 +89,12 @@ def _chosen(run: Run, clips: Sequence[Clip], most: int, audio: str | PathLike | 
         names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:
         names = evenly(names, most)
-    found = [at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio) for name in names]
+    found = []
+    for name in names:
+        try:
+            found.append(at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio))
+        except SpeechmixError as error:  # another recording by now, in which the words cannot be
+            report(f"{name}  SKIPPED: {error}")
     kept = [clip for clip in found if clip is not None and clip.words and None not in (clip.cue, clip.target)]
     if not kept:
         raise InputError(

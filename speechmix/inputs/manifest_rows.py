@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.table_files import Cells, RowError, read_table, table_columns
-from .clips import Clip
+from .clip_facts import checked_text
 from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, row_name
 from .spans import Word
-from .words import check_words
+from .words import check_words, find_cue_and_target
 
 TEXTS = ("text", "sentence", "transcription")
 ROLES = ("cue", "target", "foil")
@@ -100,16 +100,17 @@ def _row(
     located_audio(root, path, allow_outside=outside)
     words, alignment = _words(cells, root, path, tier, outside)
     asked = {role: cells[role] for role in ROLES if role in cells}
-    clip = Clip(name=name, text=text, **asked)
+    where = f"clip {name!r}"
+    text = checked_text(text, where=where)
     if words is not None:
         try:
-            clip = clip.with_words(words)
+            find_cue_and_target(words, {"cue": asked.get("cue"), "target": asked.get("target")}, where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
     own = ("path", "words", "name", text_column, *ROLES)
     return Row(
         name,
-        clip.text or "",
+        text or "",
         root,
         path,
         words=words,

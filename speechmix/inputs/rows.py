@@ -18,9 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..files.names import Names
+from ..files.names import Names, safe_name
 from ..files.table_files import RowError
-from .clips import safe_name
 from .spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")

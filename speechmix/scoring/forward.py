@@ -24,7 +24,8 @@ from ..adapters.model import Model, dtype_named
 from ..adapters.plans import STACKS
 from ..errors import InputError
 from ..files.identity import digest
-from ..inputs.clips import Clip, read_ahead
+from ..inputs.clips import Clip
+from ..inputs.reading_ahead import read_ahead
 from ..inputs.sentences import Sentence
 from ..inputs.spans import CONTEXT_KINDS, ROUNDINGS, Span
 from ..maps.files import ScoresByLayer, folders_of, written_to
