@@ -78,8 +78,8 @@ def place_words(
 
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
     if model is None:
-        wanted = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
-        raise InputError(f"alignment by {method} needs model=, a loaded model with {wanted}")
+        needed = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
+        raise InputError(f"alignment by {method} needs model=, a loaded model with {needed}")
     if method == "ctc":
         return align_by_ctc(model, clip.audio(model.sample_rate), text)
     from .whisper_attention import align_by_whisper

@@ -6,6 +6,7 @@ In: mono audio [S]. Out: a `HeardRecording`, and the features of any sound: mel 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -85,5 +86,5 @@ def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
     """Slope over nine frames (45 ms), scaled so that it weighs about as much as the cepstra themselves."""
     padded = np.pad(cepstra, ((reach, reach), (0, 0)), mode="edge")
     steps = np.arange(-reach, reach + 1)
-    slopes = sum(step * padded[reach + step : reach + step + len(cepstra)] for step in steps)
+    slopes = reduce(np.add, (step * padded[reach + step : reach + step + len(cepstra)] for step in steps))
     return 4 * slopes / np.sum(steps**2)

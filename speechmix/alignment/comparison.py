@@ -95,7 +95,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def _rows(clip: Clip, method: str, words: Iterable[Word], taken: float | None) -> list[dict]:
     rows = []
     for index, word in enumerate(words):
-        known = {"clip": clip.name, "method": method, "word": index, "text": word.text}
-        known |= {"start": word.start, "end": word.end, "score": word.score}
-        rows.append({**known, "seconds_taken": (taken if index == 0 else np.nan)})
+        row = {"clip": clip.name, "method": method, "word": index, "text": word.text}
+        row |= {"start": word.start, "end": word.end, "score": word.score}
+        rows.append({**row, "seconds_taken": (taken if index == 0 else np.nan)})
     return rows

@@ -123,7 +123,7 @@ def _voice_name(voice: str) -> str:
     table = voice_table()
     code = code.lower().replace("_", "-")
     if code not in table:
-        near = [known for known in table if known[:2] == code[:2]] or list(table)[:8]
+        near = [language for language in table if language[:2] == code[:2]] or list(table)[:8]
         raise InputError(
             f"no espeak-ng voice for {voice!r}: expected a language code such as {', '.join(near)}; "
             "speechmix.alignment.espeak.voices() lists them all"
@@ -170,10 +170,10 @@ def _token_starts(events: list[Heard], tokens: list[str], spoken: list[int], *, 
             heard.setdefault(token, sample)
     heard.setdefault(spoken[0], 0)
     # Words without an event of their own are spoken together with the last one that has: share its time by letters.
-    known = [index for index in spoken if index in heard]
+    timed = [index for index in spoken if index in heard]
     letters = np.concatenate([[0], np.cumsum([len(tokens[index]) for index in spoken])])
-    at = [spoken.index(index) for index in known] + [len(spoken)]
-    times = np.maximum.accumulate([heard[index] for index in known] + [last])
+    at = [spoken.index(index) for index in timed] + [len(spoken)]
+    times = np.maximum.accumulate([heard[index] for index in timed] + [last])
     return np.interp(letters, letters[at], times).round().astype(int).tolist()
 
 

@@ -96,7 +96,7 @@ def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray
 @lru_cache(maxsize=1)
 def voice_table() -> dict[str, tuple[str, str]]:
     """Language code -> (name, identifier); where several voices speak a language, the one espeak-ng prefers."""
-    found: dict[str, tuple[int, str, str]] = {}
+    preferred: dict[str, tuple[int, str, str]] = {}
     with _fresh_library() as (library, _):
         library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
         listed = library.espeak_ListVoices(None)
@@ -106,9 +106,9 @@ def voice_table() -> dict[str, tuple[str, str]]:
             index += 1
             name, identifier = voice.name.decode(), voice.identifier.decode()
             for priority, code in _languages(voice.languages):
-                if code not in found or priority < found[code][0]:
-                    found[code] = (priority, name, identifier)
-    return {code: (name, identifier) for code, (_, name, identifier) in sorted(found.items())}
+                if code not in preferred or priority < preferred[code][0]:
+                    preferred[code] = (priority, name, identifier)
+    return {code: (name, identifier) for code, (_, name, identifier) in sorted(preferred.items())}
 
 
 def _languages(address: int) -> Iterator[tuple[int, str]]:
@@ -155,5 +155,5 @@ def _fresh_library() -> Iterator[tuple[ctypes.CDLL, int]]:
 def _unload(library: ctypes.CDLL) -> None:
     import _ctypes
 
-    close = getattr(_ctypes, "dlclose", None) or _ctypes.FreeLibrary  # the latter on Windows
+    close = getattr(_ctypes, "dlclose" if hasattr(_ctypes, "dlclose") else "FreeLibrary")  # the latter on Windows
     close(library._handle)

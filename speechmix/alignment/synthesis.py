@@ -244,14 +244,17 @@ def _distances(
     voiced = recording.energy > recording.speech_level if fitted is None else fitted[1] >= 0
     heard = (heard - heard[voiced].mean(0)) / (heard[voiced].std(0) + 1e-3)
     heard_deltas = np.c_[heard, slopes_of(heard)]
-    distances = None
-    for speaker in speakers:
+
+    def squared(speaker: Speech) -> np.ndarray:
         spoken = _spoken_cepstra(speaker, speakers[0], plan, recording)
         if fitted is not None:
             spoken = _fit(spoken, heard, plan, *fitted)
         spoken_deltas = np.c_[spoken, slopes_of(spoken)]
-        squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
-        distances = squared if distances is None else np.minimum(distances, squared, out=distances)
+        return (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
+
+    distances = squared(speakers[0])
+    for speaker in speakers[1:]:
+        np.minimum(distances, squared(speaker), out=distances)
     return np.sqrt(np.maximum(distances, 0, out=distances) / (1.5 * N_CEPSTRA), out=distances)
 
 

@@ -127,7 +127,7 @@ def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:
 def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] | None:
     """Return the cue nearest before the last target, and the first target behind it: the published rule."""
     cues, targets = (
-        [i for i, word in enumerate(words) if comparable(word.text) == comparable(wanted)] for wanted in (cue, target)
+        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)] for text in (cue, target)
     )
     before = [i for i in cues if targets and i < targets[-1]]
     return (before[-1], next(i for i in targets if i > before[-1])) if before else None

@@ -48,8 +48,8 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
         exponent = 0.0 if mixing_map.measure in _PER_FRAME else np.nan
     sources = mixing_map.without("silence", "padding").sources
     weights = np.array([float(len(source)) for source in sources]) ** exponent
-    mine = np.array([source.word == cue for source in sources], dtype=bool)
-    return float(weights[mine].sum() / weights.sum())
+    is_cue = np.array([source.word == cue for source in sources], dtype=bool)
+    return float(weights[is_cue].sum() / weights.sum())
 
 
 def length_exponent(maps: Iterable[MixingMap]) -> float:

@@ -121,7 +121,7 @@ def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
 
 def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     digest = hashlib.blake2b(f"{sample_rate} ".encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(samples, dtype="<f4"))
+    digest.update(np.ascontiguousarray(samples, dtype="<f4").data)
     return digest.hexdigest()
 
 

@@ -205,8 +205,8 @@ def _is_index(value: object) -> bool:
 def _matches(words: Sequence[Word | TextWord], text: str) -> list[int]:
     if _is_marker(text):
         return [index for index, word in enumerate(words) if word.text.strip().casefold() == text.strip().casefold()]
-    wanted = comparable(text)
-    matches = [index for index, word in enumerate(words) if comparable(word.text) == wanted]
+    spelling = comparable(text)
+    matches = [index for index, word in enumerate(words) if comparable(word.text) == spelling]
     return [index for index in matches if not _is_marker(words[index].text)] or matches
 
 
