@@ -115,7 +115,7 @@ def _row(
         words=words,
         pairs=(requests,) if {"cue", "target"} <= set(requests) else (),
         meta={column: _as_text(cell) for column, cell in cells.items() if column not in own},
-        requests=requests,
+        asked=requests,
         alignment=alignment,
         origin=origin,
         repeatable=repeatable,

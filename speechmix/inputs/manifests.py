@@ -80,7 +80,7 @@ def read_clips(
 def _clip(row: Row) -> Clip:
     meta = dict(row.meta)
     clip = Clip.from_file(
-        row.root.resolve() / (row.path or ""), text=row.text or None, language=meta.pop("language", None), name=row.name, meta=meta,
-        **row.asked,
+        row.root.resolve() / (row.path or ""), text=row.text or None, language=meta.pop("language", None), name=row.name,
+        meta=meta, **row.asked,
     )  # fmt: skip
     return clip if row.words is None else clip.replace(words=row.words, alignment=row.alignment)
