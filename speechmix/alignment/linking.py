@@ -60,8 +60,9 @@ def link(
         for index, label in enumerate(labels)
         for place, letter in enumerate((_BETWEEN, *(label or _UNNAMED), _BETWEEN))
     ]
-    sequences = ([entry[0] for entry in letters] for letters in (written_letters, heard_letters))
-    matcher = SequenceMatcher(None, *sequences, autojunk=False)
+    # Letters alone are matched; the rest of an entry says whose they are.
+    sought, offered = [entry[0] for entry in written_letters], [entry[0] for entry in heard_letters]
+    matcher = SequenceMatcher(None, sought, offered, autojunk=False)
     matched: list[list[tuple[int, float]]] = [[] for _ in written]
     for block in matcher.get_matching_blocks():
         for step in range(block.size):

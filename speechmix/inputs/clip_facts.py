@@ -9,12 +9,10 @@ from ..errors import InputError
 from .words import WordLike, WordRequest
 
 
-class ClipFacts(TypedDict, total=False):
-    """Keyword arguments of `Clip.from_array` and `Clip.replace`; what they mean is said there and in `Clip.from_file`."""
+class ClipDetails(TypedDict, total=False):
+    """Keyword arguments of `Clip.from_array`; what they mean is said there and in `Clip.from_file`."""
 
-    name: str
     text: str | None
-    words: Iterable[WordLike] | None
     cue: WordRequest | None
     target: WordRequest | None
     foil: str | None
@@ -22,6 +20,13 @@ class ClipFacts(TypedDict, total=False):
     alignment: str | None
     doubts: Iterable[str]
     meta: Mapping[str, str] | None
+
+
+class ClipFacts(ClipDetails, total=False):
+    """Keyword arguments of `Clip.replace`."""
+
+    name: str
+    words: Iterable[WordLike] | None
 
 
 def refuse_strangers(facts: Mapping[str, object], *, where: str) -> None:

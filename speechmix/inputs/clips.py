@@ -1,8 +1,9 @@
 """A clip: one recording, what is said in it, where each word is, and which two words the question is about.
 
 In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a `Clip`, which reads
-its audio only when asked and can check itself. Cue and target may be named before the words are known (before forced
-alignment); they are looked up when the words come.
+its audio only when asked and does not change. Cue and target may be named before the words are known (before forced
+alignment); they are looked up when the words come. Longer than most files, because all that can be asked of a clip is here;
+its sound is in `recordings`, cutting in `cutting`, looking words up in `words`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..files.names import safe_name
 from .audio import audio_file, mono
-from .clip_facts import ClipFacts, checked_text, refuse_strangers
+from .clip_facts import ClipDetails, ClipFacts, checked_text, refuse_strangers
 from .frames import Seconds
 from .recordings import AudioFile, AudioInMemory, Recording
 from .spans import Word
@@ -173,7 +174,7 @@ class Clip:
         name: str | None = None,
         words: WordSource | None = None,
         tier: str | None = None,
-        **facts: Unpack[ClipFacts],
+        **details: Unpack[ClipDetails],
     ) -> Clip:
         """Clip of samples in memory; the other options (text, cue, target, ...) are those of `from_file`.
 
@@ -189,7 +190,7 @@ class Clip:
         samples = mono(audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip")
         samples.flags.writeable = False
         recording = AudioInMemory(samples, int(sample_rate))
-        clip = cls(recording, **{**facts, "name": name or f"clip-{recording.sound[:8]}"})
+        clip = cls(recording, name=name or f"clip-{recording.sound[:8]}", **details)
         return clip if words is None else clip.with_words(words, tier=tier)
 
     def replace(self, **changes: Unpack[ClipFacts]) -> Clip:
@@ -224,7 +225,8 @@ class Clip:
             doubts=self.doubts,
             meta=self.meta,
         )
-        return type(self)(self._recording, sound=self._expected_sound, **{**facts, **changes})
+        facts.update(changes)
+        return type(self)(self._recording, sound=self._expected_sound, **facts)
 
     def renamed(self, name: str) -> Clip:
         """Return a copy of another name."""

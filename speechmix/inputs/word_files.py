@@ -110,7 +110,8 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
             raise InputError(
                 f"{where}: word {index} must be [text, start, end] or have word, start, end; found {item!r}"
             )
-        words.append(_word(*parts, score, where=f"{where}: word {index}"))
+        label, start, end = parts
+        words.append(_word(label, start, end, score, where=f"{where}: word {index}"))
     return words
 
 
@@ -122,7 +123,8 @@ def _read_table(path: Path) -> list[Word]:
         parts = [_first(cells, names) for names in (_LABELS, _STARTS, _ENDS)]
         if None in parts:
             raise InputError(f"{path}, row {row}: expected a word, a start and an end, found {cells}")
-        words.append(_word(*parts, _first(cells, _SCORES), where=f"{path}, row {row}"))
+        label, start, end = parts
+        words.append(_word(label, start, end, _first(cells, _SCORES), where=f"{path}, row {row}"))
     return words
 
 

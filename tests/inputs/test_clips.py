@@ -418,7 +418,7 @@ class TestReplace:
                     clip.replace(**changes)
 
     def test_misspelt(self):
-        with pytest.raises(InputError, match=r"expected facts of a clip \(name, text, words, .*, found langauge"):
+        with pytest.raises(InputError, match=r"expected facts of a clip \(text, cue, target, .*, found langauge"):
             silent().replace(langauge="fr")
         with pytest.raises(InputError, match=r"found langauge"):
             silent(langauge="fr")
