@@ -78,8 +78,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     against = "reference" if (placed.method == "reference").any() else "others"
     result = []
     for method in dict.fromkeys(table.method[table.method != "reference"]):
-        chosen = placed[placed.method == "reference" if against == "reference" else placed.method != method]
-        reference = chosen.groupby(["clip", "word"])[["start", "end"]].median()
+        truth = placed[placed.method == "reference" if against == "reference" else placed.method != method]
+        reference = truth.groupby(["clip", "word"])[["start", "end"]].median()
         part = placed[placed.method == method].join(reference, on=["clip", "word"], rsuffix="_reference")
         part = part.dropna(subset=["start_reference"])
         starts, ends = (1000 * (part[side] - part[f"{side}_reference"]).abs() for side in ("start", "end"))

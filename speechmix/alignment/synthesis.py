@@ -101,7 +101,7 @@ def align_by_synthesis(
     --------
     >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
     >>> alignment = align_by_synthesis(speech.audio, "le chat dort")
-    >>> [abs(found.start - word.start) < 0.03 for found, word in zip(alignment.words, speech.words)]
+    >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
     [True, True, True]
     """
     if not words_of(text):

@@ -28,8 +28,8 @@ def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
     Examples
     --------
     >>> clips = pd.DataFrame({"clip": list("abc"), "pair": ["one", "one", "two"]})
-    >>> groups, said = groups_of(clips)
-    >>> groups.tolist(), said
+    >>> groups, ties = groups_of(clips)
+    >>> groups.tolist(), ties
     (['a', 'a', 'c'], 'the pair')
     """
     ties = {tie: values for tie, values in _ties(clips).items() if values[values != ""].duplicated().any()}

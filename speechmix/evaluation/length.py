@@ -38,8 +38,8 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
     --------
     >>> from speechmix import MixingMap, Span
     >>> units = (Span(0, 10, "les", word=0), Span(10, 40, "livres", word=1))
-    >>> one = MixingMap(np.ones((1, 2, 2)), units, units, "value_zeroing", "encoder", (0,))
-    >>> length_matched_share(one, cue=0)  # 10^2 / (10^2 + 30^2)
+    >>> uniform = MixingMap(np.ones((1, 2, 2)), units, units, "value_zeroing", "encoder", (0,))
+    >>> length_matched_share(uniform, cue=0)  # 10^2 / (10^2 + 30^2)
     0.1
     """
     if mixing_map.measure == "value_zeroing":
