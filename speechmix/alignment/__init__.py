@@ -56,8 +56,7 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     if not clip.text:
         raise AlignmentError(f"clip {clip.name!r} has neither words nor text: give text=, or words= with times")
     alignment = place_words(clip, clip.text, model=model, method=method, language=language)
-    aligned = clip.with_words(alignment.words, alignment=alignment.method)
-    aligned.doubts = alignment.doubts
+    aligned = clip.replace(words=alignment.words, alignment=alignment.method, doubts=alignment.doubts)
     for doubt in alignment.doubts:
         warnings.warn(f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: {doubt}", stacklevel=2)
     return aligned
@@ -79,8 +78,8 @@ def place_words(
 
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
     if model is None:
-        wanted = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
-        raise InputError(f"alignment by {method} needs model=, a loaded model with {wanted}")
+        needed = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
+        raise InputError(f"alignment by {method} needs model=, a loaded model with {needed}")
     if method == "ctc":
         return align_by_ctc(model, clip.audio(model.sample_rate), text)
     from .whisper_attention import align_by_whisper

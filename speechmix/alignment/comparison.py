@@ -78,8 +78,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     against = "reference" if (placed.method == "reference").any() else "others"
     result = []
     for method in dict.fromkeys(table.method[table.method != "reference"]):
-        chosen = placed[placed.method == "reference" if against == "reference" else placed.method != method]
-        reference = chosen.groupby(["clip", "word"])[["start", "end"]].median()
+        truth = placed[placed.method == "reference" if against == "reference" else placed.method != method]
+        reference = truth.groupby(["clip", "word"])[["start", "end"]].median()
         part = placed[placed.method == method].join(reference, on=["clip", "word"], rsuffix="_reference")
         part = part.dropna(subset=["start_reference"])
         starts, ends = (1000 * (part[side] - part[f"{side}_reference"]).abs() for side in ("start", "end"))
@@ -95,7 +95,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def _rows(clip: Clip, method: str, words: Iterable[Word], taken: float | None) -> list[dict]:
     rows = []
     for index, word in enumerate(words):
-        known = {"clip": clip.name, "method": method, "word": index, "text": word.text}
-        known |= {"start": word.start, "end": word.end, "score": word.score}
-        rows.append({**known, "seconds_taken": (taken if index == 0 else np.nan)})
+        row = {"clip": clip.name, "method": method, "word": index, "text": word.text}
+        row |= {"start": word.start, "end": word.end, "score": word.score}
+        rows.append({**row, "seconds_taken": (taken if index == 0 else np.nan)})
     return rows

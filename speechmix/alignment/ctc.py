@@ -83,14 +83,14 @@ def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
 
 def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[int]], list[str]]:
     """Letter ids of each word (empty if none is known), and the letters that had to be left out."""
-    known = {letter: index for letter, index in vocabulary.items() if len(letter) == 1}
+    letter_ids = {letter: index for letter, index in vocabulary.items() if len(letter) == 1}
     spelled, left_out = [], []
     for word in words:
         ids, unknown = [], []
         for letter in unicodedata.normalize("NFC", word).replace("’", "'"):
-            found = _letter_id(letter, known)
-            if found is not None:
-                ids += found
+            spelling = _letter_id(letter, letter_ids)
+            if spelling is not None:
+                ids += spelling
             elif letter.isalnum():
                 unknown.append(letter)
         spelled.append(ids)
@@ -98,7 +98,7 @@ def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[
     return spelled, left_out
 
 
-def _letter_id(letter: str, known: dict[str, int]) -> list[int] | None:
+def _letter_id(letter: str, letter_ids: dict[str, int]) -> list[int] | None:
     """Ids of a letter as it is, in the other case, or without its accent; None if the vocabulary lacks it."""
     bare = unicodedata.normalize("NFD", letter)[0]
     for spelling in (
@@ -110,8 +110,8 @@ def _letter_id(letter: str, known: dict[str, int]) -> list[int] | None:
         bare.upper(),
         *_LIGATURES.get(letter, ()),
     ):
-        if spelling and all(part in known for part in spelling):
-            return [known[part] for part in spelling]
+        if spelling and all(part in letter_ids for part in spelling):
+            return [letter_ids[part] for part in spelling]
     return None
 
 
@@ -129,7 +129,8 @@ def _best_path(
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
-    labels, owner = [], []  # the label sequence, and which word each label belongs to
+    labels: list[int] = []
+    owner: list[int | None] = []  # which word each label belongs to
     for index, ids in enumerate(letters):
         if index and delimiter is not None:
             labels.append(delimiter)
@@ -147,8 +148,9 @@ def _best_path(
     for frame, label in enumerate(aligned[0].tolist()):
         if label != blank:
             position += label != before
-            if owner[position] is not None:
-                frames[owner[position]].append(frame)
+            word = owner[position]
+            if word is not None:
+                frames[word].append(frame)
         before = label
     return frames, scores[0].numpy()
 

@@ -1,76 +1,25 @@
 """Speech from text with known word times, by espeak-ng (through the `espeakng-loader` package and ctypes).
 
-In: a text and a voice. Out: a `Speech`: audio, the written words with their times, the phonemes with theirs.
-espeak-ng is GPL-3 and is only called here, at run time. Its synthesis depends on what it spoke before (pitch flutter
-lives in static variables that neither a new voice nor espeak_Terminate resets), so the
-library is loaded afresh for every call (about 4 ms): the same call gives the same bits, in any order, in any process.
-Longer than most files here because espeak-ng's C structures and event stream are kept in one place.
+In: a text and a voice. Out: a `Speech`: audio, the written words with their times, the phonemes with theirs. The same call
+gives the same bits, in any order, in any process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
-from threading import Lock
 
 import numpy as np
 
-from ..errors import InputError, MissingExtraError
+from ..errors import InputError
 from ..inputs.spans import Word
 from .base import words_of
+from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up
 PITCHES = (0, 99)
-
-# From espeak-ng's speak_lib.h.
-_SYNCHRONOUS, _PHONEME_EVENTS, _IPA, _DO_NOT_EXIT = 2, 1, 2, 0x8000
-_RATE, _PITCH = 1, 3
-_BY_CHARACTER, _UTF8 = 1, 1
-_LIST_END, _WORD, _PHONEME = 0, 1, 7
-
-_Heard = tuple[int, int, int, str]  # an event: type, character position, sample, phoneme
-_lock = Lock()  # one espeak-ng per process
-
-
-class _Id(ctypes.Union):
-    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
-
-
-class _Event(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("unique_identifier", ctypes.c_uint),
-        ("text_position", ctypes.c_int),
-        ("length", ctypes.c_int),
-        ("milliseconds", ctypes.c_int),
-        ("sample", ctypes.c_int),
-        ("user_data", ctypes.c_void_p),
-        ("id", _Id),
-    )
-
-
-class _Voice(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("languages", ctypes.c_void_p),
-        ("identifier", ctypes.c_char_p),
-        ("gender", ctypes.c_ubyte),
-        ("age", ctypes.c_ubyte),
-        ("variant", ctypes.c_ubyte),
-        ("unused", ctypes.c_ubyte),
-        ("score", ctypes.c_int),
-        ("spare", ctypes.c_void_p),
-    )
-
-
-_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +79,7 @@ def speak(text: str, *, voice: str = "fr-fr", rate: int = 175, pitch: int = 50, 
         raise InputError(f"expected a text with words to speak, found {text!r}")
     # One blank between tokens and one code point per accented letter, so that espeak-ng's positions are ours.
     tokens = [unicodedata.normalize("NFC", token.replace("\0", "")) for token in text.split()]
-    samples, events, native_rate = _synthesise(" ".join(tokens), _voice_name(voice), rate, pitch)
+    samples, events, native_rate = synthesise(" ".join(tokens), _voice_name(voice), rate, pitch)
     phonemes = _phonemes(events, len(samples))
     written = text.split()
     spoken = [index for index, token in enumerate(written) if words_of(token)]
@@ -155,7 +104,7 @@ def voices() -> dict[str, str]:
     >>> voices()["fr-be"]
     'French (Belgium)'
     """
-    return {code: name for code, (name, _) in _voice_table().items()}
+    return {code: name for code, (name, _) in voice_table().items()}
 
 
 def variants() -> list[str]:
@@ -166,80 +115,15 @@ def variants() -> list[str]:
     >>> "f2" in variants()
     True
     """
-    return sorted(path.name for path in (_data_path() / "voices" / "!v").iterdir())
-
-
-def _loader():
-    try:
-        import espeakng_loader
-    except ImportError as error:
-        raise MissingExtraError("espeakng-loader", "synthesis", "speech synthesis with word times") from error
-    return espeakng_loader
-
-
-def _data_path() -> Path:
-    return Path(_loader().get_data_path())
-
-
-@contextmanager
-def _fresh_library() -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load espeak-ng with untouched static variables; yield it and its sample rate; unload it."""
-    loader = _loader()
-    with _lock:
-        library = ctypes.CDLL(str(loader.get_library_path()))
-        try:
-            options = _PHONEME_EVENTS | _IPA | _DO_NOT_EXIT
-            native_rate = library.espeak_Initialize(_SYNCHRONOUS, 0, str(_data_path()).encode(), options)
-            if native_rate <= 0:
-                raise InputError(
-                    f"espeak-ng found no voices in {_data_path()}: reinstall espeakng-loader in a shorter path"
-                )
-            library.espeak_ng_SetRandSeed(ctypes.c_long(1))  # else the seed is the time of day
-            yield library, native_rate
-        finally:
-            library.espeak_Terminate()
-            _unload(library)
-
-
-def _unload(library: ctypes.CDLL) -> None:
-    import _ctypes
-
-    close = getattr(_ctypes, "dlclose", None) or _ctypes.FreeLibrary  # the latter on Windows
-    close(library._handle)
-
-
-@lru_cache(maxsize=1)
-def _voice_table() -> dict[str, tuple[str, str]]:
-    """Language code -> (name, identifier); where several voices speak a language, the one espeak-ng prefers."""
-    found: dict[str, tuple[int, str, str]] = {}
-    with _fresh_library() as (library, _):
-        library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
-        listed = library.espeak_ListVoices(None)
-        index = 0
-        while listed[index]:
-            voice = listed[index].contents
-            index += 1
-            name, identifier = voice.name.decode(), voice.identifier.decode()
-            for priority, code in _languages(voice.languages):
-                if code not in found or priority < found[code][0]:
-                    found[code] = (priority, name, identifier)
-    return {code: (name, identifier) for code, (_, name, identifier) in sorted(found.items())}
-
-
-def _languages(address: int) -> Iterator[tuple[int, str]]:
-    """Read espeak-ng's list of a voice's languages: (priority byte, code, NUL) repeated, then a NUL."""
-    while priority := ctypes.string_at(address, 1)[0]:
-        code = ctypes.string_at(address + 1)
-        yield priority, code.decode()
-        address += len(code) + 2
+    return sorted(path.name for path in (data_path() / "voices" / "!v").iterdir())
 
 
 def _voice_name(voice: str) -> str:
     code, plus, variant = voice.partition("+")
-    table = _voice_table()
+    table = voice_table()
     code = code.lower().replace("_", "-")
     if code not in table:
-        near = [known for known in table if known[:2] == code[:2]] or list(table)[:8]
+        near = [language for language in table if language[:2] == code[:2]] or list(table)[:8]
         raise InputError(
             f"no espeak-ng voice for {voice!r}: expected a language code such as {', '.join(near)}; "
             "speechmix.alignment.espeak.voices() lists them all"
@@ -251,39 +135,9 @@ def _voice_name(voice: str) -> str:
     return table[code][1] + plus + variant
 
 
-def _synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray, list[_Heard], int]:
-    """Return int16 samples, events (type, character position, sample, phoneme) and the sample rate."""
-    chunks: list[np.ndarray] = []
-    events: list[_Heard] = []
-
-    @_Callback
-    def collect(samples, count, listed):
-        if samples and count > 0:
-            chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
-        index = 0
-        while listed[index].type != _LIST_END:
-            event = listed[index]
-            phoneme = event.id.string.decode("utf-8", "ignore") if event.type == _PHONEME else ""
-            events.append((event.type, event.text_position - 1, event.sample, phoneme))
-            index += 1
-        return 0
-
-    with _fresh_library() as (library, native_rate):
-        library.espeak_SetSynthCallback(collect)
-        status = library.espeak_SetVoiceByName(voice.encode())
-        library.espeak_SetParameter(_RATE, rate, 0)
-        library.espeak_SetParameter(_PITCH, pitch, 0)
-        encoded = text.encode()
-        size = ctypes.c_size_t(len(encoded) + 1)
-        status = status or library.espeak_Synth(encoded, size, 0, _BY_CHARACTER, 0, _UTF8, None, None)
-    if status != 0 or not chunks:
-        raise InputError(f"espeak-ng voice {voice!r} could not speak {text!r} (status {status}): try another voice")
-    return np.concatenate(chunks), events, native_rate
-
-
-def _phonemes(events: list[_Heard], n_samples: int) -> list[tuple[str, int, int]]:
+def _phonemes(events: list[Heard], n_samples: int) -> list[tuple[str, int, int]]:
     """Phonemes and pauses (without a name) as (name, start, end) in samples."""
-    marks = [(name, sample) for kind, _, sample, name in events if kind == _PHONEME]
+    marks = [(name, sample) for kind, _, sample, name in events if kind == PHONEME]
     ends = [sample for _, sample in marks[1:]] + [n_samples]
     return [(name, start, end) for (name, start), end in zip(marks, ends, strict=True) if end > start]
 
@@ -304,22 +158,22 @@ def _speech_end(phonemes: list[tuple[str, int, int]], n_samples: int) -> int:
     return max((end for name, _, end in phonemes if name), default=n_samples)
 
 
-def _token_starts(events: list[_Heard], tokens: list[str], spoken: list[int], *, last: int) -> list[int]:
+def _token_starts(events: list[Heard], tokens: list[str], spoken: list[int], *, last: int) -> list[int]:
     """Sample at which each spoken token starts, and behind them the end of the last one."""
     first_characters = np.concatenate([[0], np.cumsum([len(token) + 1 for token in tokens])]).tolist()
     heard: dict[int, int] = {}
     for kind, position, sample, _ in events:
-        if kind == _WORD:
+        if kind == WORD:
             token = bisect_right(first_characters, position) - 1
             # A mark that is spoken after all ("- 5") is part of the word behind it.
             token = next((index for index in spoken if index >= token), spoken[-1])
             heard.setdefault(token, sample)
     heard.setdefault(spoken[0], 0)
     # Words without an event of their own are spoken together with the last one that has: share its time by letters.
-    known = [index for index in spoken if index in heard]
+    timed = [index for index in spoken if index in heard]
     letters = np.concatenate([[0], np.cumsum([len(tokens[index]) for index in spoken])])
-    at = [spoken.index(index) for index in known] + [len(spoken)]
-    times = np.maximum.accumulate([heard[index] for index in known] + [last])
+    at = [spoken.index(index) for index in timed] + [len(spoken)]
+    times = np.maximum.accumulate([heard[index] for index in timed] + [last])
     return np.interp(letters, letters[at], times).round().astype(int).tolist()
 
 

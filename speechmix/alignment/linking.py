@@ -52,22 +52,27 @@ def link(
     """
     labels = ["" if word.text.lower() in UNKNOWN else _letters(spoken(word.text)) for word in heard]
     # A mark between words keeps the matcher from giving a word's last letter to another one that ends alike.
-    ours = [
-        (letter, index) for index, (_, said) in enumerate(written) for letter in (_BETWEEN, *_letters(said), _BETWEEN)
+    written_letters = [
+        (letter, index) for index, (_, form) in enumerate(written) for letter in (_BETWEEN, *_letters(form), _BETWEEN)
     ]
-    theirs = [
+    heard_letters = [
         (letter, index, (place - 1) / max(1, len(label)))
         for index, label in enumerate(labels)
         for place, letter in enumerate((_BETWEEN, *(label or _UNNAMED), _BETWEEN))
     ]
-    matcher = SequenceMatcher(None, [one[0] for one in ours], [one[0] for one in theirs], autojunk=False)
-    found: list[list[tuple[int, float]]] = [[] for _ in written]
+    # Letters alone are matched; the rest of an entry says whose they are.
+    sought, offered = [entry[0] for entry in written_letters], [entry[0] for entry in heard_letters]
+    matcher = SequenceMatcher(None, sought, offered, autojunk=False)
+    matched: list[list[tuple[int, float]]] = [[] for _ in written]
     for block in matcher.get_matching_blocks():
         for step in range(block.size):
-            if ours[block.a + step][0] != _BETWEEN:
-                found[ours[block.a + step][1]].append(theirs[block.b + step][1:])
-    enough = [len(f) >= _ENOUGH * max(1, len(_letters(said))) for f, (_, said) in zip(found, written, strict=True)]
-    placed = [_placed(f, heard, labels) if good else None for f, good in zip(found, enough, strict=True)]
+            if written_letters[block.a + step][0] != _BETWEEN:
+                matched[written_letters[block.a + step][1]].append(heard_letters[block.b + step][1:])
+    fewest = [_ENOUGH * max(1, len(_letters(form))) for _, form in written]
+    placed = [
+        _placed(letters, heard, labels) if len(letters) >= fewest[index] else None
+        for index, letters in enumerate(matched)
+    ]
     times = _with_unknown(placed, written, heard, labels)
     return tuple(Word(text, *time) for (text, _), time in zip(written, times, strict=True))
 
@@ -77,13 +82,14 @@ def _letters(text: str) -> str:
 
 
 def _placed(
-    found: list[tuple[int, float]], heard: Sequence[Word], labels: list[str]
+    letters: list[tuple[int, float]], heard: Sequence[Word], labels: list[str]
 ) -> tuple[float, float, float | None]:
     """Start, end and score of the stretch from the first to the last letter found."""
-    (first, start), (last, stop) = found[0], found[-1]
+    (first, start), (last, stop) = letters[0], letters[-1]
     stop += 1 / len(labels[last])
-    scores = [heard[index].score for index in sorted({index for index, _ in found})]
-    mean = None if None in scores else sum(scores) / len(scores)
+    scores = [heard[index].score for index in sorted({index for index, _ in letters})]
+    measured = [score for score in scores if score is not None]
+    mean = sum(measured) / len(scores) if len(measured) == len(scores) else None
     return _at(heard[first], start), _at(heard[last], stop), mean
 
 

@@ -5,7 +5,7 @@ dynamic time warping on cepstra carries its word boundaries over. What makes it 
 between any two words the path may rest in a gap, which takes silence cheaply and anything else (a hesitation, a word
 that is not in the text) at a price; the synthesis is given the recording's noise and level; and after each pass the
 synthetic cepstra are fitted to the recording's voice by a ridge-regularised affine map along the path found so far,
-and the words to its tempo. Kept in one file, longer than most, because its steps share the same few arrays.
+and the words to its tempo.
 Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral coefficients.
 """
 
@@ -18,16 +18,14 @@ import numpy as np
 from ..errors import AlignmentError
 from ..inputs.spans import Word
 from .base import Alignment, words_of
+from .cepstra import HOP, N_CEPSTRA, SAMPLE_RATE, HeardRecording, cepstra_of, decibels, listen, mel_power, slopes_of
 from .espeak import Speech, speak
+from .warping import cheapest_path
 
-SAMPLE_RATE = 16_000
-HOP = 80  # samples: 5 ms
 SPEAKERS = ("", "+f2", "+f5", "+m7")  # several synthetic voices; for each pair of frames the nearest one counts
 PASSES = 4
 
-# Path costs, in units of the distance between two frames, which is about 0.5 for the same sound and 1 for another.
-_STAY, _SKIP, _SKIP_TWO = 0.25, 0.25, 0.6
-_ENTER_GAP = 3.0
+# What lying in a gap costs, in the units of `speechmix.alignment.warping`: silence, each decibel above it, anything at most.
 _GAP_SILENT, _GAP_PER_DB, _GAP_OTHER = 0.5, 0.12, 1.1
 
 # Score: a logistic curve of how much less the path costs than that of the cheapest decoy, which plays the same sounds
@@ -39,26 +37,8 @@ _TRUSTED_SCORE = 0.5
 _TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo
 _TRUSTED_UNEXPLAINED = 0.5  # share of the sound that no word takes
 
-_SPEECH_RANGE = 8  # dB between the clip's quiet and loud frames
-_N_MELS, _N_CEPSTRA = 40, 12
 _RIDGE = 30.0  # frames' worth of belief in an unchanged voice
 _MAX_CELLS = 60_000_000  # T N: a minute or so of speech, a quarter of a gigabyte
-
-
-@dataclass(frozen=True, eq=False)
-class _Recording:
-    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's mel power [40]."""
-
-    power: np.ndarray
-    energy: np.ndarray
-    quiet: float
-    loud: float
-    noise: np.ndarray
-
-    @property
-    def speech_level(self) -> float:
-        """Energy in dB below which a frame passes for silence."""
-        return max(self.quiet + 0.35 * (self.loud - self.quiet), self.quiet + 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +101,12 @@ def align_by_synthesis(
     --------
     >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
     >>> alignment = align_by_synthesis(speech.audio, "le chat dort")
-    >>> [abs(found.start - word.start) < 0.03 for found, word in zip(alignment.words, speech.words)]
+    >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
     [True, True, True]
     """
     if not words_of(text):
         raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
-    recording = _listen(audio, sample_rate)
+    recording = listen(audio, sample_rate)
     speakers = [speak(text, voice=language + speaker) for speaker in SPEAKERS]
     words = speakers[0].words
     natural = np.array([max(word.end - word.start, 0.02) for word in words])
@@ -141,7 +121,7 @@ def align_by_synthesis(
 
 
 def _warp(
-    recording: _Recording, speakers: list[Speech], natural: np.ndarray, order: np.ndarray, *, flipped: bool = False
+    recording: HeardRecording, speakers: list[Speech], natural: np.ndarray, order: np.ndarray, *, flipped: bool = False
 ) -> _Warp:
     """Warp the synthesis onto the recording, again and again, each time nearer to its voice and tempo."""
     gap = np.minimum(_GAP_SILENT + _GAP_PER_DB * np.maximum(0, recording.energy - recording.speech_level), _GAP_OTHER)
@@ -159,7 +139,7 @@ def _warp(
 
 
 def _judge(
-    recording: _Recording, words: tuple[Word, ...], natural: np.ndarray, warp: _Warp, decoys: list[_Warp]
+    recording: HeardRecording, words: tuple[Word, ...], natural: np.ndarray, warp: _Warp, decoys: list[_Warp]
 ) -> Alignment:
     """Times, scores and doubts."""
     sound = recording.energy > recording.speech_level
@@ -223,99 +203,7 @@ def _doubts(
     return tuple(doubts)
 
 
-def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
-    """Warp N synthetic frames onto T frames, with an optional gap before, between and after the words.
-
-    Each frame of the recording takes a synthetic frame (the one before it in the path, or the next, or up to three
-    on) or lies in a gap; a gap is entered from a word's last frame and left into the next word's first one.
-
-    Parameters
-    ----------
-    distances : array [T, N]
-    gap : array [T]
-        Cost of lying in a gap.
-    word : int array [N]
-        Word of each synthetic frame: 0 … W-1, ascending, none missing.
-
-    Returns
-    -------
-    int array [T]
-        Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
-    """
-    n_frames, n_states = distances.shape
-    first = np.flatnonzero(np.diff(word, prepend=-1))
-    last = np.append(first[1:], n_states) - 1
-    states = np.arange(n_states)
-    infinite = np.float32(1e9)
-    moves = np.full((4, n_states), infinite, np.float32)
-    came_by = np.zeros((n_frames, n_states), np.int8)  # 0 … 3 states back, 4: from the gap
-    entered = np.zeros((n_frames, len(first) + 1), bool)
-    cost = np.full(n_states, infinite, np.float32)
-    cost[0] = distances[0, 0]
-    gap_cost = np.full(len(first) + 1, infinite, np.float32)
-    gap_cost[0] = gap[0]
-    for t in range(1, n_frames):
-        moves[0] = cost + _STAY
-        moves[1, 1:] = cost[:-1]
-        moves[2, 2:] = cost[:-2] + _SKIP
-        moves[3, 3:] = cost[:-3] + _SKIP_TWO
-        move = moves.argmin(0)
-        best = moves[move, states]
-        from_gap = gap_cost[:-1] < best[first]
-        best[first[from_gap]] = gap_cost[:-1][from_gap]
-        move[first[from_gap]] = 4
-        into_gap = cost[last] + _ENTER_GAP
-        entered[t, 1:] = into_gap < gap_cost[1:]
-        gap_cost[1:] = np.minimum(into_gap, gap_cost[1:])
-        gap_cost += gap[t]
-        cost = best + distances[t]
-        came_by[t] = move
-    return _trace_back(came_by, entered, word, last, ends_in_gap=gap_cost[-1] <= cost[-1])
-
-
-def _trace_back(
-    came_by: np.ndarray, entered: np.ndarray, word: np.ndarray, last: np.ndarray, *, ends_in_gap: bool
-) -> np.ndarray:
-    path = np.empty(len(came_by), int)
-    state = -1 - len(last) if ends_in_gap else len(word) - 1
-    for t in range(len(came_by) - 1, -1, -1):
-        path[t] = state
-        if state < 0:
-            if entered[t, -1 - state]:
-                state = int(last[-2 - state])
-        elif t > 0:
-            move = int(came_by[t, state])
-            state = -1 - int(word[state]) if move == 4 else state - move
-    return path
-
-
-def _listen(audio: np.ndarray, sample_rate: int) -> _Recording:
-    """Analyse the recording; its noise is what its quietest frames hold."""
-    audio = np.asarray(audio, dtype=np.float32)
-    if audio.ndim != 1 or not np.isfinite(audio).all():
-        raise AlignmentError(f"expected finite mono audio [S], found shape {audio.shape}: mix it down first")
-    if sample_rate != SAMPLE_RATE and audio.size:
-        import librosa
-
-        audio = librosa.resample(audio, orig_sr=sample_rate, target_sr=SAMPLE_RATE)
-    if len(audio) < 10 * HOP or np.ptp(audio) < 1e-4:
-        raise AlignmentError(
-            f"expected speech, found {len(audio) / SAMPLE_RATE:.2f} s of silence: leave clips without speech out"
-        )
-    power = _mel_power(audio)
-    energy = _decibels(power.sum(1))
-    quiet, loud = np.percentile(energy, [8, 95])
-    if loud - quiet < _SPEECH_RANGE:
-        raise AlignmentError(
-            f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found {loud - quiet:.0f} dB: "
-            "silence or steady noise; leave clips without speech out"
-        )
-    quiet = max(quiet, loud - 60)
-    noise = power[energy <= np.percentile(energy, 8)].mean(0) if loud - quiet > 15 else power.min(0)
-    return _Recording(power, energy, quiet, loud, noise)
-
-
-def _check_length(recording: _Recording, natural: np.ndarray) -> None:
+def _check_length(recording: HeardRecording, natural: np.ndarray) -> None:
     seconds = len(recording.energy) * HOP / SAMPLE_RATE
     if seconds < natural.sum() / 4:
         raise AlignmentError(
@@ -349,29 +237,32 @@ def _tempo(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
 
 
 def _distances(
-    recording: _Recording, speakers: list[Speech], plan: _Plan, fitted: tuple[_Plan, np.ndarray] | None
+    recording: HeardRecording, speakers: list[Speech], plan: _Plan, fitted: tuple[_Plan, np.ndarray] | None
 ) -> np.ndarray:
     """Distance between every frame of the recording and of the synthesis, [T, N]: that of the nearest speaker."""
-    heard = _cepstra(recording.power + 0.3 * recording.noise)
+    heard = cepstra_of(recording.power + 0.3 * recording.noise)
     voiced = recording.energy > recording.speech_level if fitted is None else fitted[1] >= 0
     heard = (heard - heard[voiced].mean(0)) / (heard[voiced].std(0) + 1e-3)
-    heard_deltas = np.c_[heard, _deltas(heard)]
-    distances = None
-    for speaker in speakers:
+    heard_deltas = np.c_[heard, slopes_of(heard)]
+
+    def squared(speaker: Speech) -> np.ndarray:
         spoken = _spoken_cepstra(speaker, speakers[0], plan, recording)
         if fitted is not None:
             spoken = _fit(spoken, heard, plan, *fitted)
-        spoken_deltas = np.c_[spoken, _deltas(spoken)]
-        squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
-        distances = squared if distances is None else np.minimum(distances, squared, out=distances)
-    return np.sqrt(np.maximum(distances, 0, out=distances) / (1.5 * _N_CEPSTRA), out=distances)
+        spoken_deltas = np.c_[spoken, slopes_of(spoken)]
+        return (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
+
+    distances = squared(speakers[0])
+    for speaker in speakers[1:]:
+        np.minimum(distances, squared(speaker), out=distances)
+    return np.sqrt(np.maximum(distances, 0, out=distances) / (1.5 * N_CEPSTRA), out=distances)
 
 
-def _spoken_cepstra(speaker: Speech, clock: Speech, plan: _Plan, recording: _Recording) -> np.ndarray:
+def _spoken_cepstra(speaker: Speech, clock: Speech, plan: _Plan, recording: HeardRecording) -> np.ndarray:
     """Standardised cepstra [N, C] of a speaker at the planned times, as loud and as noisy as the recording."""
-    power = _mel_power(speaker.audio)
-    power = power * 10 ** ((recording.loud - np.percentile(_decibels(power.sum(1)), 90)) / 10)
-    cepstra = _cepstra(power + 1.3 * recording.noise)
+    power = mel_power(speaker.audio)
+    power = power * 10 ** ((recording.loud - np.percentile(decibels(power.sum(1)), 90)) / 10)
+    cepstra = cepstra_of(power + 1.3 * recording.noise)
     times = plan.times
     if len(speaker.phonemes) == len(clock.phonemes):  # speakers differ a little in tempo, phoneme by phoneme
         times = np.interp(times, _phoneme_edges(clock), _phoneme_edges(speaker))
@@ -395,30 +286,3 @@ def _fit(spoken: np.ndarray, heard: np.ndarray, plan: _Plan, old_plan: _Plan, pa
 
 def _phoneme_edges(speech: Speech) -> np.ndarray:
     return np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / speech.sample_rate])
-
-
-def _mel_power(audio: np.ndarray) -> np.ndarray:
-    import librosa
-
-    emphasised = np.append(audio[:1], audio[1:] - 0.95 * audio[:-1]).astype(np.float32)
-    return librosa.feature.melspectrogram(
-        y=emphasised, sr=SAMPLE_RATE, n_fft=512, win_length=400, hop_length=HOP, n_mels=_N_MELS, fmin=60, fmax=7600
-    ).T + np.float32(1e-10)
-
-
-def _decibels(power: np.ndarray) -> np.ndarray:
-    return 10 * np.log10(power)
-
-
-def _cepstra(power: np.ndarray) -> np.ndarray:
-    from scipy.fft import dct
-
-    return dct(_decibels(power), type=2, norm="ortho", axis=1)[:, :_N_CEPSTRA]
-
-
-def _deltas(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
-    """Slope over nine frames (45 ms), scaled so that it weighs about as much as the cepstra themselves."""
-    padded = np.pad(cepstra, ((reach, reach), (0, 0)), mode="edge")
-    steps = np.arange(-reach, reach + 1)
-    slopes = sum(step * padded[reach + step : reach + step + len(cepstra)] for step in steps)
-    return 4 * slopes / np.sum(steps**2)

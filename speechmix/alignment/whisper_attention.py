@@ -70,7 +70,7 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
     edges = np.append(first + row_starts(evidence[:, first:last]), last)
     placed = []
     for index, word in enumerate(words):
-        rows = [row for row, one in enumerate(owner) if one == index]
+        rows = [row for row, word_of_row in enumerate(owner) if word_of_row == index]
         if not rows:
             raise AlignmentError(f"the word {word!r} has no token of its own in {model.name}")
         start, stop = edges[rows[0]], edges[rows[-1] + 1]
@@ -106,7 +106,7 @@ def _chosen_heads(model: Model, attention: np.ndarray) -> list[int]:
         return [layer * n_heads + head for layer, head in named]
     centre = attention @ np.arange(attention.shape[2])  # [L H, rows]
     rows = np.arange(attention.shape[1])
-    steady = [np.corrcoef(one, rows)[0, 1] if np.ptp(one) > 0 and len(one) > 1 else -1 for one in centre]
+    steady = [np.corrcoef(path, rows)[0, 1] if np.ptp(path) > 0 and len(path) > 1 else -1 for path in centre]
     sharp = attention.max(-1).mean(-1)
     return np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[:HEADS].tolist()
 

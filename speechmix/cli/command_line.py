@@ -147,8 +147,7 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
     if not clips:
         reasons = "; ".join(reason for _, reason in skipped[:3])
         raise InputError(f"no clip to score: {reasons or 'name audio files, or give --manifest'}")
-    for clip in clips:
-        clip.language = clip.language or options.language
+    clips = [clip if clip.language else clip.replace(language=options.language) for clip in clips]
     if options.cut:
         if len(clips) != 1:
             raise InputError("--cut takes a part of one clip")

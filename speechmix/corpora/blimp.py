@@ -92,9 +92,9 @@ class BlimpItem:
         if masked:
             word = Sentence(text).words[self.target]
             text = f"{text[: word.start]}<mask>{text[word.stop :]}"
-        known = {"paradigm": self.paradigm, "number": self.number}
+        meta = {"paradigm": self.paradigm, "number": self.number}
         foil = None if masked else self.foil
-        return Sentence(text, cue=self.cue[-1], target=self.target, foil=foil, name=self.name, meta=known)
+        return Sentence(text, cue=self.cue[-1], target=self.target, foil=foil, name=self.name, meta=meta)
 
 
 def read_blimp(
@@ -143,11 +143,15 @@ def read_blimp(
             f"{folder}: expected one or more of {', '.join(f'{name}.jsonl' for name in PARADIGMS)}, found "
             f"{', '.join(unknown) or 'none'}: get them from github.com/alexwarstadt/blimp (data folder)"
         )
-    items, rejected = [], []
+    items: list[BlimpItem] = []
+    rejected: list[Rejected] = []
     for paradigm in paradigms:
         for name, good, bad in _pairs(folder / f"{paradigm}.jsonl", paradigm):
-            found = _item(name, paradigm, good, bad, parse)
-            (items if isinstance(found, BlimpItem) else rejected).append(found)
+            item = _item(name, paradigm, good, bad, parse)
+            if isinstance(item, BlimpItem):
+                items.append(item)
+            else:
+                rejected.append(item)
     return items, rejected
 
 
@@ -164,22 +168,22 @@ def one_token_items(items: Iterable[BlimpItem], tokenizer) -> tuple[list[BlimpIt
 
     Returns
     -------
-    kept : list of BlimpItem
+    single : list of BlimpItem
     rejected : list of Rejected
     """
-    kept, rejected = [], []
+    single, rejected = [], []
     for item in items:
         word = Sentence(item.text).words[item.target]
         before = item.text[: word.start].rstrip()
         counts = {form: _tokens_added(tokenizer, before, form) for form in (word.text, item.foil)}
         odd = [form for form, count in counts.items() if count != 1]
         if not odd:
-            kept.append(item)
+            single.append(item)
             continue
         shown = ", ".join(f"{form!r} is {f'{n} tokens' if (n := counts[form]) else 'unknown'}" for form in odd)
         role = "target and foil are" if len(odd) == 2 else "target is" if odd == [word.text] else "foil is"
         rejected.append(Rejected(item.name, f"{role} not one token", f"{shown} for {type(tokenizer).__name__}"))
-    return kept, rejected
+    return single, rejected
 
 
 def draw_items(items: Iterable[BlimpItem], most: int | None = None, *, seed: int = 0) -> list[BlimpItem]:
@@ -193,15 +197,15 @@ def draw_items(items: Iterable[BlimpItem], most: int | None = None, *, seed: int
         return items
     if most < 1:
         raise InputError(f"expected at least one item per paradigm to draw, found {most}")
-    chosen: set[str] = set()
+    drawn: set[str] = set()
     for paradigm in dict.fromkeys(item.paradigm for item in items):
         draw = random.Random(f"{seed} {paradigm}")
         here = [item for item in items if item.paradigm == paradigm]
         sides = [[item.name for item in here if (item.number == "plural") is plural] for plural in (False, True)]
         sides = [draw.sample(names, len(names)) for names in sorted(sides, key=len)]
         few = sides[0][: most // 2]
-        chosen.update(few + sides[1][: most - len(few)])
-    return [item for item in items if item.name in chosen]
+        drawn.update(few + sides[1][: most - len(few)])
+    return [item for item in items if item.name in drawn]
 
 
 def _pairs(path: Path, paradigm: str):
@@ -213,12 +217,13 @@ def _pairs(path: Path, paradigm: str):
             continue
         where = f"{path}, line {number + 1}"
         pair = parse_json(line, where=where)
-        sentences = [pair.get(key) for key in ("sentence_good", "sentence_bad")] if isinstance(pair, dict) else [None]
-        if not all(isinstance(sentence, str) for sentence in sentences):
+        sentences = [pair.get(key) for key in ("sentence_good", "sentence_bad")] if isinstance(pair, dict) else []
+        good_and_bad = [sentence for sentence in sentences if isinstance(sentence, str)]
+        if len(good_and_bad) != 2:
             raise InputError(
                 f"{where}: expected a JSON object with sentence_good and sentence_bad, found {line[:200]!r}"
             )
-        yield f"{paradigm}-{pair.get('pairID', number)}", *map(expand_contractions, sentences)
+        yield f"{paradigm}-{pair.get('pairID', number)}", *map(expand_contractions, good_and_bad)
 
 
 def expand_contractions(text: str) -> str:

@@ -59,28 +59,29 @@ def cue_by_dependency(kind: str, text: str, target: int, parse: Callable) -> tup
     words = Sentence(text).words
     tokens = list(parse(text))
     place = {token.i: next((i for i, w in enumerate(words) if token.idx < w.stop), len(words) - 1) for token in tokens}
-    asked = next(token for token in tokens if place[token.i] == target)
+    target_token = next(token for token in tokens if place[token.i] == target)
     if kind == "noun":
-        found = [asked.head] if asked.dep_ == "det" else []
+        cue_tokens = [target_token.head] if target_token.dep_ == "det" else []
     elif kind == "determiner":
-        found = [token for token in tokens if token.head.i == asked.i and token.dep_ == "det"]
+        cue_tokens = [token for token in tokens if token.head.i == target_token.i and token.dep_ == "det"]
     else:
-        governors = {asked.i, asked.head.i}
+        governors = {target_token.i, target_token.head.i}
         if kind == "antecedent":  # the reflexive may hang on a preposition of the verb
-            governors.add(asked.head.head.i)
-        found = [t for t in tokens if t.dep_ in _SUBJECTS and t.head.i in governors and place[t.i] < target][:1]
-        if kind == "antecedent" and found:
-            found = [token for token in tokens if found[0].i in (token.i, *_above(token)) and place[token.i] < target]
-    return tuple(dict.fromkeys(place[token.i] for token in found))
+            governors.add(target_token.head.head.i)
+        cue_tokens = [t for t in tokens if t.dep_ in _SUBJECTS and t.head.i in governors and place[t.i] < target][:1]
+        if kind == "antecedent" and cue_tokens:
+            head = cue_tokens[0].i
+            cue_tokens = [token for token in tokens if head in (token.i, *_above(token)) and place[token.i] < target]
+    return tuple(dict.fromkeys(place[token.i] for token in cue_tokens))
 
 
 def _above(token) -> list[int]:
     """Indices of the token's head, that one's head, ... up to the root, which is its own head."""
-    found = []
+    heads = []
     while token.head.i != token.i:
         token = token.head
-        found.append(token.i)
-    return found
+        heads.append(token.i)
+    return heads
 
 
 def number_of(kind: str, words: list[str], target: int, foil: str) -> str:

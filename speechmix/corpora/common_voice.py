@@ -51,11 +51,11 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
 def _language_folder(folder: Path) -> Path:
     """Return the folder that holds the tables: this one, or the only one below it that does."""
     for level in ("", "*/", "*/*/"):
-        found = sorted({table.parent for table in folder.glob(f"{level}*.tsv") if is_release_table(table)})
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(str(one.relative_to(folder)) for one in found[:8])
+        releases = sorted({table.parent for table in folder.glob(f"{level}*.tsv") if is_release_table(table)})
+        if len(releases) == 1:
+            return releases[0]
+        if releases:
+            names = ", ".join(str(release.relative_to(folder)) for release in releases[:8])
             raise InputError(f"{folder} holds the releases {names}: name one of them")
     raise InputError(
         f"{folder}: expected a Common Voice release (tables *.tsv with the columns path and sentence, beside the folder "
@@ -64,11 +64,11 @@ def _language_folder(folder: Path) -> Path:
 
 
 def _tables(folder: Path, split: str | None) -> list[Path]:
-    found = {table.stem: table for table in sorted(folder.glob("*.tsv")) if is_release_table(table)}
+    tables = {table.stem: table for table in sorted(folder.glob("*.tsv")) if is_release_table(table)}
     if split is not None:
-        if split not in found:
-            raise InputError(f"{folder} has no table {split!r}: it has {', '.join(found)}")
-        return [found[split]]
-    if "validated" in found:
-        return [found["validated"]]
-    return [table for name, table in found.items() if name not in _SET_ASIDE] or list(found.values())
+        if split not in tables:
+            raise InputError(f"{folder} has no table {split!r}: it has {', '.join(tables)}")
+        return [tables[split]]
+    if "validated" in tables:
+        return [tables["validated"]]
+    return [table for name, table in tables.items() if name not in _SET_ASIDE] or list(tables.values())

@@ -108,13 +108,20 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     pairs = []
     for target, indices in (("target_word", "target_indices"), ("target_word_2", "target_indices_2")):
         if cells.get(target):
-            found = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
-            if found is None:
+            indices_of_pair = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
+            if indices_of_pair is None:
                 reason = (
                     f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this order, in its alignment"
                 )
-                raise RowError("pair not found", reason)
-            pairs.append({"cue": found[0], "target": found[1], "template": cells.get("template"), "number": number})
+                raise RowError("pair not indices_of_pair", reason)
+            pairs.append(
+                {
+                    "cue": indices_of_pair[0],
+                    "target": indices_of_pair[1],
+                    "template": cells.get("template"),
+                    "number": number,
+                }
+            )
     return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
 
 
@@ -127,7 +134,7 @@ def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:
 def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] | None:
     """Return the cue nearest before the last target, and the first target behind it: the published rule."""
     cues, targets = (
-        [i for i, word in enumerate(words) if comparable(word.text) == comparable(wanted)] for wanted in (cue, target)
+        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)] for text in (cue, target)
     )
     before = [i for i in cues if targets and i < targets[-1]]
     return (before[-1], next(i for i in targets if i > before[-1])) if before else None

@@ -81,8 +81,8 @@ class Example:
     @property
     def foil(self) -> str | None:
         """The target's spelling in the other number; None for the control, where it is the same."""
-        mine, other = (text.split()[self.target] for text in (self.text, self.other_text))
-        return None if mine == other else other
+        own, other = (text.split()[self.target] for text in (self.text, self.other_text))
+        return None if own == other else other
 
     def clip(self) -> Clip:
         """Return the example as a clip; what a clip has no field for is in its `meta`, as text."""
@@ -103,8 +103,8 @@ class Example:
 
     def labels(self) -> dict[str, str]:
         """Side, number, pair, template, noun, voice, control and the other text, as strings."""
-        kept = ("side", "number", "pair", "template", "noun", "voice", "other_text")
-        return {name: getattr(self, name) for name in kept} | {"control": "yes" if self.control else "no"}
+        names = ("side", "number", "pair", "template", "noun", "voice", "other_text")
+        return {name: getattr(self, name) for name in names} | {"control": "yes" if self.control else "no"}
 
 
 def pairs(
@@ -142,9 +142,8 @@ def pairs(
     >>> [member.text for member in next(pairs(1, seed=2))]
     ['une plante', 'des plantes']
     """
-    options = {"seed": seed, "nouns_of": nouns_of, "voices_of": voices_of, "sides": sides, "control": control}
     for index in range(count):
-        yield random_pair(index, **options)
+        yield random_pair(index, seed=seed, nouns_of=nouns_of, voices_of=voices_of, sides=sides, control=control)
 
 
 def random_pair(
@@ -192,7 +191,7 @@ def speak_pair(
         margins = [(lead, trail + longest - len(audio)) for audio, _, _ in joined]
     audios = [np.pad(audio, margin) for (audio, _, _), margin in zip(joined, margins, strict=True)]
     audios = _recorded(audios, random)
-    return tuple(
+    singular, plural = (
         Example(
             text=wordings[i],
             other_text=wordings[1 - i],
@@ -205,6 +204,7 @@ def speak_pair(
         )
         for i in range(2)
     )
+    return singular, plural
 
 
 def _joined_left(member, donor, target: int) -> tuple[np.ndarray, list[Word], int]:

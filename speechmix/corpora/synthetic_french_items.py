@@ -105,9 +105,11 @@ def nouns(split: str, *, gender: str | None = None) -> list[str]:
     gender : {"m", "f"}, optional
     """
     _check_split(split)
-    listed = {"m": _MASCULINE, "f": _FEMININE}
-    chosen = listed if gender is None else {gender: listed[gender]}
-    return [noun for every in chosen.values() for i, noun in enumerate(every) if (i % 9 == 8) == (split == "test")]
+    by_gender = {"m": _MASCULINE, "f": _FEMININE}
+    if gender is not None:
+        by_gender = {gender: by_gender[gender]}
+    is_test = split == "test"
+    return [noun for listed in by_gender.values() for i, noun in enumerate(listed) if (i % 9 == 8) == is_test]
 
 
 def voices(split: str) -> list[str]:

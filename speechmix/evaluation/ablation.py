@@ -27,6 +27,7 @@ from .spelling import can_spell
 if TYPE_CHECKING:
     from ..adapters import Model
     from ..inputs.clips import Clip
+    from ..inputs.spans import Word
 
 
 def ablate(model: Model, clip: Clip, *, stacks: Sequence[str] | None = None, source: int | None = None) -> pd.DataFrame:
@@ -57,11 +58,11 @@ def ablate(model: Model, clip: Clip, *, stacks: Sequence[str] | None = None, sou
         If the clip lacks what is needed, or the model cannot choose between two spellings.
     """
     source = clip.cue if source is None else source
-    if not clip.text or clip.words is None or None in (clip.target, clip.foil, source):
+    if not clip.text or clip.words is None or clip.target is None or clip.foil is None or source is None:
         raise InputError(
             f"{clip.name}: ablation needs text, words with times, a cue (or source=), a target and its foil"
         )
-    choose = _Spelling(model, clip)
+    choose = _Spelling(model, clip, clip.words)
     rows = []
     for stack in ("none", *(model.stacks if stacks is None else stacks)):
         if stack != "none" and stack not in model.stacks:
@@ -76,12 +77,12 @@ def ablate(model: Model, clip: Clip, *, stacks: Sequence[str] | None = None, sou
 class _Spelling:
     """One model's choice between two spellings of a clip's text."""
 
-    def __init__(self, model: Model, clip: Clip):
+    def __init__(self, model: Model, clip: Clip, words: Sequence[Word]):
         if not can_spell(model):
             raise InputError(
                 f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor"
             )
-        self._model, self._clip = model, clip
+        self._model, self._clip, self._words = model, clip, words
         stacks = tuple(model.stacks)
         prepared = model.family.prepare(model, clip, stacks)
         self._dtype = model.state_dtype
@@ -93,18 +94,20 @@ class _Spelling:
         if self._tokens is None:
             self._labels = [model.tokenizer(text).input_ids for text in (clip.text, text_with_foil(clip))]
         else:
-            ids, position = self._tokens.ids, self._tokens.deciding
-            mine = ids[position] if position < len(ids) else model.tokenizer.eos_token_id
-            self._choice = mine, self._tokens.foil_id
+            ids, position, foil_id = self._tokens.ids, self._tokens.deciding, self._tokens.foil_id
+            if position is None or foil_id is None:
+                raise InputError(f"{clip.name}: {model.label} reads the target and its foil as the same tokens")
+            target_id = ids[position] if position < len(ids) else model.tokenizer.eos_token_id
+            self._choice = target_id, foil_id
             self._inputs["decoder_input_ids"] = self._inputs["decoder_input_ids"][:, :position]
 
     def positions(self, stack: str, word: int) -> list[int]:
         """Source positions of a word in a stack: encoder frames, or the tokens fed so far that belong to it."""
-        if stack == "decoder":
+        if stack == "decoder" and self._tokens is not None:
             held = self._tokens.words[: self._tokens.deciding]
             return [position for position, owner in enumerate(held) if owner == word]
         grid = self._model.grid(len(self._clip.audio(self._model.sample_rate)))
-        span = word_spans(self._clip.words, grid)[word]
+        span = word_spans(self._words, grid)[word]
         return list(range(span.start, span.stop))
 
     def margin(self) -> float:
@@ -114,8 +117,8 @@ class _Spelling:
             logits = model.module(**self._inputs, **options).logits[0].double()
         log_probs = logits.log_softmax(dim=-1)
         if self._tokens is not None:
-            mine, theirs = self._choice
-            return (log_probs[-1, mine] - log_probs[-1, theirs]).item()
+            target_id, foil_id = self._choice
+            return (log_probs[-1, target_id] - log_probs[-1, foil_id]).item()
         blank = model.config.pad_token_id
-        mine, theirs = (ctc_log_probability(log_probs, labels, blank=blank) for labels in self._labels)
-        return (mine - theirs).item()
+        own, other = (ctc_log_probability(log_probs, labels, blank=blank) for labels in self._labels)
+        return (own - other).item()

@@ -63,6 +63,6 @@ def _correlated(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
             pair = values[[measure, other]].dropna()
             varies = len(pair) >= _FEWEST and all(np.ptp(pair[name]) > 0 for name in pair)
             rho, p = spearmanr(pair[measure], pair[other]) if varies else (np.nan, np.nan)
-            found = dict(zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True))
-            rows.append({**dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True)), **found})
+            correlation = dict(zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True))
+            rows.append({**dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True)), **correlation})
     return pd.DataFrame(rows, columns=[*by, *_COLUMNS])

@@ -59,33 +59,36 @@ def cue_contribution(
     """
     if rows not in ("target", "deciding"):
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
-    kept = mixing_map.without(*drop)
-    chosen = _deciding_row(kept) if rows == "deciding" else _units_of(kept.targets, target, "target", mixing_map)
-    columns = _units_of(kept.sources, cue, "cue", mixing_map)
-    shares = kept.normalized().scores[..., chosen, :][..., columns].sum(axis=-1).mean(axis=-1)
-    return shares.mean(axis=1) if kept.has_heads else shares
+    units_map = mixing_map.without(*drop)
+    if rows == "deciding":
+        target_rows = _deciding_row(units_map)
+    else:
+        target_rows = _units_of(units_map.targets, target, "target", mixing_map)
+    columns = _units_of(units_map.sources, cue, "cue", mixing_map)
+    shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
+    return shares.mean(axis=1) if units_map.has_heads else shares
 
 
 def _deciding_row(mixing_map: MixingMap) -> list[int]:
     position = mixing_map.provenance.get("deciding_position")
-    found = [i for i, span in enumerate(mixing_map.targets) if span.start == position]
-    if mixing_map.stack == "encoder" or not found:
+    deciding = [i for i, span in enumerate(mixing_map.targets) if span.start == position]
+    if mixing_map.stack == "encoder" or not deciding:
         raise InputError(
             "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's other spelling), whose "
             f"deciding row was scored; this is {mixing_map!r}"
         )
-    return found
+    return deciding
 
 
 def _units_of(spans, word: int | None, role: str, mixing_map: MixingMap) -> list[int]:
     if word is None:
         raise InputError(f"{role} is not given: say which word it is ({role}='livres', or its index)")
-    found = [i for i, span in enumerate(spans) if span.word == word]
-    if not found:
+    places = [i for i, span in enumerate(spans) if span.word == word]
+    if not places:
         side = "targets" if role == "target" else "sources"
         labels = " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
         raise InputError(
             f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map; it has: {labels or 'no words'}. "
             "In a decoder a word must be found in the text that was fed to it"
         )
-    return found
+    return places

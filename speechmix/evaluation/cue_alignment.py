@@ -140,22 +140,25 @@ def cue_alignment(
     """
     if subtokens not in SUBTOKENS:
         raise InputError(f"subtokens must be one of {SUBTOKENS}, found {subtokens!r}")
-    kept = mixing_map.without(*drop)
-    columns = _cue_columns(kept, cue, subtokens)
-    found = []
-    for row in _target_rows(kept, target):
-        seen = np.array([kept.stack != "decoder" or span.start < kept.targets[row].stop for span in kept.sources])
-        mine = columns & seen
-        if not mine.any():
+    units_map = mixing_map.without(*drop)
+    columns = _cue_columns(units_map, cue, subtokens)
+    row_metrics = []
+    for row in _target_rows(units_map, target):
+        stop = units_map.targets[row].stop
+        seen = np.array([units_map.stack != "decoder" or span.start < stop for span in units_map.sources])
+        is_cue = columns & seen
+        if not is_cue.any():
             raise InputError(
                 f"the cue (words {list(cue)}) comes after word {target}: no causal decoder can use it; leave such items out"
             )
-        scores = kept.normalized().mean_heads().scores[:, row, seen]  # [L, K]
-        mine = mine[seen]
-        found.append([dot_product(scores, mine), average_precision(scores, mine), *chance_level(mine).values()])
+        scores = units_map.normalized().mean_heads().scores[:, row, seen]  # [L, K]
+        is_cue = is_cue[seen]
+        row_metrics.append(
+            [dot_product(scores, is_cue), average_precision(scores, is_cue), *chance_level(is_cue).values()]
+        )
     names = (*METRICS, *(f"chance_{metric}" for metric in METRICS))
-    means = (np.mean(values, axis=0) for values in zip(*found, strict=True))
-    return pd.DataFrame({"layer": list(kept.layers), **dict(zip(names, means, strict=True))})
+    means = (np.mean(values, axis=0) for values in zip(*row_metrics, strict=True))
+    return pd.DataFrame({"layer": list(units_map.layers), **dict(zip(names, means, strict=True))})
 
 
 def mean_alignment(
@@ -188,12 +191,12 @@ def mean_alignment(
     items = table.groupby([*by, "item"], sort=False)[values].mean().reset_index()
     rows = []
     for key, part in items.groupby(by, sort=False):
-        known = dict(zip(by, key, strict=True))
+        keys = dict(zip(by, key, strict=True))
         for metric in METRICS:
             finite = part[np.isfinite(part[metric])]
             low, high = interval_of_mean(finite[metric], seed=seed)
             chance = finite[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
-            rows.append({**known, "metric": metric, "mean": finite[metric].mean(), "low": low, "high": high,
+            rows.append({**keys, "metric": metric, "mean": finite[metric].mean(), "low": low, "high": high,
                          "chance": chance, "items": len(finite)})  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -211,32 +214,32 @@ def _checked(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str) -> np.ndarray:
     """Booleans [K]: which sources are the cue."""
     words = [span.word for span in mixing_map.sources]
-    chosen = np.zeros(len(words), dtype=bool)
+    is_cue = np.zeros(len(words), dtype=bool)
     for word in cue:
-        places = [place for place, found in enumerate(words) if found == word]
+        places = [place for place, owner in enumerate(words) if owner == word]
         if not places:
             raise InputError(
                 f"cue word {word} is not among the sources of {mixing_map!r}: {_listed(mixing_map.sources)}"
             )
-        chosen[places if subtokens == "all" else places[:1]] = True
-    if not chosen.any():
+        is_cue[places if subtokens == "all" else places[:1]] = True
+    if not is_cue.any():
         raise InputError("no cue is given: say which words it is, as indices")
-    return chosen
+    return is_cue
 
 
 def _target_rows(mixing_map: MixingMap, target: int) -> list[int]:
     """Rows that hold the target; in a decoder those that predict its tokens."""
     if mixing_map.stack != "decoder":
-        found = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
+        rows = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
     else:
         before = {span.start - 1 for span in mixing_map.sources if span.word == target}
-        found = [row for row, span in enumerate(mixing_map.targets) if before & set(range(span.start, span.stop))]
-    if not found:
+        rows = [row for row, span in enumerate(mixing_map.targets) if before & set(range(span.start, span.stop))]
+    if not rows:
         raise InputError(
             f"target word {target} has no row in {mixing_map!r}: {_listed(mixing_map.targets)}. A decoder predicts no word "
             "that nothing comes before"
         )
-    return found
+    return rows
 
 
 def _listed(spans: Sequence[Span]) -> str:

@@ -28,30 +28,30 @@ def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
     Examples
     --------
     >>> clips = pd.DataFrame({"clip": list("abc"), "pair": ["one", "one", "two"]})
-    >>> groups, said = groups_of(clips)
-    >>> groups.tolist(), said
+    >>> groups, ties = groups_of(clips)
+    >>> groups.tolist(), ties
     (['a', 'a', 'c'], 'the pair')
     """
-    ties = {said: values for said, values in _ties(clips).items() if values[values != ""].duplicated().any()}
+    ties = {tie: values for tie, values in _ties(clips).items() if values[values != ""].duplicated().any()}
     # From the coarsest to the finest; the pair is what a study was built of, and stays.
-    for said in ("the target word", "the sentence"):
+    for tie in ("the target word", "the sentence"):
         groups = _connected(clips["clip"].astype(str), list(ties.values()))
         if groups.nunique() >= min(_FEWEST, len(clips)):
             break
-        ties.pop(said, None)
+        ties.pop(tie, None)
     return _connected(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
 
 
 def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
     """What may tie clips together: for each kind a label, "" where there is none."""
-    given = clips.fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
-    lemma = next((name for name in LEMMAS if name in given), None)
-    ties = {said: given[name] for said, name in (("the pair", "pair"), ("the sentence", "text")) if name in given}
-    if lemma or "target" in given:
+    cells = clips.fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+    lemma = next((name for name in LEMMAS if name in cells), None)
+    ties = {tie: cells[name] for tie, name in (("the pair", "pair"), ("the sentence", "text")) if name in cells}
+    if lemma or "target" in cells:
         # Without a lemma both spellings of a word, in whichever order they come.
-        spellings = [name for name in ("target", "foil") if name in given]
+        spellings = [name for name in ("target", "foil") if name in cells]
         ties["the target word"] = (
-            given[lemma] if lemma else given[spellings].apply(lambda row: " ".join(sorted(set(row) - {""})), axis=1)
+            cells[lemma] if lemma else cells[spellings].apply(lambda row: " ".join(sorted(set(row) - {""})), axis=1)
         )
     return ties
 
@@ -66,8 +66,8 @@ def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
         return name
 
     for labels in ties:
-        known = labels[labels != ""]
-        for members in names[known.index].groupby(known).agg(list):
-            for one, other in itertools.pairwise(members):
-                leader[head(other)] = head(one)
+        labelled = labels[labels != ""]
+        for members in names[labelled.index].groupby(labelled).agg(list):
+            for earlier, later in itertools.pairwise(members):
+                leader[head(later)] = head(earlier)
     return names.map(head)

@@ -37,16 +37,16 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
     --------
     >>> from speechmix import MixingMap, Span
     >>> units = (Span(0, 10, "les", word=0), Span(10, 40, "livres", word=1))
-    >>> one = MixingMap(np.ones((1, 2, 2)), units, units, "value_zeroing", "encoder", (0,))
-    >>> length_matched_share(one, cue=0)  # 10^2 / (10^2 + 30^2)
+    >>> uniform = MixingMap(np.ones((1, 2, 2)), units, units, "value_zeroing", "encoder", (0,))
+    >>> length_matched_share(uniform, cue=0)  # 10^2 / (10^2 + 30^2)
     0.1
     """
     exponents = FACTS[mixing_map.measure].length_exponent if mixing_map.measure in FACTS else {}
     exponent = exponents.get("", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan))
     sources = mixing_map.without("silence", "padding").sources
     weights = np.array([float(len(source)) for source in sources]) ** exponent
-    mine = np.array([source.word == cue for source in sources], dtype=bool)
-    return float(weights[mine].sum() / weights.sum())
+    is_cue = np.array([source.word == cue for source in sources], dtype=bool)
+    return float(weights[is_cue].sum() / weights.sum())
 
 
 def length_exponent(maps: Iterable[MixingMap]) -> float:

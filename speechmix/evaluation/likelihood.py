@@ -9,7 +9,6 @@ deciding letters alone, with the text before them given, are what `speechmix.abl
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -70,19 +69,35 @@ def number_is_right(model: Model, clip: Clip) -> bool:
         raise InputError(
             f"{clip.name}: expected meta['other_text'], the transcript in the other number, found {other!r}"
         )
-    own_score, other_score = log_likelihoods(model, clip, [clip.text, other]).tolist()
+    own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other]).tolist()
     return own_score > other_score
 
 
 def cue_silenced(clip: Clip) -> Clip:
-    """Return the clip with zeros for audio where the cue is spoken."""
+    """Return the clip with zeros for audio where the cue is spoken.
+
+    Raises
+    ------
+    InputError
+        If the clip has no words or no cue.
+    """
+    if clip.words is None or clip.cue is None:
+        raise InputError(f"{clip.name}: silencing the cue needs words with times and a cue")
     rate = 16_000
     audio, cue = clip.audio(rate), clip.words[clip.cue]
     audio[round(cue.start * rate) : round(cue.end * rate)] = 0
-    kept = {
-        name: getattr(clip, name) for name in ("text", "words", "cue", "target", "foil", "language", "name", "meta")
-    }
-    return Clip.from_array(audio, rate, **kept)
+    return Clip.from_array(
+        audio,
+        rate,
+        name=clip.name,
+        text=clip.text,
+        words=clip.words,
+        cue=clip.cue,
+        target=clip.target,
+        foil=clip.foil,
+        language=clip.language,
+        meta=clip.meta,
+    )
 
 
 def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
@@ -105,6 +120,4 @@ def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
 
 
 def _spoken_as(clip: Clip, text: str) -> Clip:
-    other = copy.copy(clip)
-    other.text, other.words, other.target, other.foil = text, None, None, None
-    return other
+    return clip.replace(text=text, words=None, cue=None, target=None, foil=None)

@@ -45,7 +45,7 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
     """
     if variant not in VARIANTS:
         raise InputError(f"variant should be one of {list(VARIANTS)}, found {variant!r}")
-    if clip.words is None or None in (clip.cue, clip.target):
+    if clip.words is None or clip.cue is None or clip.target is None:
         raise InputError(f"{clip.name}: moving word boundaries needs words with times, a cue and a target")
     by_start, by_end = (sign * shift for sign in VARIANTS[variant])
     words = list(clip.words)
@@ -90,9 +90,9 @@ def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str =
         As `trained_against_random` for `by` and boundaries, with `best`: the layer that is best in that variant.
     """
     aligned = table[table.boundaries == AS_ALIGNED]
-    chosen = cross_fitted_layer(aligned, by=by, group=group)
-    chosen = chosen[[*by, group, "layer"]].drop_duplicates()
-    result = trained_against_random(table.merge(chosen, on=[*by, group, "layer"]), by=[*by, "boundaries"], group=group)
+    layers = cross_fitted_layer(aligned, by=by, group=group)
+    layers = layers[[*by, group, "layer"]].drop_duplicates()
+    result = trained_against_random(table.merge(layers, on=[*by, group, "layer"]), by=[*by, "boundaries"], group=group)
     means = table.groupby([*by, "boundaries", "layer", "init"], sort=False).contribution.mean().unstack("init")
     gain = means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
     best = gain.dropna().groupby(level=[*by, "boundaries"], sort=False).idxmax().map(lambda key: key[-1])

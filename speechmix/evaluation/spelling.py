@@ -51,7 +51,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
             return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
         ids = decoder_prefix(model, clip)
         n_prefix, limit = len(ids), min(max_tokens, model.config.max_target_positions)
-        memory, new, past = model.base.encoder(**inputs), ids, None
+        memory, new, past = model.base.get_submodule("encoder")(**inputs), ids, None
         while len(ids) < limit and ids[-1] != model.tokenizer.eos_token_id:
             tokens = torch.tensor([new], device=model.device)
             output = model.module(
@@ -85,5 +85,7 @@ def _edits(reference: str, other: str) -> int:
 
 
 def _plain(text: str) -> str:
-    kept = (c if c.isalnum() or c == "'" else " " for c in unicodedata.normalize("NFC", text).lower().replace("’", "'"))
-    return " ".join("".join(kept).split())
+    characters = (
+        c if c.isalnum() or c == "'" else " " for c in unicodedata.normalize("NFC", text).lower().replace("’", "'")
+    )
+    return " ".join("".join(characters).split())

@@ -17,16 +17,20 @@ round; no correction over layers is then due.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
+
+# One number for each group, a clip or a pair.
+Numbers: TypeAlias = "Sequence[float] | np.ndarray | pd.Series"
 
 LEVEL = 0.95
 BASELINES = ("share_of_length", "length_matched")
 _BAND_RESAMPLES, _PERMUTATIONS, _PERMUTATIONS_BY_LAYER, _BATCH = 500, 4999, 1999, 200
 
 
-def interval_of_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> tuple[float, float]:
+def interval_of_mean(values: Numbers, *, seed: int = 0, resamples: int = 2000) -> tuple[float, float]:
     """95 % bootstrap interval of a mean; (nan, nan) for fewer than two values.
 
     Examples
@@ -47,25 +51,25 @@ def intervals_of_means(
 
     values = np.atleast_2d(np.asarray(values, dtype=float))
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    known = np.isfinite(values)
+    is_finite = np.isfinite(values)
     # Rows with the same known groups are drawn together.
-    for pattern in np.unique(known, axis=0) if len(values) else ():
-        rows = np.flatnonzero((known == pattern).all(axis=1))
+    for pattern in np.unique(is_finite, axis=0) if len(values) else ():
+        rows = np.flatnonzero((is_finite == pattern).all(axis=1))
         part = values[rows][:, pattern]
         if part.shape[1] < 2:
             continue
         constant = np.ptp(part, axis=1) == 0
         low[rows[constant]] = high[rows[constant]] = part[constant, 0]
         if not constant.all():
-            found = bootstrap(
+            interval = bootstrap(
                 (part[~constant],), np.mean, axis=-1, confidence_level=LEVEL, n_resamples=resamples, batch=_BATCH,
                 method="percentile", rng=seed,
             ).confidence_interval  # fmt: skip
-            low[rows[~constant]], high[rows[~constant]] = found.low, found.high
+            low[rows[~constant]], high[rows[~constant]] = interval.low, interval.high
     return low, high
 
 
-def permutation_p(differences: Sequence[float], *, seed: int = 0, permutations: int = _PERMUTATIONS) -> float:
+def permutation_p(differences: Numbers, *, seed: int = 0, permutations: int = _PERMUTATIONS) -> float:
     """Two-sided p of a mean difference, by scipy's permutation test that flips signs; NaN for fewer than two values.
 
     Examples
@@ -75,43 +79,46 @@ def permutation_p(differences: Sequence[float], *, seed: int = 0, permutations: 
     """
     from scipy.stats import permutation_test
 
-    differences = np.asarray(differences, dtype=float)
-    differences = differences[np.isfinite(differences)]
-    if len(differences) < 2:
+    finite = _finite(differences)
+    if len(finite) < 2:
         return np.nan
-    found = permutation_test(
-        (differences,), lambda values, axis: values.mean(axis=axis), permutation_type="samples", vectorized=True,
+    test = permutation_test(
+        (finite,), lambda values, axis: values.mean(axis=axis), permutation_type="samples", vectorized=True,
         n_resamples=permutations, batch=_BATCH, rng=seed,
     )  # fmt: skip
-    return float(found.pvalue)
+    return float(test.pvalue)
 
 
-def corrected(p: Sequence[float]) -> np.ndarray:
+def corrected(p: Numbers) -> np.ndarray:
     """False discovery rate q of each p (Benjamini & Hochberg, scipy's); NaN stay NaN and do not count."""
     from scipy.stats import false_discovery_control
 
-    p = np.asarray(p, dtype=float)
-    q, known = np.full_like(p, np.nan), np.isfinite(p)
-    if known.any():
-        q[known] = false_discovery_control(p[known], method="bh")
+    uncorrected = np.asarray(p, dtype=float)
+    q, is_finite = np.full_like(uncorrected, np.nan), np.isfinite(uncorrected)
+    if is_finite.any():
+        q[is_finite] = false_discovery_control(uncorrected[is_finite], method="bh")
     return q
 
 
-def effect_size(differences: Sequence[float]) -> float:
+def effect_size(differences: Numbers) -> float:
     """Cohen's d of paired differences: mean / standard deviation; NaN where that is not defined."""
-    differences = np.asarray(differences, dtype=float)
-    differences = differences[np.isfinite(differences)]
-    spread = np.std(differences, ddof=1) if len(differences) > 1 else 0.0
-    return float(differences.mean() / spread) if spread > 0 else np.nan
+    finite = _finite(differences)
+    spread = np.std(finite, ddof=1) if len(finite) > 1 else 0.0
+    return float(finite.mean() / spread) if spread > 0 else np.nan
+
+
+def _finite(values: Numbers) -> np.ndarray:
+    numbers = np.asarray(values, dtype=float)
+    return numbers[np.isfinite(numbers)]
 
 
 def described(differences: pd.Series, *, permutations: int = _PERMUTATIONS) -> dict[str, float]:
     """Mean difference with interval, p, effect size, and in what share of the groups it is above zero."""
-    known = differences.dropna()
-    low, high = interval_of_mean(known)
+    finite = differences.dropna()
+    low, high = interval_of_mean(finite)
     return {
-        "difference": known.mean(), "low": low, "high": high, "p": permutation_p(known, permutations=permutations),
-        "effect": effect_size(known), "positive": (known > 0).mean() if len(known) else np.nan,
+        "difference": finite.mean(), "low": low, "high": high, "p": permutation_p(finite, permutations=permutations),
+        "effect": effect_size(finite), "positive": (finite > 0).mean() if len(finite) else np.nan,
     }  # fmt: skip
 
 
@@ -150,16 +157,16 @@ def trained_against_random(
         if {"trained", "random"} <= set(part):
             row |= described(part["trained"] - part["random"], permutations=permutations)
         rows.append({**row, "groups": len(part)})
-    known = [name for name in BASELINES if name in table]
-    baselines = table.groupby(list(by), sort=False)[known].mean().reset_index()
-    return pd.DataFrame(rows).merge(baselines, on=list(by)) if known else pd.DataFrame(rows)
+    baseline_names = [name for name in BASELINES if name in table]
+    baselines = table.groupby(list(by), sort=False)[baseline_names].mean().reset_index()
+    return pd.DataFrame(rows).merge(baselines, on=list(by)) if baseline_names else pd.DataFrame(rows)
 
 
 def by_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
     """`trained_against_random` in every layer, with q: p corrected over the layers of each row of `by`."""
     result = trained_against_random(table, by=[*by, "layer"], group=group, permutations=_PERMUTATIONS_BY_LAYER)
     if "p" in result:
-        result["q"] = result.groupby(list(by), sort=False).p.transform(corrected)
+        result["q"] = result.groupby(list(by), sort=False).p.transform(lambda p: pd.Series(corrected(p), index=p.index))
     return result
 
 
@@ -202,15 +209,15 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
     """
     order = {name: place for place, name in enumerate(sorted(table[group].unique()))}
     half = table[group].map(order) % 2
-    kept = []
+    parts = []
     for _, part in table.groupby(list(by), sort=False):
         for fold in (0, 1):
             here, there = part[half[part.index] == fold], part[half[part.index] != fold]
             # A single group has no other half.
             gains = _gain_by_layer(there if there.contribution.notna().any() else here)
             if len(here) and gains.notna().any():
-                kept.append(here[here.layer == gains.idxmax()])
-    return pd.concat(kept).sort_index() if kept else table.iloc[:0]
+                parts.append(here[here.layer == gains.idxmax()])
+    return pd.concat(parts).sort_index() if parts else table.iloc[:0]
 
 
 def _gain_by_layer(table: pd.DataFrame) -> pd.Series:

@@ -37,7 +37,8 @@ from ..files.locks import writing_to
 from ..files.names import refuse_doubled, same_file
 from ..files.parquet_files import read_parquet
 from ..files.text_files import read_csv, write_csv
-from ..inputs.clips import Clip, read_ahead
+from ..inputs.clips import Clip
+from ..inputs.reading_ahead import read_ahead
 from ..scoring.batches import clips_together, in_groups
 from ..scoring.question import Question
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder

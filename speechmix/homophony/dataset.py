@@ -229,5 +229,4 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
         meta=meta,
         sound=example.get("sound"),
     )
-    clip.alignment, clip.doubts = example["alignment"], tuple(example["doubts"])
-    return clip
+    return clip.replace(alignment=example["alignment"], doubts=example["doubts"])

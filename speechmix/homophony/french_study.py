@@ -76,9 +76,7 @@ def _listed(options, skipped: list[tuple[str, str]]) -> list[Clip]:
         allow_outside=options.allow_outside,
         on_error=lambda row, name, error: skipped.append((name or f"row {row}", str(error))),
     )
-    for clip in clips:
-        clip.language = clip.language or options.language
-    return clips
+    return [clip if clip.language else clip.replace(language=options.language) for clip in clips]
 
 
 def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Clip]:

@@ -121,15 +121,19 @@ def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
 
 def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     digest = hashlib.blake2b(f"{sample_rate} ".encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(samples, dtype="<f4"))
+    digest.update(np.ascontiguousarray(samples, dtype="<f4").data)
     return digest.hexdigest()
 
 
 def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
     path = audio_file(path)
+    return _decoded(str(path), _marks(path), sample_rate)
+
+
+def _marks(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written again."""
     status = path.stat()
-    marks = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-    return _decoded(str(path), marks, sample_rate)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 @functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
@@ -147,7 +151,13 @@ def audio_seconds(path: str | PathLike) -> Seconds:
     InputError
         If the file is missing or no audio, or plainly holds less or more than its header says.
     """
-    return header_seconds(audio_file(path))
+    path = audio_file(path)
+    return _header_read(str(path), _marks(path))
+
+
+@functools.lru_cache(maxsize=4096)  # asked for at every use of a clip's duration
+def _header_read(path: str, marks: tuple[int, ...]) -> Seconds:
+    return header_seconds(path)
 
 
 def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) -> np.ndarray:

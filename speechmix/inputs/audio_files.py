@@ -51,12 +51,12 @@ def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = No
             checked_length(_header_seconds(path, file) if stop is None else stop - start, str(path))
             if start:
                 file.seek(min(round(start * rate), file.frames))
-            wanted = file.frames - file.tell() if stop is None else round(stop * rate) - round(start * rate)
-            samples = _read(file, max(wanted, 0))
+            n_expected = file.frames - file.tell() if stop is None else round(stop * rate) - round(start * rate)
+            samples = _read(file, max(n_expected, 0))
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
         raise not_audio(path, error) from error
-    if stop is None and len(samples) / rate < wanted / rate - max(_SHORT, 0.01 * wanted / rate):
-        raise _cut_off(path, wanted / rate, len(samples) / rate)
+    if stop is None and len(samples) / rate < n_expected / rate - max(_SHORT, 0.01 * n_expected / rate):
+        raise _cut_off(path, n_expected / rate, len(samples) / rate)
     return samples, rate
 
 
@@ -182,11 +182,11 @@ def _header_seconds(path: str | PathLike, file) -> Seconds:
 
 
 def _cut_off(path: str | PathLike, promised: Seconds | None, held: Seconds) -> CutOffAudio:
-    wanted = (
+    promise = (
         f"its header promises {_duration(promised)}, it" if promised is not None else "its last page is not whole; it"
     )
     return CutOffAudio(
-        f"{path}: {wanted} holds {_duration(held)}: it was cut off, or its header is damaged; fetch it again, "
+        f"{path}: {promise} holds {_duration(held)}: it was cut off, or its header is damaged; fetch it again, "
         "or write what is there anew with `ffmpeg -i in.wav out.wav`"
     )
 

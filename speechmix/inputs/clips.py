@@ -1,38 +1,41 @@
 """A clip: one recording, what is said in it, where each word is, and which two words the question is about.
 
 In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a `Clip`, which reads
-its audio only when asked and can check itself. Cue and target may be named before the words are known (before forced
-alignment); they are looked up when the words come.
+its audio only when asked and does not change. Cue and target may be named before the words are known (before forced
+alignment); they are looked up when the words come. Longer than most files, because all that can be asked of a clip is here;
+its sound is in `recordings`, cutting in `cutting`, looking words up in `words`.
 """
 
 from __future__ import annotations
 
-import copy
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import FrozenInstanceError
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Unpack
 
 import numpy as np
 
-from ..errors import InputError, SpeechmixError
+from ..errors import InputError
 from ..files.identity import digest
 from ..files.names import safe_name
-from .audio import LONGEST, audio_file, audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
+from .audio import audio_file, mono
+from .clip_facts import ClipDetails, ClipFacts, checked_text, refuse_strangers
 from .frames import Seconds
+from .recordings import AudioFile, AudioInMemory, Recording
 from .spans import Word
-from .words import WordRequest, check_words, find_word
+from .words import WordLike, WordRequest, check_words, find_cue_and_target
 
 # A path of a word file, or the words themselves.
-WordSource = str | PathLike | Sequence
+WordSource = str | PathLike[str] | Iterable[WordLike]
 
 
 class Clip:
-    """One recording with its words. Make one with `from_file` or `from_array`.
+    """One recording with its words. Make one with `from_file` or `from_array`, and another from it with `replace`.
+
+    A clip is checked when it is made and does not change: words are in order and within the audio (whose header is read if
+    there are words), and cue and target are looked up among them.
 
     Attributes
     ----------
@@ -53,8 +56,13 @@ class Clip:
         How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis", ...
     doubts : tuple of str
         Why the word times cannot be trusted, if the aligner said so.
-    meta : dict of str
+    meta : mapping of str to str
         Whatever else is known (further columns of a manifest).
+
+    Raises
+    ------
+    FrozenInstanceError
+        If an attribute is assigned to.
 
     Examples
     --------
@@ -66,39 +74,41 @@ class Clip:
     Clip('demo', 1.00 s, 2 words, cue=0 'les', target=1 'livres')
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        path: Path | None = None,
-        samples: np.ndarray | None = None,
-        sample_rate: int | None = None,
-        text: str | None = None,
-        cue: WordRequest | None = None,
-        target: WordRequest | None = None,
-        foil: str | None = None,
-        language: str | None = None,
-        meta: Mapping[str, str] | None = None,
-        sound: str | None = None,
-    ):
-        if text is not None and not text.strip():
-            raise InputError(f"clip {name!r}: expected a text, found an empty one: leave `text` out if it is unknown")
-        self.name = safe_name(name)
-        self.path = path
-        self.text = text.strip() if text is not None else None
-        self.language = language
-        self.foil = foil
-        self.meta = dict(meta or {})
-        self.words: tuple[Word, ...] | None = None
-        self.alignment: str | None = None
-        self.doubts: tuple[str, ...] = ()
-        self.cue: int | None = None
-        self.target: int | None = None
-        self._requests = {"cue": cue, "target": target}
-        self._samples, self._sample_rate = samples, sample_rate
-        self._sound: str | None = None
-        self._expected_sound = sound
-        self._duration = len(samples) / sample_rate if samples is not None else None
+    name: str
+    text: str | None
+    words: tuple[Word, ...] | None
+    cue: int | None
+    target: int | None
+    foil: str | None
+    language: str | None
+    alignment: str | None
+    doubts: tuple[str, ...]
+    _recording: Recording
+    _expected_sound: str | None
+    _requests: dict[str, WordRequest | None]
+    _meta: dict[str, str]
+
+    def __init__(self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]):
+        name = facts.get("name", "clip")
+        refuse_strangers(facts, where=f"clip {name!r}")
+        state = self.__dict__  # written here and nowhere else
+        state.update(_recording=recording, _expected_sound=sound, name=safe_name(name))
+        state.update(text=checked_text(facts.get("text"), where=f"clip {name!r}"), foil=facts.get("foil"))
+        state.update(language=facts.get("language"), doubts=tuple(facts.get("doubts", ())))
+        state.update(_requests={"cue": facts.get("cue"), "target": facts.get("target")}, cue=None, target=None)
+        state.update(_meta=dict(facts.get("meta") or {}), words=None, alignment=None)
+        words = facts.get("words")
+        if words is not None:
+            state.update(words=self._checked(words), alignment=facts.get("alignment") or "given")
+            state.update(find_cue_and_target(self.words or (), self._requests, where=f"clip {self.name!r}"))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(
+            f"cannot set {name!r} of {self!r}: a clip does not change; clip.replace({name}=...) returns another"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r} of {self!r}: a clip does not change")
 
     @classmethod
     def from_file(
@@ -143,8 +153,8 @@ class Clip:
         """
         path = audio_file(path)
         clip = cls(
+            AudioFile(path),
             name=name or path.stem,
-            path=path,
             text=text,
             cue=cue,
             target=target,
@@ -161,17 +171,12 @@ class Clip:
         audio: np.ndarray,
         sample_rate: int,
         *,
-        text: str | None = None,
-        words: WordSource | None = None,
-        cue: WordRequest | None = None,
-        target: WordRequest | None = None,
-        foil: str | None = None,
-        language: str | None = None,
-        tier: str | None = None,
         name: str | None = None,
-        meta: Mapping[str, str] | None = None,
+        words: WordSource | None = None,
+        tier: str | None = None,
+        **details: Unpack[ClipDetails],
     ) -> Clip:
-        """Clip of samples in memory; the other options are those of `from_file`.
+        """Clip of samples in memory; the other options (text, cue, target, ...) are those of `from_file`.
 
         Parameters
         ----------
@@ -183,33 +188,53 @@ class Clip:
             Default: "clip-" and the beginning of `sound`, so that no two recordings share a name.
         """
         samples = mono(audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip")
-        sound = fingerprint_of(samples, sample_rate)
-        name = name or f"clip-{sound[:8]}"
-        clip = cls(
-            name=name,
-            samples=samples,
-            sample_rate=int(sample_rate),
-            text=text,
-            cue=cue,
-            target=target,
-            foil=foil,
-            language=language,
-            meta=meta,
-        )
-        clip._sound = sound
+        samples.flags.writeable = False
+        recording = AudioInMemory(samples, int(sample_rate))
+        clip = cls(recording, name=name or f"clip-{recording.sound[:8]}", **details)
         return clip if words is None else clip.with_words(words, tier=tier)
+
+    def replace(self, **changes: Unpack[ClipFacts]) -> Clip:
+        """Return another clip of the same recording, with these changes, checked as if it had been made so.
+
+        Parameters
+        ----------
+        name, text, words, cue, target, foil, language, alignment, doubts, meta
+            As in `from_file`, but words as a sequence. New words are "given" if `alignment` does not say how they came to be.
+            Cue and target are looked up anew as they were asked for: "les" may be another word of other words.
+
+        Raises
+        ------
+        InputError
+            If there is nothing of such a name to change, or the changed clip cannot be right.
+
+        Examples
+        --------
+        >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="demo", cue="les", words=[("les", 0.1, 0.3)])
+        >>> clip.replace(words=[("tous", 0.1, 0.3), ("les", 0.3, 0.5)]).cue
+        1
+        """
+        facts = ClipFacts(
+            name=self.name,
+            text=self.text,
+            words=self.words,
+            cue=self._requests["cue"],
+            target=self._requests["target"],
+            foil=self.foil,
+            language=self.language,
+            alignment=None if "words" in changes else self.alignment,
+            doubts=self.doubts,
+            meta=self.meta,
+        )
+        facts.update(changes)
+        return type(self)(self._recording, sound=self._expected_sound, **facts)
 
     def renamed(self, name: str) -> Clip:
         """Return a copy of another name."""
-        clip = copy.copy(self)
-        clip.name = safe_name(name)
-        return clip
+        return self.replace(name=name)
 
     def with_doubts(self, doubts: Iterable[str]) -> Clip:
         """Return a copy with reasons why its word times cannot be trusted."""
-        clip = copy.copy(self)
-        clip.doubts = tuple(doubts)
-        return clip
+        return self.replace(doubts=doubts)
 
     def with_words(self, words: WordSource, *, alignment: str | None = None, tier: str | None = None) -> Clip:
         """Return a copy that has these words, with cue and target looked up among them.
@@ -223,17 +248,13 @@ class Clip:
         tier : str, optional
             Which tier of a TextGrid holds the words.
         """
-        clip = copy.copy(self)
-        kind = "given"
-        if isinstance(words, (str, PathLike)):
-            from .word_files import read_words, word_file_kind  # a later room: only when a file is given
+        if not isinstance(words, (str, PathLike)):
+            return self.replace(words=words, alignment=alignment)
+        from .word_files import read_words, word_file_kind  # only when a file is given
 
-            kind = word_file_kind(words)
-            words = read_words(words, tier=tier, utterance=self.path.stem if self.path else self.name)
-        clip.words = check_words(words, duration=self._duration, where=f"clip {self.name!r}")
-        clip.alignment = alignment or kind
-        clip._look_up_requests()
-        return clip
+        utterance = self.path.stem if self.path else self.name
+        placed = read_words(words, tier=tier, utterance=utterance)
+        return self.replace(words=placed, alignment=alignment or word_file_kind(words))
 
     def cut(self, start: Seconds, end: Seconds) -> Clip:
         """Return the part of the clip between two times, with the words that lie wholly in it.
@@ -249,53 +270,37 @@ class Clip:
         InputError
             If the part is empty, or the cue or target is not in it.
         """
-        if not 0 <= start < end:
-            raise InputError(f"clip {self.name!r}: expected 0 <= start < end (seconds) to cut, found {start} and {end}")
-        rate = self._sample_rate or 16_000
-        if self.path is not None and self.duration > LONGEST:  # only its part can be read
-            samples = read_audio(self.path, sample_rate=rate, start=start, stop=min(end, self.duration))
-        else:
-            samples = self.audio(rate)[round(start * rate) : round(end * rate)]
-        if not len(samples):
-            raise InputError(f"clip {self.name!r} of {self.duration:.2f} s has nothing between {start} and {end} s")
-        kept = [i for i, word in enumerate(self.words or ()) if start <= word.start and word.end <= end]
-        for role in ("cue", "target"):
-            if getattr(self, role) is not None and getattr(self, role) not in kept:
-                raise InputError(f"clip {self.name!r}: the {role} is not wholly between {start} and {end} s")
-        requests = dict(self._requests)
-        if self.words:
-            requests = {role: kept.index(i) if (i := getattr(self, role)) is not None else None for role in requests}
-        part = Clip.from_array(
-            samples,
-            rate,
-            text=" ".join(self.words[i].text for i in kept) or None if self.words else None,
-            foil=self.foil,
-            language=self.language,
-            name=f"{self.name}_{start:g}-{end:g}",
-            meta=self.meta,
-            **requests,
-        )
-        if not kept:
-            return part
-        moved = [replace(self.words[i], start=self.words[i].start - start, end=self.words[i].end - start) for i in kept]
-        return part.with_words(moved, alignment=self.alignment)
+        from .cutting import part_of
 
-    def _look_up_requests(self) -> None:
-        for role, request in self._requests.items():
-            if request is not None:
-                setattr(self, role, find_word(self.words, request, role=role, where=f"clip {self.name!r}"))
-        if self.cue is not None and self.cue == self.target:
+        return part_of(self, self._recording, self._requests, start, end)
+
+    def _checked(self, words: Iterable[Any]) -> tuple[Word, ...]:
+        try:
+            return check_words(words, duration=self.duration, where=f"clip {self.name!r}")
+        except InputError:
+            self._check_recording()  # of another recording, which is then what is wrong
+            raise
+
+    def _check_recording(self) -> None:
+        if self._expected_sound not in (None, self.sound):
             raise InputError(
-                f"clip {self.name!r}: cue and target must be two words, "
-                f"found word {self.cue} {self.words[self.cue].text!r} for both"
+                f"clip {self.name!r}: {self.path} was replaced since its words were placed: align it again"
             )
+
+    @property
+    def path(self) -> Path | None:
+        """The audio file; None for samples in memory."""
+        return self._recording.path
+
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """Whatever else is known; cannot be written to."""
+        return MappingProxyType(self._meta)
 
     @property
     def duration(self) -> Seconds:
         """Length of the audio in seconds (from the file's header)."""
-        if self._duration is None:
-            self._duration = audio_seconds(self.path)
-        return self._duration
+        return self._recording.seconds
 
     @property
     def sound(self) -> str:
@@ -303,7 +308,7 @@ class Clip:
 
         Read from the file, if that has changed since it was read last.
         """
-        return self._sound or sound_fingerprint(self.path)
+        return self._recording.sound
 
     @property
     def ingredients(self) -> dict[str, Any]:
@@ -334,15 +339,13 @@ class Clip:
         InputError
             If the file cannot be decoded, or holds no samples, NaN or infinity.
         """
-        if self._samples is None:
-            return read_audio(self.path, sample_rate=sample_rate)
-        return mono(self._samples, self._sample_rate, sample_rate=sample_rate, where=f"clip {self.name!r}").copy()
+        return self._recording.samples(sample_rate)
 
     def validate(self) -> None:
         """Check audio and words together; done before scoring.
 
-        Word ends up to 50 ms behind the audio are cut to it; nothing else changes. All-zero audio is legitimate. A
-        cue or target that waits for words is no error here: whoever needs its index finds None.
+        Changes nothing. All-zero audio is legitimate. A cue or target that waits for words is no error here: whoever needs
+        its index finds None.
 
         Raises
         ------
@@ -350,27 +353,21 @@ class Clip:
             If the audio cannot be read, has no samples, NaN or infinity, is not the recording that the words are of, or a
             word lies past its end.
         """
-        if self._samples is None:  # samples in memory were checked when they came
-            self.audio()
-        if self._expected_sound not in (None, self.sound):
-            raise InputError(
-                f"clip {self.name!r}: {self.path} was replaced since its words were placed: align it again"
-            )
+        self._recording.check()
+        self._check_recording()
         if self.words is not None:
-            self.words = check_words(self.words, duration=self.duration, where=f"clip {self.name!r}")
-            self._look_up_requests()
+            self._checked(self.words)
 
     def __repr__(self) -> str:
         parts = [repr(self.name)]
-        if self._duration is not None:
-            parts.append(f"{self._duration:.2f} s")
+        if self.path is None:
+            parts.append(f"{self.duration:.2f} s")
         parts.append("no words yet" if self.words is None else f"{len(self.words)} words")
-        for role, request in self._requests.items():
-            index = getattr(self, role)
-            if index is not None:
+        for role, index in (("cue", self.cue), ("target", self.target)):
+            if index is not None and self.words is not None:
                 parts.append(f"{role}={index} {self.words[index].text!r}")
-            elif request is not None:
-                parts.append(f"{role}={request!r} (not looked up yet)")
+            elif self._requests[role] is not None:
+                parts.append(f"{role}={self._requests[role]!r} (not looked up yet)")
         return f"Clip({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
@@ -378,24 +375,3 @@ class Clip:
         from .player import as_player
 
         return as_player(self)
-
-
-def read_ahead(clips: Iterable[Any], *, sample_rate: int, count: int = 1) -> Iterator[Any]:
-    """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip passes through.
-
-    An audio file that cannot be read is no error here: whoever asks for its samples is told.
-    """
-
-    def read(clip: Any) -> None:
-        with suppress(SpeechmixError):
-            if isinstance(clip, Clip):
-                clip.audio(sample_rate)
-
-    with ThreadPoolExecutor(max_workers=1) as reader:
-        waiting: deque[Any] = deque()
-        for clip in clips:
-            reader.submit(read, clip)
-            waiting.append(clip)
-            if len(waiting) > count:
-                yield waiting.popleft()
-        yield from waiting

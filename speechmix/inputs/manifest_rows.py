@@ -12,13 +12,14 @@ import os
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
 from ..files.table_files import Cells, RowError, read_table, table_columns
-from .clips import Clip
-from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, row_name
+from .clip_facts import checked_text
+from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, path_cell, row_name
 from .spans import Word
-from .words import check_words
+from .words import check_words, find_cue_and_target
 
 TEXTS = ("text", "sentence", "transcription")
 ROLES = ("cue", "target", "foil")
@@ -55,8 +56,10 @@ def manifest_rows(
     from_release = is_release_table(table) and clips.is_dir()
     required = ("path", "|".join(TEXTS)) if sentences else ("path",)
     for number, cells in read_table(table, required=required):
-        known = {} if isinstance(cells, RowError) else cells
-        name, path = (cell if isinstance(cell := known.get(column), str) else "" for column in ("name", "path"))
+        readable_cells = {} if isinstance(cells, RowError) else cells
+        name, path = (
+            cell if isinstance(cell := readable_cells.get(column), str) else "" for column in ("name", "path")
+        )
         origin = Origin(number, name, path)
         called = row_name(path or getattr(cells, "sound", ""), number, name=name)
         try:
@@ -88,53 +91,57 @@ def _row(
     if "path" not in cells:
         raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
     text_column = next((column for column in TEXTS if column in cells), "text")
-    text = cells.get(text_column)
-    if sentences:
-        text = checked_sentence(text)
-    for column in (text_column, "foil", "language", "name"):
-        if not isinstance(cells.get(column, ""), str):
-            raise RowError("unreadable row", f"expected {column} to be a string, found {cells[column]!r}"[:400])
-    path = cells["path"]
-    if isinstance(path, str) and root.name == "clips" and not repeatable and "." not in path:
+    sentence = checked_sentence(cells.get(text_column)) if sentences else None
+    strings = {column: _string(cells, column) for column in (text_column, "foil", "language", "name")}
+    path = path_cell(cells["path"])
+    if root.name == "clips" and not repeatable and "." not in path:
         path += ".mp3"  # so in the oldest releases
     located_audio(root, path, allow_outside=outside)
     words, alignment = _words(cells, root, path, tier, outside)
-    asked = {role: cells[role] for role in ROLES if role in cells}
-    clip = Clip(name=name, text=text, **asked)
+    requests: dict[str, Any] = {role: cells[role] for role in ROLES if role in cells}
+    where = f"clip {name!r}"
+    text = checked_text(sentence or strings[text_column], where=where)
     if words is not None:
         try:
-            clip = clip.with_words(words)
+            find_cue_and_target(words, {"cue": requests.get("cue"), "target": requests.get("target")}, where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
     own = ("path", "words", "name", text_column, *ROLES)
     return Row(
         name,
-        clip.text or "",
+        text or "",
         root,
         path,
         words=words,
-        pairs=(asked,) if {"cue", "target"} <= set(asked) else (),
+        pairs=(requests,) if {"cue", "target"} <= set(requests) else (),
         meta={column: _as_text(cell) for column, cell in cells.items() if column not in own},
-        asked=asked,
+        asked=requests,
         alignment=alignment,
         origin=origin,
         repeatable=repeatable,
     )
 
 
+def _string(cells: Cells, column: str) -> str | None:
+    cell = cells.get(column)
+    if cell is not None and not isinstance(cell, str):
+        raise RowError("unreadable row", f"expected {column} to be a string, found {cell!r}"[:400])
+    return cell
+
+
 def _words(
     cells: Cells, root: Path, path: str, tier: str | None, outside: bool
 ) -> tuple[tuple[Word, ...] | None, str | None]:
     """Word times that a row brings, as a list or in a file, and which kind of file that is."""
-    given = cells.get("words")
-    if given is None:
+    word_cell = cells.get("words")
+    if word_cell is None:
         return None, None
     from .word_files import read_words, word_file_kind, words_from_items  # only when there are words to read
 
     try:
-        if isinstance(given, list):
-            return check_words(words_from_items(given, where="words")), "given"
-        file = located(root, given, allow_outside=outside)
+        if isinstance(word_cell, list):
+            return check_words(words_from_items(word_cell, where="words")), "given"
+        file = located(root, word_cell, allow_outside=outside)
         stem = os.path.splitext(os.path.basename(path))[0]
         return tuple(read_words(file, tier=tier, utterance=stem)), word_file_kind(file)
     except InputError as error:

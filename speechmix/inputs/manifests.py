@@ -1,7 +1,8 @@
 """A manifest lists many clips: one row a clip, with its audio, text, words, cue and target.
 
-In: a .tsv, .csv or .jsonl file. Out: a list of `Clip`s whose audio is read when it is asked for. Everything that would
-stop a long run later (missing files, a cue that is no word) is reported while the manifest is read.
+In: a .tsv, .csv or .jsonl file. Out: a list of `Clip`s whose audio is read when it is asked for (of a clip with words, the
+header at once). Everything that would stop a long run later (missing files, a cue that is no word, words past the end of the
+audio) is reported while the manifest is read.
 """
 
 from __future__ import annotations
@@ -56,13 +57,16 @@ def read_clips(
     rows = 0
     for row in told_apart(manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)):
         rows += 1
-        if isinstance(row, Row):
-            clips.append(_clip(row))
-            continue
-        error = InputError(row.reason)
+        try:
+            if isinstance(row, Row):
+                clips.append(_clip(row))
+                continue
+            error = InputError(row.reason)
+        except InputError as unusable:  # the words do not fit the audio, or its header cannot be read
+            error = InputError(f"{manifest}, row {row.origin.row}: {unusable}")
         if on_error == "raise":
             raise error
-        skipped.append(row.reason)
+        skipped.append(str(error))
         if callable(on_error):
             on_error(row.origin.row, row.origin.name or row.origin.path, error)
     if not rows:
@@ -76,7 +80,7 @@ def read_clips(
 def _clip(row: Row) -> Clip:
     meta = dict(row.meta)
     clip = Clip.from_file(
-        row.root.resolve() / row.path, text=row.text or None, language=meta.pop("language", None), name=row.name, meta=meta,
-        **row.asked,
+        row.root.resolve() / (row.path or ""), text=row.text or None, language=meta.pop("language", None), name=row.name,
+        meta=meta, **row.asked,
     )  # fmt: skip
-    return clip if row.words is None else clip.with_words(row.words, alignment=row.alignment)
+    return clip if row.words is None else clip.replace(words=row.words, alignment=row.alignment)

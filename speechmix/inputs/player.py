@@ -11,6 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .clips import Clip
+    from .spans import Word
 
 _STYLES = {"cue": "#0072b2", "target": "#d55e00"}  # as in the figures
 
@@ -19,7 +20,7 @@ def as_player(clip: Clip) -> str:
     """Return an HTML element with name, words and sound of a clip; its text is escaped."""
     shown = html.escape(clip.text or "")
     if clip.words is not None:
-        shown = " ".join(_word(clip, index) for index in range(len(clip.words)))
+        shown = " ".join(_word(clip, index, word) for index, word in enumerate(clip.words))
     sound = base64.b64encode(flac(clip)).decode("ascii")
     return (
         f"<div><p><b>{html.escape(clip.name)}</b> ({clip.duration:.2f} s) {shown}</p>"
@@ -27,8 +28,7 @@ def as_player(clip: Clip) -> str:
     )
 
 
-def _word(clip: Clip, index: int) -> str:
-    word = clip.words[index]
+def _word(clip: Clip, index: int, word: Word) -> str:
     role = "cue" if index == clip.cue else "target" if index == clip.target else None
     title = f'title="{word.start:.2f} to {word.end:.2f} s"'
     style = f' style="color: {_STYLES[role]}; font-weight: bold"' if role else ""

@@ -18,9 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..files.names import Names
+from ..files.names import Names, safe_name
 from ..files.table_files import RowError
-from .clips import safe_name
 from .spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -129,12 +128,25 @@ def checked_sentence(text: object) -> str:
         raise RowError("empty sentence", "expected a sentence, found none")
     text = unicodedata.normalize("NFC", text.strip())
     if len(text) > MOST_CHARACTERS:
-        found = f"found {len(text):,}: {text[:40]!r} ..."
-        raise RowError("too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {found}")
+        excess = f"found {len(text):,}: {text[:40]!r} ..."
+        raise RowError("too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {excess}")
     control = _CONTROL.search(text)
     if control:
         raise RowError("control characters", f"the sentence holds the control character {control.group()!r}")
     return text
+
+
+def path_cell(path: object) -> str:
+    """Return a path that a corpus names.
+
+    Raises
+    ------
+    RowError
+        If it is not a string.
+    """
+    if not isinstance(path, str):
+        raise RowError("unreadable row", f"expected a path as a string, found {path!r}"[:400])
+    return path
 
 
 def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
@@ -150,8 +162,7 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
     >>> located(Path("clips"), "a.wav").endswith("clips/a.wav")
     True
     """
-    if not isinstance(path, str):
-        raise RowError("unreadable row", f"expected a path as a string, found {path!r}"[:400])
+    path = path_cell(path)
     try:
         # Not pathlib: it interns every part of every path, which grows with the corpus.
         absolute = os.path.join(_real(root), path)
@@ -256,5 +267,5 @@ def row_name(path: str, number: int, *, name: str = "") -> str:
     ('common_voice_fr_17299384', 'les_livres', 'row_7')
     """
     stem = path.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    wanted = (called for called in (name, stem) if any(letter.isalnum() for letter in called))
-    return safe_name(next(wanted, f"row_{number}"))
+    candidates = (called for called in (name, stem) if any(letter.isalnum() for letter in called))
+    return safe_name(next(candidates, f"row_{number}"))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
+from typing import Any
 
 from ..errors import InputError
-from .words import MARKER, WordRequest, find_word
+from .words import MARKER, WordRequest, find_cue_and_target
 
 PARTS = ("text", "pair", "translation")
 
@@ -68,7 +69,7 @@ class Sentence:
     Raises
     ------
     InputError
-        For an empty text, or a cue or target that is not (or more than once) among the words.
+        For an empty text, a cue or target that is not (or more than once) among the words, or one word for both.
 
     Examples
     --------
@@ -87,16 +88,32 @@ class Sentence:
     foil: str | None = None
     name: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
+    _requests: Mapping[str, WordRequest | None] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self):
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
-        object.__setattr__(self, "name", self.name or self.text)
-        for role in ("cue", "target"):
-            if (request := getattr(self, role)) is not None:
-                index = find_word(self.words, request, role=role, where=f"sentence {self.name[:60]!r}")
-                object.__setattr__(self, role, index)
-        object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
+        name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
+        indices = find_cue_and_target(self.words, requests, where=f"sentence {name[:60]!r}")
+        # Frozen for everybody else: `words` is read from the texts, which are there already.
+        self.__dict__.update(indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests)
+
+    def replace(self, **changes: Any) -> Sentence:
+        """Return another sentence with these changes (any of the parameters); cue and target are looked up anew.
+
+        Examples
+        --------
+        >>> Sentence("les chats dorment", cue="chats").replace(text="tous les chats dorment").cue
+        2
+        """
+        unnamed = {} if self.name != self.text else {"name": None}  # named by its text: by its new text then
+        return replace(self, **{**self._requests, **unnamed, **changes})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "meta": dict(self.meta)}  # a read-only view cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, meta=MappingProxyType(state["meta"]))
 
     @cached_property
     def words(self) -> tuple[TextWord, ...]:

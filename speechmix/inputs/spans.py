@@ -3,6 +3,9 @@
 In: words with times (`Word`) and a `FrameGrid`. Out: `Span`s, the rows and columns of a `MixingMap`. Two rounding
 rules: "disjoint" (default: neighbours share no frame, every word has at least one) and "paper" (the published rule,
 for exact reproduction). The silence between words and the padding behind the clip can be spans of their own.
+
+A span is positions with a label; `scoring.sides` says which spans are the rows and which the columns of each stack's map;
+`measures.units` are those same spans without labels, pooled position ranges on the device, as a measure needs them.
 """
 
 from __future__ import annotations

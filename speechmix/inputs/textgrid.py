@@ -48,11 +48,13 @@ def read_textgrid(path: str | PathLike, *, tier: str | None = None) -> list[Word
     try:
         # A last line without its end would cost praatio the last interval of a short-form file.
         tiers = textgrid_io.parseTextgridStr(text + "\n", includeEmptyIntervals=True)["tiers"]
-        intervals = {}
-        for found in tiers:
-            if found["class"] == "IntervalTier":
-                name = found["name"] if found["name"] not in intervals else f"{found['name']} ({len(intervals) + 1})"
-                intervals[name] = [(label, float(start), float(end)) for start, end, label in found["entries"]]
+        intervals: dict[str, list[tuple[str, Seconds, Seconds]]] = {}
+        for section in tiers:
+            if section["class"] == "IntervalTier":
+                name = (
+                    section["name"] if section["name"] not in intervals else f"{section['name']} ({len(intervals) + 1})"
+                )
+                intervals[name] = [(label, float(start), float(end)) for start, end, label in section["entries"]]
     # praatio checks little: what it raises on a damaged file depends on where the damage is.
     except (
         errors.PraatioException, ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
@@ -100,17 +102,19 @@ def tier_words(
     return words
 
 
-def _word_tier(names: list[str], wanted: str | None, where: str) -> str:
+def _word_tier(names: list[str], tier: str | None, where: str) -> str:
     if not names:
         raise InputError(f"{where}: expected an interval tier with the words, found none")
-    if wanted is not None:
-        found = [name for name in names if name == wanted] or [name for name in names if _same(name, wanted)]
+    if tier is not None:
+        matches = [name for name in names if name == tier] or [name for name in names if _same(name, tier)]
     else:
-        found = [name for name in names if _is_word_tier(name)] or (names if len(names) == 1 else [])
-    if len(found) != 1:
-        asked = f"interval tier {wanted!r}" if wanted is not None else "one interval tier that is clearly the words'"
-        raise InputError(f"{where}: expected {asked}, found {len(found)} among the tiers {names}: name one with tier=")
-    return found[0]
+        matches = [name for name in names if _is_word_tier(name)] or (names if len(names) == 1 else [])
+    if len(matches) != 1:
+        expected = f"interval tier {tier!r}" if tier is not None else "one interval tier that is clearly the words'"
+        raise InputError(
+            f"{where}: expected {expected}, found {len(matches)} among the tiers {names}: name one with tier="
+        )
+    return matches[0]
 
 
 def _same(name: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
 from ..files.json_files import parse_json
@@ -109,7 +110,8 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
             raise InputError(
                 f"{where}: word {index} must be [text, start, end] or have word, start, end; found {item!r}"
             )
-        words.append(_word(*parts, score, where=f"{where}: word {index}"))
+        label, start, end = parts
+        words.append(_word(label, start, end, score, where=f"{where}: word {index}"))
     return words
 
 
@@ -121,7 +123,8 @@ def _read_table(path: Path) -> list[Word]:
         parts = [_first(cells, names) for names in (_LABELS, _STARTS, _ENDS)]
         if None in parts:
             raise InputError(f"{path}, row {row}: expected a word, a start and an end, found {cells}")
-        words.append(_word(*parts, _first(cells, _SCORES), where=f"{path}, row {row}"))
+        label, start, end = parts
+        words.append(_word(label, start, end, _first(cells, _SCORES), where=f"{path}, row {row}"))
     return words
 
 
@@ -137,18 +140,18 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
                 f"{path}, line {number}: expected `utterance channel start duration word [score]`, found {line!r}"
             )
         name, _, start, duration, text = fields[:5]
-        known = utterances.setdefault(name, [])
+        words_so_far = utterances.setdefault(name, [])
         if text.lower() in ("<eps>", "<sil>", "sil"):
             continue
         score = fields[5] if len(fields) == 6 and fields[5] != "NA" else None
         word = _word(text, start, duration, score, where=f"{path}, line {number}")
         # Rounded, because 1.2 + 0.6 is 1.7999999999999998; a CTM has no more than a few decimals.
-        known.append(Word(word.text, word.start, round(word.start + word.end, 9), word.score))
+        words_so_far.append(Word(word.text, word.start, round(word.start + word.end, 9), word.score))
     if not utterances:
         raise InputError(f"{path}: expected lines of `utterance channel start duration word [score]`, found none")
-    for wanted in (utterance, path.stem):
-        if wanted in utterances:
-            return utterances[wanted]
+    for called in (utterance, path.stem):
+        if called in utterances:
+            return utterances[called]
     if len(utterances) > 1:
         shown = ", ".join(list(utterances)[:10])
         raise InputError(
@@ -170,10 +173,10 @@ def _read_json(path: Path, tier: str | None) -> list[Word]:
             raise InputError(f"{path}: expected segments with lists of words, found {str(words_of)[:200]}")
         data = [word for words in words_of for word in words]
     elif isinstance(data, dict):
-        found = sorted(data)
+        keys = sorted(data)
         data = data.get("words", data.get("chunks"))
         if data is None:
-            raise InputError(f'{path}: expected a list of words or an object with "words", found keys {found}')
+            raise InputError(f'{path}: expected a list of words or an object with "words", found keys {keys}')
     return words_from_items(data, where=where)
 
 
@@ -189,17 +192,18 @@ def _json_tiers(tiers: dict, where: str) -> dict[str, list[tuple]]:
         raise InputError(f"{where}: expected tiers with entries [start, end, label] ({error!r})") from error
 
 
-def _first(item: dict, names: Sequence[str], default: object = None) -> object:
+def _first(item: dict[str, Any], names: Sequence[str], default: object = None) -> Any:
     return next((item[name] for name in names if item.get(name) is not None), default)
 
 
-def _word(text: object, start: object, end: object, score: object, *, where: str) -> Word:
+def _word(text: object, start: Any, end: Any, score: Any, *, where: str) -> Word:
+    """Word of four cells, whatever they hold: `float` says whether the last three are numbers."""
     try:
         times = float(start), float(end)
         score = None if score is None else float(score)
     except (TypeError, ValueError, OverflowError) as error:
-        found = ", ".join(repr(value)[:40] for value in (start, end))
+        shown = ", ".join(repr(value)[:40] for value in (start, end))
         raise InputError(
-            f"{where}: expected seconds as numbers with a decimal point, found {found}, score {score!r:.40}"
+            f"{where}: expected seconds as numbers with a decimal point, found {shown}, score {score!r:.40}"
         ) from error
     return Word(str(text).strip(), *times, score)

@@ -10,8 +10,8 @@ import math
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .frames import Seconds
@@ -29,9 +29,13 @@ END_TOLERANCE: Seconds = 0.05
 MARKER = r"<\|?\w+\|?>|\[[A-Z]+\]"
 
 WordRequest = int | str | tuple[str, int]
+# A word, or its parts: (text, start, end) or (text, start, end, score).
+WordLike = Word | Sequence[Any]
 
 
-def check_words(words: Iterable, *, duration: Seconds | None = None, where: str = "words") -> tuple[Word, ...]:
+def check_words(
+    words: Iterable[WordLike], *, duration: Seconds | None = None, where: str = "words"
+) -> tuple[Word, ...]:
     """Return the words as `Word`s, or say which one cannot be right.
 
     Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the audio is cut to
@@ -121,6 +125,44 @@ def find_word(
     return _index(words, operator.index(request), role, where)
 
 
+def find_cue_and_target(
+    words: Sequence[Word | TextWord], requests: Mapping[str, WordRequest | None], *, where: str = "words"
+) -> dict[str, int | None]:
+    """Indices of the cue and of the target that a clip or a sentence is asked about.
+
+    Parameters
+    ----------
+    words : sequence of Word or TextWord
+    requests : mapping of "cue" and "target" to what `find_word` takes, or to None
+    where : str
+        What to call the list in an error.
+
+    Returns
+    -------
+    dict
+        The same two keys; None for what is not asked for.
+
+    Raises
+    ------
+    InputError
+        As `find_word`, and if cue and target are one word.
+
+    Examples
+    --------
+    >>> words = check_words([("les", 0.0, 0.1), ("chats", 0.1, 0.5)])
+    >>> find_cue_and_target(words, {"cue": "les", "target": None})
+    {'cue': 0, 'target': None}
+    """
+    indices = {
+        role: None if request is None else find_word(words, request, role=role, where=where)
+        for role, request in requests.items()
+    }
+    cue = indices["cue"]
+    if cue is not None and cue == indices["target"]:
+        raise InputError(f"{where}: cue and target must be two words, found word {cue} {words[cue].text!r} for both")
+    return indices
+
+
 def _find_string(words: Sequence[Word | TextWord], request: str, role: str, where: str) -> int:
     matches = _matches(words, request)
     if len(matches) == 1:
@@ -163,8 +205,8 @@ def _is_index(value: object) -> bool:
 def _matches(words: Sequence[Word | TextWord], text: str) -> list[int]:
     if _is_marker(text):
         return [index for index, word in enumerate(words) if word.text.strip().casefold() == text.strip().casefold()]
-    wanted = comparable(text)
-    matches = [index for index, word in enumerate(words) if comparable(word.text) == wanted]
+    spelling = comparable(text)
+    matches = [index for index, word in enumerate(words) if comparable(word.text) == spelling]
     return [index for index in matches if not _is_marker(words[index].text)] or matches
 
 

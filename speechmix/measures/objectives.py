@@ -11,7 +11,6 @@ the foil's:
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -242,9 +241,7 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
     _need_target(clip)
     kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
     kind = _contrast_or_logit(kind, clip.foil, clip)
-    other = copy.copy(clip)
-    if kind == "ctc":
-        other.foil = ""
+    other = clip.replace(foil="") if kind == "ctc" else clip
     texts = [clip.text or " ".join(word.text for word in clip.words), " ".join(text_with_foil(other).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 

@@ -23,7 +23,8 @@ from ..adapters.capture import Capture, attention_readable
 from ..adapters.delta.products import TF32, Product
 from ..adapters.model import Model, dtype_named
 from ..errors import InputError
-from ..inputs.clips import Clip, read_ahead
+from ..inputs.clips import Clip
+from ..inputs.reading_ahead import read_ahead
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Span
 from ..maps.files import ScoresByLayer, folders_of, written_to

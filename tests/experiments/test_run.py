@@ -145,9 +145,7 @@ def test_word_times_of_an_aligner_are_kept_and_used_again(models, tmp_path, monk
 
     def fake_align(clip, *, model, method):
         asked.append(clip.name)
-        aligned = clip.with_words(WORDS, alignment="synthesis")
-        aligned.doubts = ("made up",)
-        return aligned
+        return clip.replace(words=WORDS, alignment="synthesis", doubts=("made up",))
 
     monkeypatch.setattr(runs, "align", fake_align)
     lines = []

@@ -1,6 +1,9 @@
 """A clip: its audio in any form, its words checked, cue and target looked up, and every way it can be wrong."""
 
+import copy
+import pickle
 import re
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -325,3 +328,97 @@ def test_a_cut_keeps_whole_words_and_moves_cue_and_target():
         clip.cut(1.2, 2.0)
     with pytest.raises(InputError, match="0 <= start < end"):
         clip.cut(1.0, 1.0)
+
+
+def state(clip):
+    """All that a clip holds, its sound by its hash."""
+    names = ("name", "path", "text", "words", "cue", "target", "foil", "language", "alignment", "doubts", "meta")
+    return {name: getattr(clip, name) for name in (*names, "sound", "duration", "ingredients", "fingerprint")}
+
+
+class TestAClipDoesNotChange:
+    @pytest.mark.parametrize("name", ["name", "text", "words", "cue", "language", "doubts", "meta", "duration", "new"])
+    def test_nothing_can_be_set_or_deleted(self, name):
+        clip = silent(words=LIVRES, meta={"speaker": "anne"})
+        before = state(clip)
+        with pytest.raises(FrozenInstanceError, match=rf"cannot set '{name}' .*clip\.replace\({name}=\.\.\.\) returns"):
+            setattr(clip, name, None)
+        with pytest.raises(FrozenInstanceError, match="cannot delete"):
+            delattr(clip, name)
+        with pytest.raises(TypeError):
+            clip.meta["speaker"] = "marie"
+        assert state(clip) == before
+
+    def test_what_it_was_made_of_can_change(self):
+        samples, meta, words = tone(), {"speaker": "anne"}, list(LIVRES)
+        clip = Clip.from_array(samples, RATE, words=words, meta=meta)
+        before = state(clip)
+        samples[:] = 0
+        meta.clear()
+        words.clear()
+        clip.audio()[:] = 0
+        assert state(clip) == before
+        np.testing.assert_array_equal(clip.audio(), tone())
+
+    @pytest.mark.parametrize("kind", ["file", "memory"])
+    def test_validate_changes_nothing(self, wav, kind):
+        words = [("les", 0.1, 0.5), ("livres", 0.5, 2.04)]  # ends behind the audio, cut when the clip is made
+        options = {"words": words, "cue": "les", "target": "livres", "text": "les livres"}
+        clip = Clip.from_file(wav, **options) if kind == "file" else Clip.from_array(tone(), RATE, **options)
+        assert clip.words[1] == Word("livres", 0.5, 2.0)
+        before, held = state(clip), dict(vars(clip))
+        for _ in range(2):
+            clip.validate()
+            assert state(clip) == before
+            assert vars(clip) == held
+
+    def test_validate_sees_a_file_that_was_replaced(self, wav):
+        clip = Clip.from_file(wav, words=LIVRES)
+        known = Clip.from_file(wav, words=LIVRES, sound=clip.sound)
+        soundfile.write(wav, tone(1.0), RATE)
+        with pytest.raises(InputError, match=r"word 4 'livres\.' .* starts past the end"):
+            clip.validate()
+        for refused in (known.validate, lambda: known.replace(words=LIVRES)):
+            with pytest.raises(InputError, match="was replaced since its words were placed: align it again"):
+                refused()
+
+    def test_copies_and_pickles_are_the_same_clip(self, wav):
+        for clip in (Clip.from_file(wav, words=LIVRES, cue="les"), silent(words=LIVRES, meta={"a": "b"}, cue="les")):
+            for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip))):
+                assert state(other) == state(clip)
+                assert other.replace(words=LIVRES[3:]).cue == 0
+                with pytest.raises(FrozenInstanceError):
+                    other.cue = 1
+
+
+class TestReplace:
+    def test_the_first_clip_stays(self):
+        clip = silent(words=LIVRES, cue="les", target="livres", foil="livre", language="fr")
+        before = state(clip)
+        other = clip.replace(language="en", name="d", doubts=["noisy"], meta={"a": "b"}, text=" oui ", foil=None)
+        assert (other.language, other.name, other.doubts, other.meta) == ("en", "d", ("noisy",), {"a": "b"})
+        assert (other.text, other.foil, other.words, other.alignment) == ("oui", None, clip.words, "given")
+        assert state(clip) == before
+
+    def test_cue_and_target_are_looked_up_anew(self):
+        clip = silent(words=LIVRES, cue="les", target="livres")
+        other = clip.replace(words=LIVRES[3:], alignment="ctc")
+        assert ((clip.cue, clip.target), (other.cue, other.target)) == ((3, 4), (0, 1))
+        assert (other.alignment, other.replace(words=LIVRES).alignment) == ("ctc", "given")
+        waiting = clip.replace(words=None, cue="elle")
+        assert (waiting.cue, waiting.target, waiting.alignment) == (None, None, None)
+        assert (waiting.replace(words=LIVRES).cue, waiting.replace(words=LIVRES).target) == (0, 4)
+        with pytest.raises(InputError, match="cue 'les' is not one of the words"):
+            clip.replace(words=LIVRES[:3])
+
+    def test_what_is_made_is_checked(self, wav):
+        for clip in (silent(words=LIVRES), Clip.from_file(wav, words=LIVRES)):
+            for changes in ({"words": [("a", 3.0, 4.0)]}, {"text": " "}, {"cue": 9}, {"cue": 1, "target": 1}):
+                with pytest.raises(InputError, match=f"clip '{clip.name}'"):
+                    clip.replace(**changes)
+
+    def test_misspelt(self):
+        with pytest.raises(InputError, match=r"expected facts of a clip \(text, cue, target, .*, found langauge"):
+            silent().replace(langauge="fr")
+        with pytest.raises(InputError, match=r"found langauge"):
+            silent(langauge="fr")

@@ -344,6 +344,30 @@ def test_a_stray_carriage_return_does_not_cut_a_row(folder):
 
 
 def test_words_of_an_hour_fit_a_line(folder):
+    soundfile.write(folder / "clip.wav", np.zeros(9 * 8_000), 8_000)
     words = [[f"mot{i}", i / 1000, (i + 1) / 1000] for i in range(9_000)]
     (clip,) = read_clips(manifest(folder, json.dumps({"path": "clip.wav", "words": words}), "m.jsonl"))
     assert len(clip.words) == 9_000
+
+
+def test_words_are_held_against_the_audio_while_the_manifest_is_read(folder):
+    (folder / "noise.wav").write_bytes(b"this is no audio")
+    rows = [
+        {"path": "clip.wav", "words": [["fin", 1.0, 2.5]], "name": "late"},
+        {"path": "noise.wav", "words": [["oui", 0.1, 0.2]]},
+        {"path": "noise.wav", "text": "oui"},
+        {"path": "clip.wav", "words": [["fin", 1.0, 2.04]]},
+    ]
+    path = manifest(folder, "\n".join(map(json.dumps, rows)), "m.jsonl")
+    with pytest.raises(InputError, match=r"m\.jsonl, row 1: clip 'late': word 0 'fin' .* ends 500 ms past the end"):
+        read_clips(path)
+    reasons = {}
+    clips = read_clips(path, on_error=lambda row, name, error: reasons.update({(row, name): str(error)}))
+    assert list(reasons) == [(1, "late"), (2, "noise.wav")]
+    assert "cannot read" in reasons[2, "noise.wav"]
+    assert [clip.words for clip in clips] == [None, (Word("fin", 1.0, 2.0),)]
+
+
+def test_clips_without_words_open_no_audio(folder, monkeypatch):
+    monkeypatch.setattr(soundfile, "SoundFile", lambda *_: pytest.fail("opened"))
+    assert len(read_clips(manifest(folder, "path\ttext\tcue\n" + "clip.wav\tles livres\tles\n" * 200))) == 200

@@ -63,4 +63,4 @@ def look_over(clips: list[Clip]) -> None:
         require(bool(clip.name) and isinstance(clip.text, str | None) and isinstance(clip.foil, str | None), clip)
         require(clip.cue is None or clip.words[clip.cue].text, clip)
         require(clip.duration > 0 and bool(repr(clip)), clip)
-        json.dumps(clip.meta)
+        json.dumps(dict(clip.meta))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -125,9 +124,8 @@ def test_what_is_special_in_markdown_and_latex_is_escaped():
 
 
 def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
-    clips = [copy(clip) for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:2]
-    for number, clip in enumerate(clips, start=1):
-        clip.name = f"00{number}"
+    clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:2]
+    clips = [clip.renamed(f"00{number}") for number, clip in enumerate(clips, start=1)]
     model = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
     done = score_clips(
         [model], clips, tmp_path, ablation=True, figures=0, progress=False, report=lambda line: None,

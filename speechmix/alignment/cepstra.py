@@ -1,0 +1,90 @@
+"""What the aligner by synthesis hears of a sound: mel power and cepstra in frames of 5 ms, level and noise of a recording.
+
+In: mono audio [S]. Out: a `HeardRecording`, and the features of any sound: mel power [T, 40], cepstra [T, 12] and their slopes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from ..errors import AlignmentError
+
+SAMPLE_RATE = 16_000
+HOP = 80  # samples: 5 ms
+N_MELS, N_CEPSTRA = 40, 12
+_SPEECH_RANGE = 8  # dB between the clip's quiet and loud frames
+
+
+@dataclass(frozen=True, eq=False)
+class HeardRecording:
+    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's mel power [40]."""
+
+    power: np.ndarray
+    energy: np.ndarray
+    quiet: float
+    loud: float
+    noise: np.ndarray
+
+    @property
+    def speech_level(self) -> float:
+        """Energy in dB below which a frame passes for silence."""
+        return max(self.quiet + 0.35 * (self.loud - self.quiet), self.quiet + 4)
+
+
+def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
+    """Analyse the recording; its noise is what its quietest frames hold."""
+    audio = np.asarray(audio, dtype=np.float32)
+    if audio.ndim != 1 or not np.isfinite(audio).all():
+        raise AlignmentError(f"expected finite mono audio [S], found shape {audio.shape}: mix it down first")
+    if sample_rate != SAMPLE_RATE and audio.size:
+        import librosa
+
+        audio = librosa.resample(audio, orig_sr=sample_rate, target_sr=SAMPLE_RATE)
+    if len(audio) < 10 * HOP or np.ptp(audio) < 1e-4:
+        raise AlignmentError(
+            f"expected speech, found {len(audio) / SAMPLE_RATE:.2f} s of silence: leave clips without speech out"
+        )
+    power = mel_power(audio)
+    energy = decibels(power.sum(1))
+    quiet, loud = np.percentile(energy, [8, 95])
+    if loud - quiet < _SPEECH_RANGE:
+        raise AlignmentError(
+            f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found {loud - quiet:.0f} dB: "
+            "silence or steady noise; leave clips without speech out"
+        )
+    quiet = max(quiet, loud - 60)
+    noise = power[energy <= np.percentile(energy, 8)].mean(0) if loud - quiet > 15 else power.min(0)
+    return HeardRecording(power, energy, quiet, loud, noise)
+
+
+def mel_power(audio: np.ndarray) -> np.ndarray:
+    """Power in 40 mel bands, [S] -> [T, 40], of pre-emphasised audio at `SAMPLE_RATE`."""
+    import librosa
+
+    emphasised = np.append(audio[:1], audio[1:] - 0.95 * audio[:-1]).astype(np.float32)
+    return librosa.feature.melspectrogram(
+        y=emphasised, sr=SAMPLE_RATE, n_fft=512, win_length=400, hop_length=HOP, n_mels=N_MELS, fmin=60, fmax=7600
+    ).T + np.float32(1e-10)
+
+
+def decibels(power: np.ndarray) -> np.ndarray:
+    """Power in decibels."""
+    return 10 * np.log10(power)
+
+
+def cepstra_of(power: np.ndarray) -> np.ndarray:
+    """Cepstra of mel power, [T, 40] -> [T, 12]."""
+    from scipy.fft import dct
+
+    return dct(decibels(power), type=2, norm="ortho", axis=1)[:, :N_CEPSTRA]
+
+
+def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
+    """Slope over nine frames (45 ms), scaled so that it weighs about as much as the cepstra themselves."""
+    padded = np.pad(cepstra, ((reach, reach), (0, 0)), mode="edge")
+    steps = np.arange(-reach, reach + 1)
+    slopes = reduce(np.add, (step * padded[reach + step : reach + step + len(cepstra)] for step in steps))
+    return 4 * slopes / np.sum(steps**2)
