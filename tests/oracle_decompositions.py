@@ -109,10 +109,10 @@ def parts(module, inputs, stack, norms=0):
             yield vectors, residual, bias, output
 
 
-def norms(module, inputs, stack, norms=0):
+def norms(parts):
     """Lengths [L, T, T] of the part vectors, the residual's with those of the diagonal."""
     maps = []
-    for vectors, residual, _, _ in parts(module, inputs, stack, norms):
+    for vectors, residual, _, _ in parts:
         vectors = vectors.clone()
         for i in range(len(residual)):
             vectors[i, i] += residual[i]
@@ -120,10 +120,10 @@ def norms(module, inputs, stack, norms=0):
     return torch.stack(maps).numpy()
 
 
-def alti(module, inputs, stack, targets, sources, order=1):
+def alti(parts, stack, targets, sources, order=1):
     """ALTI [L, targets, sources]; targets and sources are lists of lists of positions."""
     maps = []
-    for vectors, residual, _, output in parts(module, inputs, stack, 0 if is_pre_norm(module) else 1):
+    for vectors, residual, _, output in parts:
 
         def nearer(i, part, output=output):
             return max(0.0, (output[i].norm(p=order) - (output[i] - part).norm(p=order)).item())
@@ -141,14 +141,14 @@ def alti(module, inputs, stack, targets, sources, order=1):
     return torch.stack(maps).numpy()
 
 
-def mixing_ratio(module, inputs, stack, norms=0):
+def mixing_ratio(parts):
     """Ratios [L, T], every position a unit."""
     ratios = []
-    for vectors, residual, _, _ in parts(module, inputs, stack, norms):
+    for vectors, residual, _, _ in parts:
         row = []
         for i in range(len(residual)):
             own = vectors[i, i] + residual[i]
-            rest = sum((vectors[i, j] for j in range(vectors.shape[1]) if j != i), torch.zeros_like(own))
+            rest = torch.cat([vectors[i, :i], vectors[i, i + 1 :]]).sum(0)
             row.append((rest.norm() / (rest.norm() + own.norm())).item())
         ratios.append(row)
     return ratios

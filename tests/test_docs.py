@@ -14,7 +14,7 @@ import pytest
 
 import speechmix
 from speechmix.measures import MEASURES
-from tests.conftest import build, inputs_of
+from tests.conftest import inputs_of, tiny
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -123,7 +123,7 @@ def test_table_of_measures_has_every_measure_with_its_description_and_source():
 @pytest.mark.parametrize(("model_name", "norm_order"), [("bart", "post"), ("whisper-80", "pre")])
 def test_measures_are_defined_where_the_table_says(model_name, norm_order):
     pytest.importorskip("captum", reason="the extra `gradients` is not installed")
-    model = speechmix.load(build(model_name).double())
+    model = tiny(model_name)
     inputs = inputs_of(model)
     for name, (_, stacks, *_) in table_of_measures().items():
         where, _, only = stacks.partition("; ")

@@ -14,6 +14,7 @@ import speechmix
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.measures.gradients import GradientPass
 from speechmix.measures.objectives import objective_of
+from tests import shared_models
 from tests.conftest import ALL_FAMILIES, inputs_of
 
 MEASURES = ("gradient_input", "integrated_gradients", "deeplift")
@@ -45,7 +46,11 @@ HEADS = {
 
 
 def with_head(name, **changes):
-    """Tiny float64 model of a family, with a head."""
+    """Tiny float64 model of a family, with a head; shared, so not to be changed."""
+    return shared_models.shared(("head", name, *sorted(changes.items())), lambda: _built_with_head(name, **changes))
+
+
+def _built_with_head(name, **changes):
     config_class, model_class, options = ALL_FAMILIES[name]
     config = getattr(transformers, config_class)(**{**options, **changes})
     with torch.random.fork_rng(devices=[]):
