@@ -72,7 +72,8 @@ def seen_at_norms(module, inputs, stack):
 
 
 def linear_part(norm, v, whole):
-    """Apply a norm without its bias to v, with the deviation of the whole sum."""
+    """Apply a norm without its bias to v [T, D] or [T, K, D], with the deviation of the whole sum [T, D]."""
+    whole = whole if v.dim() == 2 else whole[:, None]
     if isinstance(norm, nn.LayerNorm):
         v = v - v.mean(-1, keepdim=True)
         return v * norm.weight / torch.sqrt(whole.var(-1, unbiased=False) + norm.eps)[..., None]
@@ -96,12 +97,12 @@ def parts(module, inputs, stack, norms=0):
             bias = torch.zeros_like(record["residual"]) if bias is None else bias.expand_as(record["residual"])
             if hasattr(layer, "pre_feedforward_layernorm"):  # the branch's own norm
                 branch, own_norm = vectors.sum(1) + bias, layer.post_attention_layernorm
-                vectors = torch.stack([linear_part(own_norm, v, branch) for v in vectors.unbind(1)], 1)
+                vectors = linear_part(own_norm, vectors, branch)
                 bias = linear_part(own_norm, bias, branch)
             residual, output = record["residual"], record["next"] if is_pre_norm(module) else record["in"]
             for number, norm in enumerate(norms_of(layer, stack)[:norms]):
                 whole = record["in"] if number == 0 else record["next_in"]
-                vectors = torch.stack([linear_part(norm, v, whole) for v in vectors.unbind(1)], 1)
+                vectors = linear_part(norm, vectors, whole)
                 residual = linear_part(norm, residual, whole)
                 bias = linear_part(norm, bias, whole) + norm.bias
                 output = record["out"]
@@ -129,7 +130,7 @@ def alti(parts, stack, targets, sources, order=1):
             return max(0.0, (output[i].norm(p=order) - (output[i] - part).norm(p=order)).item())
 
         rows = torch.zeros(len(output), len(sources), dtype=output.dtype)
-        for i in range(len(output)):
+        for i in sorted({position for target in targets for position in target}):
             for j, source in enumerate(sources):
                 part = vectors[i, source].sum(0)
                 if stack != "cross" and i in source:

@@ -53,7 +53,9 @@ def _checksum(tensors: Iterable[torch.Tensor]) -> int:
 def _flags(part: torch.nn.Module) -> tuple[Any, ...]:
     kinds = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     hooks = [hook for hooks in kinds for hook in hooks.values()]
-    left = [hook for hook in hooks if not hook.__module__.startswith("transformers.")]  # its own stay: output_attentions
+    left = [
+        hook for hook in hooks if not hook.__module__.startswith("transformers.")
+    ]  # its own stay: output_attentions
     return id(part), part.training, "forward" in vars(part), len(left)
 
 

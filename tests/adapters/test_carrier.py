@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -48,12 +50,19 @@ def test_every_distance_and_pooling(distance, pooling):
         assert error(delta[key].scores, expected.scores) < 1e-11
 
 
+@functools.cache
+def short(name):
+    """Model and inputs of about 20 frames: what is done one by one is done 400 times a layer, and not 3,600 times."""
+    model = tiny(name, max_source_positions=20) if name.startswith("whisper") else tiny(name)
+    inputs = inputs_of(model)
+    inputs = {key: x[:, :6_500] if key == "input_values" else x for key, x in inputs.items()}
+    return model, inputs, speechmix.mix(model, inputs)
+
+
 @pytest.mark.parametrize("name", ["whisper-80", "gpt2", "wav2vec2-adapters"])
 @pytest.mark.parametrize("batch_size", [1, 7, 100, 10_000])
 def test_batch_size_changes_nothing(name, batch_size):
-    model = tiny(name)
-    inputs = inputs_of(model)
-    expected = speechmix.mix(model, inputs)
+    model, inputs, expected = short(name)
     for key, found in speechmix.mix(model, inputs, batch_size=batch_size).items():
         assert error(found.scores, expected[key].scores) < 1e-12
 

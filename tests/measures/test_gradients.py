@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import sys
 
 import numpy as np
@@ -60,8 +62,21 @@ def _built_with_head(name, **changes):
 
 
 @pytest.fixture(params=ALL_FAMILIES)
-def headed(request):
-    return with_head(request.param)
+def headed_name(request):
+    return request.param
+
+
+@pytest.fixture
+def headed(headed_name):
+    return with_head(headed_name)
+
+
+@functools.cache
+def maps_of_all_measures(name):
+    """One `mix` of a family for all gradient measures that are installed."""
+    model = with_head(name)
+    measures = MEASURES if importlib.util.find_spec("captum") else MEASURES[:-1]
+    return mix(model, measures, spans=SPANS if model.hears else None, steps=2)  # enough to see a map
 
 
 @pytest.fixture
@@ -82,11 +97,14 @@ def mix(model, measure, **options):
 class TestEveryFamily:
     @pytest.mark.parametrize("measure", MEASURES)
     @pytest.mark.filterwarnings("ignore:integrated gradients")
-    def test_one_row_of_finite_numbers_and_causal_zeros(self, headed, measure):
+    def test_one_row_of_finite_numbers_and_causal_zeros(self, headed_name, headed, measure):
         if measure == "deeplift":
             pytest.importorskip("captum")
         spans = SPANS if headed.hears else None
-        for (_, stack), found in mix(headed, measure, spans=spans, steps=10).items():
+        maps = maps_of_all_measures(headed_name)
+        assert {stack for name, stack in maps if name == measure} == set(headed.stacks)
+        for stack in headed.stacks:
+            found = maps[measure, stack]
             n_sources = (
                 len(spans)
                 if spans and stack != "decoder"
@@ -331,7 +349,7 @@ class TestMix:
 
     def test_precision(self):
         exact = mix(with_head("bert"), "gradient_input")["gradient_input", "encoder"].scores
-        half = speechmix.load(with_head("bert").module.half())
+        half = speechmix.load(_built_with_head("bert").module.half())
         single = mix(half, "gradient_input")["gradient_input", "encoder"].scores
         assert single.dtype == np.float32
         assert half.dtype == torch.float16
