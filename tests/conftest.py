@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import speechmix
+from speechmix import bundled
 from tests import shared_models
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
@@ -142,6 +143,11 @@ def tiny(name: str, dtype: torch.dtype = torch.float64, **changes) -> speechmix.
     """Tiny model of a family, shared by all tests of the process: loaded and checked once, and not to be changed."""
     key = (name, dtype, *sorted(changes.items()))
     return shared_models.shared(key, lambda: speechmix.load(build(name, **changes).to(dtype)))
+
+
+def trained(name: str) -> speechmix.adapters.Model:
+    """A bundled model, tiny-french-ctc or tiny-french-whisper, shared as `tiny` ones are."""
+    return shared_models.shared((name,), lambda: speechmix.load(bundled.models()[name], device="cpu"))
 
 
 @functools.lru_cache(maxsize=16)

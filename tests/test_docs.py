@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -94,9 +95,13 @@ def test_commands_are_ones_that_there_are(where, words):
         options = [word for word in words[2:] if word.startswith("--")]
         assert (ROOT / words[1]).is_file()
         if options:
-            command = [sys.executable, str(ROOT / words[1]), "--help"]
-            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            assert all(option in text for option in options)
+            assert all(option in help_of(words[1]) for option in options)
+
+
+@functools.cache
+def help_of(recipe: str) -> str:
+    command = [sys.executable, str(ROOT / recipe), "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def table_of_measures() -> dict[str, list[str]]:

@@ -7,7 +7,9 @@ then holds is what a run from scratch leaves.
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +23,7 @@ from speechmix.errors import InputError
 from speechmix.experiments import run as runs
 from speechmix.experiments import store
 from speechmix.maps.mixing import MixingMap
+from tests.conftest import trained
 
 CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))
 QUIET = {"progress": False, "report": lambda line: None}
@@ -59,7 +62,10 @@ class Question:
         )
 
     def run(self, out):
-        model = speechmix.load(self.model, device="cpu", dtype=self.dtype)
+        changed = self.weight or self.dtype
+        model = (
+            speechmix.load(self.model, device="cpu", dtype=self.dtype) if changed else trained(Path(self.model).name)
+        )
         if self.weight:
             weight = next(w for name, w in model.module.named_parameters() if name.endswith("k_proj.weight"))
             with torch.no_grad():
@@ -121,12 +127,19 @@ def tables(run):
     return {name: pd.read_parquet(path) for name in names if (path := run.out / f"{name}.parquet").is_file()}
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A question and the folder of its run, to be copied."""
+    folder = tmp_path_factory.mktemp("finished")
+    question = Question(folder)
+    return question, question.run(folder / "run").out
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, computed, tmp_path):
+def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finished, computed, tmp_path):
     changes, expected = CASES[case]
-    before = Question(tmp_path)
-    before.run(tmp_path / "run")
-    computed.clear()
+    before, run = finished
+    shutil.copytree(run, tmp_path / "run")
     after = replace(before, **changes)
     resumed = after.run(tmp_path / "run")
     assert resumed.done == 1, resumed.skipped
@@ -169,8 +182,8 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(compute
         question = replace(question, **change)
         question.run(tmp_path / "run")
     assert asked == ["auto", "auto", "auto", "synthesis", "synthesis"]
-    aligners = [speechmix.load(CTC, device="cpu"), speechmix.load(CTC, device="cpu", init="random", seed=1)]
-    model = speechmix.load(CTC, device="cpu")
+    aligners = [trained("tiny-french-ctc"), speechmix.load(CTC, device="cpu", init="random", seed=1)]
+    model = trained("tiny-french-ctc")
     for aligner in (aligners[0], aligners[0], aligners[1]):
         runs.score_clips([model], [question.clip()], tmp_path / "b", aligner=aligner, figures=0, **QUIET)
     assert len(asked) == 5 + 2
@@ -195,7 +208,7 @@ def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
             continue
         data[len(data) // 2] ^= 16
         path.write_bytes({"cut": data[: len(data) // 2], "bit": data, "empty": b""}[case])
-    model = speechmix.load(CTC, device="cpu")
+    model = trained("tiny-french-ctc")
     given = {"ablation": True, "measures": ["value_zeroing", "attention"], "progress": False, "report": lines.append}
     again = runs.score_clips(
         [model], [replace(question, words=aligned).clip()], run.out, overwrite=case == "bit", **given
@@ -212,7 +225,7 @@ def test_two_clips_of_one_name_are_refused_with_both_places(tmp_path):
         (tmp_path / folder).mkdir()
         soundfile.write(tmp_path / folder / "001.wav", np.ones(16_000) / 9, 16_000)
     clips = [speechmix.Clip.from_file(tmp_path / folder / "001.wav") for folder in ("a", "b")]
-    model = speechmix.load(CTC, device="cpu")
+    model = trained("tiny-french-ctc")
     with pytest.raises(InputError, match=r"a.001\.wav and .*b.001\.wav"):
         runs.score_clips([model], clips, tmp_path / "run", units="frame", **QUIET)
     assert not (tmp_path / "run").exists()
