@@ -31,7 +31,8 @@ from ..inputs.spans import Word
 from ..inputs.word_files import read_words, write_textgrid
 from ..inputs.words import check_words
 from .french.spoken import Written, spoken, text_of, written_words
-from .journal import LeftOut, kept
+from .journal import LeftOut
+from .stage_lines import kept
 from .study import PAIRS, clip_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ..files.text_files import read_csv, write_csv
-from .journal import lines
+from .stage_lines import lines
 from .study import PAIRS, WORDS
 
 _KEPT = "kept"

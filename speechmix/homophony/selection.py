@@ -24,7 +24,7 @@ from ..inputs.rows import lot
 from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
-from .journal import input_digest, inputs_of, lines, options_of
+from .stage_lines import input_digest, inputs_of, lines, options_of
 from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined
 from .transcripts import Comparison, columns_and_rows, compare
 

@@ -27,8 +27,9 @@ from ..files.identity import digest
 from ..files.names import safe_name, same_file
 from ..inputs.rows import Rejected, Row
 from .french.lexicon import Lexicon
-from .journal import LeftOut, input_digest, inputs_of, kept, run_stage
+from .journal import LeftOut, run_stage
 from .mining import Pair, mine
+from .stage_lines import input_digest, inputs_of, kept
 from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, heard_digest, joined, plain_line, sound_of
 from .templates import Template, load_template, load_templates
 

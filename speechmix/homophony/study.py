@@ -18,7 +18,8 @@ from ..inputs.clips import Clip
 from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
 from ..inputs.words import find_word
-from .journal import LeftOut, kept
+from .journal import LeftOut
+from .stage_lines import kept
 
 PAIRS, WORDS, TRANSCRIPTS = "pairs.jsonl", "words.jsonl", "transcripts"
 
