@@ -36,7 +36,7 @@ from .templates import Template, load_template, load_templates
 if TYPE_CHECKING:
     from ..adapters import Model
 
-_PAIR = tuple(one.name for one in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
+_PAIR = tuple(field.name for field in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
 
 
 def mine_corpus(
@@ -84,30 +84,32 @@ def mine_corpus(
         If the corpus or an option cannot be used, or the folder holds pairs mined with other options.
     """
     out = Path(out)
-    chosen = _templates(templates)
-    words = Lexicon.load(lexicon) if lexicon else None
-    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(one) for one in chosen]}
+    asked = _templates(templates)
+    words = Lexicon.load(Path(lexicon)) if lexicon else None
+    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(template) for template in asked]}
     options |= {"parser": parser, "lexicon": lexicon and _content(lexicon), "language": language, "split": split}
     options |= {"sample": sample, "seed": seed}
 
     def work(row: Row | Rejected) -> dict[str, Any]:
         if isinstance(row, Rejected):
             raise LeftOut(row.why, row.reason)
-        found: dict[str, Any] = {"text": row.text, "language": language}
+        line: dict[str, Any] = {"text": row.text, "language": language}
         if row.pairs:
-            found["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+            line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
         else:
-            mined = mine(row.text, templates=chosen, parser=parser, lexicon=words)
-            found["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
-            found["dropped_pairs"] = [one._asdict() for one in mined.dropped]
+            mined = mine(row.text, templates=asked, parser=parser, lexicon=words)
+            line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
+            line["dropped_pairs"] = [candidate._asdict() for candidate in mined.dropped]
             if not mined.pairs:
-                reasons = "; ".join(dict.fromkeys(f"{one.target_form}: {one.reason}" for one in mined.dropped))
+                reasons = "; ".join(
+                    dict.fromkeys(f"{candidate.target_form}: {candidate.reason}" for candidate in mined.dropped)
+                )
                 reasons = reasons or "no cue with a target in the sentence"
-                raise LeftOut("no pair", reasons, dropped_pairs=found["dropped_pairs"])
-        found["path"] = audio_path(out, row)
+                raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
+        line["path"] = audio_path(out, row)
         if row.words is not None:
-            found["words"] = [[word.text, word.start, word.end] for word in row.words]
-        return {**found, "meta": row.meta}
+            line["words"] = [[word.text, word.start, word.end] for word in row.words]
+        return {**line, "meta": row.meta}
 
     def ingredients(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
         if isinstance(row, Rejected):
@@ -117,8 +119,9 @@ def mine_corpus(
 
     rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
     items = ((row.name, row) for row in rows)
-    also = {"options": options, "ingredients": ingredients, "overwrite": overwrite, "progress": progress}
-    return run_stage(out / PAIRS, items, work, **also)
+    return run_stage(
+        out / PAIRS, items, work, options=options, ingredients=ingredients, overwrite=overwrite, progress=progress
+    )
 
 
 def align_corpus(
@@ -160,7 +163,10 @@ def align_corpus(
     from .alignments import align_line, textgrid_bytes
 
     study = Path(study)
-    options = {"method": "textgrid" if textgrids else method, "textgrids": textgrids and _where(textgrids)}
+    options: dict[str, Any] = {
+        "method": "textgrid" if textgrids else method,
+        "textgrids": textgrids and _where(textgrids),
+    }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
     inputs = {}
     if source is None:
@@ -178,11 +184,13 @@ def align_corpus(
     def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
             return {"of": digest([line["why"], line["reason"]])}
-        given = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
-        return {"of": digest([line["text"], line["language"], given]), **sound_of(line["path"], stored)}
+        placed = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
+        return {"of": digest([line["text"], line["language"], placed]), **sound_of(line["path"], stored)}
 
-    also = {"ingredients": ingredients, "unimportant": ("file",), "overwrite": overwrite, "progress": progress}
-    return run_stage(study / WORDS, items, work, options=options, inputs=inputs, why="not aligned", **also)
+    return run_stage(
+        study / WORDS, items, work, options=options, ingredients=ingredients, unimportant=("file",), inputs=inputs,
+        why="not aligned", overwrite=overwrite, progress=progress,
+    )  # fmt: skip
 
 
 def transcribe_corpus(
@@ -243,9 +251,11 @@ def transcribe_corpus(
                 )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
-        also = {"ingredients": _heard, "unimportant": ("file",), "overwrite": overwrite, "progress": progress}
-        inputs = {"pairs": mined}
-        paths.append(run_stage(path, items, work, options=options, inputs=inputs, why="not transcribed", **also))
+        path = run_stage(
+            path, items, work, options=options, ingredients=_heard, unimportant=("file",), inputs={"pairs": mined},
+            why="not transcribed", overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+        paths.append(path)
     return paths
 
 
@@ -255,13 +265,13 @@ def _heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
-    chosen: list[Template] = []
+    templates: list[Template] = []
     for name in names:
         try:
-            chosen += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
+            templates += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
         except InputError:
-            chosen.append(load_template(name))
-    return tuple(chosen)
+            templates.append(load_template(name))
+    return tuple(templates)
 
 
 def _content(path: str | PathLike) -> str:
