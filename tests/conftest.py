@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from pathlib import Path
@@ -161,6 +162,28 @@ def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.maps.m
     for found in maps.values():
         found.scores.setflags(write=False)
     return maps
+
+
+@pytest.fixture(scope="session")
+def figures_saved_empty():
+    """Context manager in which figures are made, but saved empty: drawing is most of a page's time; other tests look at it."""
+    from matplotlib.figure import Figure
+
+    @contextlib.contextmanager
+    def saved_empty():
+        saved = Figure.savefig
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Figure, "savefig", lambda figure, *files, **how: saved(Figure(figsize=(1, 1)), *files, **how))
+            yield
+
+    return saved_empty
+
+
+@pytest.fixture
+def undrawn(figures_saved_empty):
+    """Figures are saved empty during a test that does not look at them."""
+    with figures_saved_empty():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -128,13 +128,15 @@ def tables(run):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, figures_saved_empty):
     """A question and the folder of its run, to be copied."""
     folder = tmp_path_factory.mktemp("finished")
     question = Question(folder)
-    return question, question.run(folder / "run").out
+    with figures_saved_empty():
+        return question, question.run(folder / "run").out
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", CASES)
 def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finished, computed, tmp_path):
     changes, expected = CASES[case]
@@ -156,6 +158,7 @@ def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finishe
         assert one.provenance == other.provenance
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_cue_of_the_ablation_is_the_cue_that_is_asked_about(computed, tmp_path):
     three = (("nos", 0.1, 0.3), ("deux", 0.3, 0.5), ("maisons", 0.5, 0.9))
     before = Question(tmp_path, text="nos deux maisons", words=three)
@@ -169,6 +172,7 @@ def test_the_cue_of_the_ablation_is_the_cue_that_is_asked_about(computed, tmp_pa
     assert stored.provenance["cue"] == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_words_are_placed_again_for_another_sound_text_aligner_or_method(computed, tmp_path, monkeypatch):
     asked = []
 
