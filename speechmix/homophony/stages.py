@@ -91,37 +91,42 @@ def mine_corpus(
     options |= {"sample": sample, "seed": seed}
 
     def work(row: Row | Rejected) -> dict[str, Any]:
-        if isinstance(row, Rejected):
-            raise LeftOut(row.why, row.reason)
-        line: dict[str, Any] = {"text": row.text, "language": language}
-        if row.pairs:
-            line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
-        else:
-            mined = mine(row.text, templates=asked, parser=parser, lexicon=words)
-            line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
-            line["dropped_pairs"] = [candidate._asdict() for candidate in mined.dropped]
-            if not mined.pairs:
-                reasons = "; ".join(
-                    dict.fromkeys(f"{candidate.target_form}: {candidate.reason}" for candidate in mined.dropped)
-                )
-                reasons = reasons or "no cue with a target in the sentence"
-                raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
-        line["path"] = audio_path(out, row)
-        if row.words is not None:
-            line["words"] = [[word.text, word.start, word.end] for word in row.words]
-        return {**line, "meta": row.meta}
-
-    def ingredients(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
-        if isinstance(row, Rejected):
-            return {"of": digest([row.why, row.reason])}
-        audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
-        return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+        return _mined_line(row, out, language, templates=asked, parser=parser, lexicon=words)
 
     rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
     items = ((row.name, row) for row in rows)
     return run_stage(
-        out / PAIRS, items, work, options=options, ingredients=ingredients, overwrite=overwrite, progress=progress
+        out / PAIRS, items, work, options=options, ingredients=_row_digest, overwrite=overwrite, progress=progress
     )
+
+
+def _mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -> dict[str, Any]:
+    """What is kept of a row: text, language, pairs (the corpus's own, or those mined with the options), audio, words."""
+    if isinstance(row, Rejected):
+        raise LeftOut(row.why, row.reason)
+    line: dict[str, Any] = {"text": row.text, "language": language}
+    if row.pairs:
+        line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+    else:
+        mined = mine(row.text, **options)
+        line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
+        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
+        if not mined.pairs:
+            reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
+            reasons = reasons or "no cue with a target in the sentence"
+            raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
+    line["path"] = audio_path(out, row)
+    if row.words is not None:
+        line["words"] = [[word.text, word.start, word.end] for word in row.words]
+    return {**line, "meta": row.meta}
+
+
+def _row_digest(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
+    """What decides the mined line of a row."""
+    if isinstance(row, Rejected):
+        return {"of": digest([row.why, row.reason])}
+    audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
+    return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
 
 
 def align_corpus(

@@ -122,9 +122,9 @@ CASES = {
 }
 
 
-def tables(run):
+def tables(out):
     names = ("scores", "cue_contribution", "ablation", "transcripts")
-    return {name: pd.read_parquet(path) for name in names if (path := run.out / f"{name}.parquet").is_file()}
+    return {name: pd.read_parquet(path) for name in names if (path := out / f"{name}.parquet").is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +147,9 @@ def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finishe
     assert resumed.done == 1, resumed.skipped
     assert set(computed) == expected
     fresh = after.run(tmp_path / "fresh")
-    for name, table in tables(fresh).items():
-        pd.testing.assert_frame_equal(tables(resumed)[name], table)
-    assert tables(resumed).keys() == tables(fresh).keys()
+    for name, table in tables(fresh.out).items():
+        pd.testing.assert_frame_equal(tables(resumed.out)[name], table)
+    assert tables(resumed.out).keys() == tables(fresh.out).keys()
     maps = {path.name for path in resumed.out.glob("maps/*/*/*")}
     assert maps == {path.name for path in fresh.out.glob("maps/*/*/*")}
     for path in fresh.out.glob("maps/*/*/*"):
@@ -193,19 +193,13 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(compute
     assert len(asked) == 5 + 2
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", ["cut", "bit", "empty", "missing"])
-def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
-    question = Question(tmp_path, words=None)
-    aligned = [("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)]
-    lines = []
-    run = replace(question, words=aligned).run(tmp_path / "run")
-    whole = tables(run)
-    for path in [
-        *run.out.rglob("*.safetensors"),
-        *run.out.rglob("spelling/*/*"),
-        *run.out.rglob("*.png"),
-        run.out / "run.json",
-    ]:
+def test_what_is_damaged_is_said_and_made_again(case, finished, tmp_path):
+    question, lines = finished[0], []
+    out = shutil.copytree(finished[1], tmp_path / "run")
+    whole = tables(out)
+    for path in [*out.rglob("*.safetensors"), *out.rglob("spelling/*/*"), *out.rglob("*.png"), out / "run.json"]:
         data = bytearray(path.read_bytes())
         if case == "missing":
             path.unlink()
@@ -214,12 +208,10 @@ def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
         path.write_bytes({"cut": data[: len(data) // 2], "bit": data, "empty": b""}[case])
     model = trained("tiny-french-ctc")
     given = {"ablation": True, "measures": ["value_zeroing", "attention"], "progress": False, "report": lines.append}
-    again = runs.score_clips(
-        [model], [replace(question, words=aligned).clip()], run.out, overwrite=case == "bit", **given
-    )
+    runs.score_clips([model], [question.clip()], out, overwrite=case == "bit", **given)
     for name, table in whole.items():
-        pd.testing.assert_frame_equal(tables(again)[name], table)
-    json.loads((run.out / "run.json").read_text(encoding="utf-8"))
+        pd.testing.assert_frame_equal(tables(out)[name], table)
+    json.loads((out / "run.json").read_text(encoding="utf-8"))
     if case in ("cut", "empty"):
         assert sum("damaged" in line for line in lines) >= 4
 
