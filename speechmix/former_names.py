@@ -87,9 +87,9 @@ class FormerNames(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = (
-            module.__spec__.loader_state
-        )  # the import system has put its own; the module is the one it was
+        spec = module.__spec__
+        if spec is not None:  # the import system has put its own; the module is the one it was
+            module.__spec__ = spec.loader_state
         sys.modules[module.__name__] = module
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import torch
 import transformers
 
 import speechmix
+from speechmix import bundled
+from tests import shared_models
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -136,6 +140,67 @@ def inputs_of(model: speechmix.adapters.Model, seed: int = 1) -> dict[str, torch
     return {"input_values": torch.randn(1, 19_280, generator=generator, dtype=torch.double)}
 
 
+def tiny(name: str, dtype: torch.dtype = torch.float64, **changes) -> speechmix.adapters.Model:
+    """Tiny model of a family, shared by all tests of the process: loaded and checked once, and not to be changed."""
+    key = (name, dtype, *sorted(changes.items()))
+    return shared_models.shared(key, lambda: speechmix.load(build(name, **changes).to(dtype)))
+
+
+def trained(name: str) -> speechmix.adapters.Model:
+    """A bundled model, tiny-french-ctc or tiny-french-whisper, shared as `tiny` ones are."""
+    return shared_models.shared((name,), lambda: speechmix.load(bundled.models()[name], device="cpu"))
+
+
+@functools.lru_cache(maxsize=16)
+def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.maps.mixing.Maps:
+    """Maps of a family's tiny model and its prepared inputs: one `mix` for tests that look at different sides of them.
+
+    Options are those of `speechmix.mix`, with tuples for lists; the scores cannot be written to.
+    """
+    model = tiny(name)
+    maps = speechmix.mix(model, inputs_of(model), measures=measures, **options)
+    for found in maps.values():
+        found.scores.setflags(write=False)
+    return maps
+
+
+@pytest.fixture(scope="session")
+def figures_saved_empty():
+    """Context manager in which figures are made, but saved empty: drawing is most of a page's time; other tests look at it."""
+    from matplotlib.figure import Figure
+
+    @contextlib.contextmanager
+    def saved_empty():
+        saved = Figure.savefig
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Figure, "savefig", lambda figure, *files, **how: saved(Figure(figsize=(1, 1)), *files, **how))
+            yield
+
+    return saved_empty
+
+
+@pytest.fixture
+def undrawn(figures_saved_empty):
+    """Figures are saved empty during a test that does not look at them."""
+    with figures_saved_empty():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _shared_models_stay_as_loaded():
+    yield
+    changed = shared_models.changed_since_taken()
+    assert not changed, f"this test changed shared models, which others use: {changed}. Let it build its own"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_models_stay_as_loaded_in_every_file():
+    yield
+    shared_models.take_all()
+    changed = shared_models.changed_since_taken()
+    assert not changed, f"a test of this file changed shared models after it had ended: {changed}"
+
+
 @pytest.fixture(params=FAMILIES)
 def family_name(request) -> str:
     return request.param
@@ -144,7 +209,7 @@ def family_name(request) -> str:
 @pytest.fixture
 def model(family_name) -> speechmix.adapters.Model:
     """A tiny float64 model of each family in turn."""
-    return speechmix.load(build(family_name).double())
+    return tiny(family_name)
 
 
 @pytest.fixture(params=TEXT_FAMILIES)
@@ -155,13 +220,13 @@ def text_family_name(request) -> str:
 @pytest.fixture
 def text_model(text_family_name) -> speechmix.adapters.Model:
     """A tiny float64 text model of each family in turn."""
-    return speechmix.load(build(text_family_name).double())
+    return tiny(text_family_name)
 
 
 @pytest.fixture(params=ALL_FAMILIES)
 def any_model(request) -> speechmix.adapters.Model:
     """A tiny float64 model of each family in turn, speech and text."""
-    return speechmix.load(build(request.param).double())
+    return tiny(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -158,10 +158,13 @@ def value_zeroing(module, inputs, stack, targets, sources, distance="cosine", po
 
 def attention_weights(module, inputs, stack):
     """Weights [L, H, T, K] as transformers' eager attention returns them."""
+    options, own = no_cache(module), module.config._attn_implementation
     module.config._attn_implementation = "eager"
-    options = no_cache(module)
-    with torch.no_grad():
-        out = module(**inputs, **options, output_attentions=True, return_dict=True)
+    try:
+        with torch.no_grad():
+            out = module(**inputs, **options, output_attentions=True, return_dict=True)
+    finally:
+        module.config._attn_implementation = own
     name = "cross_attentions" if stack == "cross" else f"{stack}_attentions"
     return torch.stack([a[0] for a in getattr(out, name if name in out else "attentions")])
 

@@ -72,7 +72,8 @@ def seen_at_norms(module, inputs, stack):
 
 
 def linear_part(norm, v, whole):
-    """Apply a norm without its bias to v, with the deviation of the whole sum."""
+    """Apply a norm without its bias to v [T, D] or [T, K, D], with the deviation of the whole sum [T, D]."""
+    whole = whole if v.dim() == 2 else whole[:, None]
     if isinstance(norm, nn.LayerNorm):
         v = v - v.mean(-1, keepdim=True)
         return v * norm.weight / torch.sqrt(whole.var(-1, unbiased=False) + norm.eps)[..., None]
@@ -96,12 +97,12 @@ def parts(module, inputs, stack, norms=0):
             bias = torch.zeros_like(record["residual"]) if bias is None else bias.expand_as(record["residual"])
             if hasattr(layer, "pre_feedforward_layernorm"):  # the branch's own norm
                 branch, own_norm = vectors.sum(1) + bias, layer.post_attention_layernorm
-                vectors = torch.stack([linear_part(own_norm, v, branch) for v in vectors.unbind(1)], 1)
+                vectors = linear_part(own_norm, vectors, branch)
                 bias = linear_part(own_norm, bias, branch)
             residual, output = record["residual"], record["next"] if is_pre_norm(module) else record["in"]
             for number, norm in enumerate(norms_of(layer, stack)[:norms]):
                 whole = record["in"] if number == 0 else record["next_in"]
-                vectors = torch.stack([linear_part(norm, v, whole) for v in vectors.unbind(1)], 1)
+                vectors = linear_part(norm, vectors, whole)
                 residual = linear_part(norm, residual, whole)
                 bias = linear_part(norm, bias, whole) + norm.bias
                 output = record["out"]
@@ -109,10 +110,10 @@ def parts(module, inputs, stack, norms=0):
             yield vectors, residual, bias, output
 
 
-def norms(module, inputs, stack, norms=0):
+def norms(parts):
     """Lengths [L, T, T] of the part vectors, the residual's with those of the diagonal."""
     maps = []
-    for vectors, residual, _, _ in parts(module, inputs, stack, norms):
+    for vectors, residual, _, _ in parts:
         vectors = vectors.clone()
         for i in range(len(residual)):
             vectors[i, i] += residual[i]
@@ -120,16 +121,16 @@ def norms(module, inputs, stack, norms=0):
     return torch.stack(maps).numpy()
 
 
-def alti(module, inputs, stack, targets, sources, order=1):
+def alti(parts, stack, targets, sources, order=1):
     """ALTI [L, targets, sources]; targets and sources are lists of lists of positions."""
     maps = []
-    for vectors, residual, _, output in parts(module, inputs, stack, 0 if is_pre_norm(module) else 1):
+    for vectors, residual, _, output in parts:
 
         def nearer(i, part, output=output):
             return max(0.0, (output[i].norm(p=order) - (output[i] - part).norm(p=order)).item())
 
         rows = torch.zeros(len(output), len(sources), dtype=output.dtype)
-        for i in range(len(output)):
+        for i in sorted({position for target in targets for position in target}):
             for j, source in enumerate(sources):
                 part = vectors[i, source].sum(0)
                 if stack != "cross" and i in source:
@@ -141,14 +142,14 @@ def alti(module, inputs, stack, targets, sources, order=1):
     return torch.stack(maps).numpy()
 
 
-def mixing_ratio(module, inputs, stack, norms=0):
+def mixing_ratio(parts):
     """Ratios [L, T], every position a unit."""
     ratios = []
-    for vectors, residual, _, _ in parts(module, inputs, stack, norms):
+    for vectors, residual, _, _ in parts:
         row = []
         for i in range(len(residual)):
             own = vectors[i, i] + residual[i]
-            rest = sum((vectors[i, j] for j in range(vectors.shape[1]) if j != i), torch.zeros_like(own))
+            rest = torch.cat([vectors[i, :i], vectors[i, i + 1 :]]).sum(0)
             row.append((rest.norm() / (rest.norm() + own.norm())).item())
         ratios.append(row)
     return ratios

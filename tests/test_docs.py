@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 
 import speechmix
 from speechmix.measures import MEASURES
-from tests.conftest import build, inputs_of
+from tests.conftest import inputs_of, tiny
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -94,9 +95,13 @@ def test_commands_are_ones_that_there_are(where, words):
         options = [word for word in words[2:] if word.startswith("--")]
         assert (ROOT / words[1]).is_file()
         if options:
-            command = [sys.executable, str(ROOT / words[1]), "--help"]
-            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            assert all(option in text for option in options)
+            assert all(option in help_of(words[1]) for option in options)
+
+
+@functools.cache
+def help_of(recipe: str) -> str:
+    command = [sys.executable, str(ROOT / recipe), "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def table_of_measures() -> dict[str, list[str]]:
@@ -123,7 +128,7 @@ def test_table_of_measures_has_every_measure_with_its_description_and_source():
 @pytest.mark.parametrize(("model_name", "norm_order"), [("bart", "post"), ("whisper-80", "pre")])
 def test_measures_are_defined_where_the_table_says(model_name, norm_order):
     pytest.importorskip("captum", reason="the extra `gradients` is not installed")
-    model = speechmix.load(build(model_name).double())
+    model = tiny(model_name)
     inputs = inputs_of(model)
     for name, (_, stacks, *_) in table_of_measures().items():
         where, _, only = stacks.partition("; ")

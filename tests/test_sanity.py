@@ -13,7 +13,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.spans import Span
 from speechmix.measures.units import Units
-from tests.conftest import FAMILIES, WHISPER, build, inputs_of
+from tests.conftest import FAMILIES, WHISPER, build, inputs_of, tiny
 
 SPANS = [(0, 6), (6, 7), (12, 31), (40, 60)]
 MEASURES = ("value_zeroing", "attention", "attention_norm")
@@ -118,13 +118,13 @@ class TestEveryMap:
 
 class TestZeroing:
     def test_empty_set_cannot_be_asked_for(self):
-        model = speechmix.load(build("wav2vec2-stable").double())
+        model = tiny("wav2vec2-stable")
         with pytest.raises(InputError, match="half-open"):
             speechmix.mix(model, inputs_of(model), spans=[(4, 4)])
 
     def test_source_that_gets_no_attention_contributes_nothing(self):
         """Frames behind the attention mask are no part of anybody."""
-        model = speechmix.load(build("wav2vec2-stable").double())
+        model = tiny("wav2vec2-stable")
         inputs = inputs_of(model)
         inputs["attention_mask"] = (torch.arange(19_280) < 12_000).long()[None]
         for measure, found in (
@@ -148,7 +148,7 @@ class TestZeroing:
         assert (found["attention", "encoder"].scores > 0).all()
 
     def test_zeroing_everything_at_once_is_one_source(self):
-        model = speechmix.load(build("whisper-80").double())
+        model = tiny("whisper-80")
         found = speechmix.mix(model, inputs_of(model), spans=[(0, 60)])
         assert found["value_zeroing", "encoder"].scores.shape == (3, 1, 1)
         assert found["value_zeroing", "cross"].scores.shape == (3, 7, 1)
@@ -177,7 +177,7 @@ class TestAttentionNorm:
 
     @pytest.mark.parametrize(("name", "part"), [("wav2vec2-post", "attention"), ("whisper-80", "self_attn")])
     def test_gram_form_is_the_norm_of_the_explicit_vectors(self, name, part):
-        model = speechmix.load(build(name).double())
+        model = tiny(name)
         inputs = inputs_of(model)
         options = {"stacks": "encoder", "measures": "attention_norm"}
         summed = speechmix.mix(model, inputs, **options)["attention_norm", "encoder"].scores
@@ -241,14 +241,14 @@ class TestRollout:
             np.testing.assert_array_equal(found.rollout().scores, found.rollout(residual=residual).scores)
 
     def test_causal_maps_stay_causal(self):
-        model = speechmix.load(build("whisper-80").double())
+        model = tiny("whisper-80")
         for found in speechmix.mix(model, inputs_of(model), stacks="decoder", measures=MEASURES).values():
             rolled = found.rollout().scores
             assert (np.triu(rolled, 1) == 0).all()
             np.testing.assert_allclose(rolled.sum(axis=-1), 1, rtol=1e-12)
 
     def test_cross_attention_cannot_be_rolled_out(self):
-        model = speechmix.load(build("whisper-80").double())
+        model = tiny("whisper-80")
         maps = speechmix.mix(model, inputs_of(model), spans=SPANS)
         with pytest.raises(InputError, match=r"same units.*cross"):
             maps["value_zeroing", "cross"].rollout()
@@ -295,7 +295,7 @@ class TestLastLayer:
 
     def test_post_norm_stack_has_none(self):
         """wav2vec2-base's encoder.layer_norm comes before layer 1."""
-        assert speechmix.load(build("wav2vec2-post")).stacks["encoder"].final_norm is None
+        assert tiny("wav2vec2-post", torch.float32).stacks["encoder"].final_norm is None
 
 
 class TestPlantedSignal:

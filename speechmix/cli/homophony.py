@@ -132,7 +132,7 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
 
 
 def _mine(options) -> int:
-    from ..homophony.journal import counted
+    from ..homophony.stage_lines import counted
     from ..homophony.stages import mine_corpus
 
     path = mine_corpus(
@@ -154,7 +154,7 @@ def _mine(options) -> int:
 
 def _align(options) -> int:
     from ..adapters import load
-    from ..homophony.journal import counted
+    from ..homophony.stage_lines import counted
     from ..homophony.stages import align_corpus
 
     if options.compare:
@@ -197,7 +197,7 @@ def _transcribe(options) -> int:
     from functools import partial
 
     from ..adapters import load
-    from ..homophony.journal import counted
+    from ..homophony.stage_lines import counted
     from ..homophony.stages import transcribe_corpus
 
     models = [partial(load, source, device=options.device) for source in options.model]

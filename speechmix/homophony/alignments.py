@@ -31,7 +31,8 @@ from ..inputs.spans import Word
 from ..inputs.word_files import read_words, write_textgrid
 from ..inputs.words import check_words
 from .french.spoken import Written, spoken, text_of, written_words
-from .journal import LeftOut, kept
+from .journal import LeftOut
+from .stage_lines import kept
 from .study import PAIRS, clip_of
 
 if TYPE_CHECKING:
@@ -66,23 +67,22 @@ def align_line(
     """
     clip = clip_of(line)
     check_audio(clip)
-    written = words_in(clip.text, clip.language)
-    if "words" in line or textgrids is not None:
-        heard = (
-            [Word(*word) for word in line["words"]] if "words" in line else read_words(_textgrid(textgrids, clip.name))
-        )
-        alignment = Alignment(tuple(heard), "given" if "words" in line else "textgrid", 1.0)
+    written = words_in(line["text"], clip.language)
+    if "words" in line:
+        alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
+    elif textgrids is not None:
+        alignment = Alignment(tuple(read_words(_textgrid(textgrids, clip.name))), "textgrid", 1.0)
     else:
         alignment = place_clip(clip, method=method, model=model)
     words = linked(clip, alignment.words, written)
     with whole_file(folder / f"{clip.name}.TextGrid") as unfinished:
         write_textgrid(unfinished, words, clip.duration)
-    found = {"seconds": round(clip.duration, 4), "alignment": alignment.method, "score": round(alignment.score, 4)}
+    facts = {"seconds": round(clip.duration, 4), "alignment": alignment.method, "score": round(alignment.score, 4)}
     placed = [
         [place.start, place.stop, round(word.start, 4), round(word.end, 4), word.score and round(word.score, 4)]
         for place, word in zip(written, words, strict=True)
     ]
-    return {**found, "doubts": list(alignment.doubts), "words": placed}
+    return {**facts, "doubts": list(alignment.doubts), "words": placed}
 
 
 def compare_on_sample(
@@ -104,10 +104,10 @@ def compare_on_sample(
         The table of `compare_aligners`; also written to ``aligners.csv`` in the study folder.
     """
     study = Path(study)
-    chosen = heapq.nsmallest(clips, kept(study / PAIRS), key=lambda line: lot(line["key"], seed))
+    sample = heapq.nsmallest(clips, kept(study / PAIRS), key=lambda line: lot(line["key"], seed))
 
     def ready() -> Iterator[Clip]:
-        for line in chosen:
+        for line in sample:
             clip = clip_of(line)
             if "words" in line:
                 clip = clip.with_words(linked(clip, [Word(*word) for word in line["words"]]))
@@ -116,8 +116,8 @@ def compare_on_sample(
     def aligner(method: str, model: Model | str | None) -> Callable[[Clip], tuple[Word, ...]]:
         def align(clip: Clip) -> tuple[Word, ...]:
             check_audio(clip)
-            if method == "textgrid":
-                return linked(clip, read_words(_textgrid(model, clip.name)))
+            if method == "textgrid" or isinstance(model, str):
+                return linked(clip, read_words(_textgrid(str(model), clip.name)))
             return linked(clip, place_clip(clip, method=method, model=model).words)
 
         return align
@@ -129,8 +129,10 @@ def compare_on_sample(
 
 def check_audio(clip: Clip) -> None:
     """Raise `LeftOut` for a recording that cannot be decoded, ends before its header says, or is silent."""
+    where = clip.name if clip.path is None else clip.path.name
     try:
-        audio, promised = clip.audio(16_000), audio_seconds(clip.path)
+        audio = clip.audio(16_000)
+        promised = clip.duration if clip.path is None else audio_seconds(clip.path)
     except CutOffAudio as error:
         raise LeftOut("truncated audio", str(error)) from error
     except InputError as error:
@@ -139,10 +141,10 @@ def check_audio(clip: Clip) -> None:
     if seconds < promised - max(_SHORT, 0.01 * promised):
         raise LeftOut(
             "truncated audio",
-            f"{clip.path.name}: its header promises {promised:.2f} s, {seconds:.2f} s can be decoded: fetch it again",
+            f"{where}: its header promises {promised:.2f} s, {seconds:.2f} s can be decoded: fetch it again",
         )
     if np.abs(audio).max() < _SILENT:
-        raise LeftOut("silence", f"{clip.path.name}: {seconds:.1f} s of silence, expected speech")
+        raise LeftOut("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
 
 
 def words_in(text: str, language: str | None) -> list[Written]:
@@ -159,14 +161,16 @@ def place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None) 
 
     ctc = method == "ctc" or (method == "auto" and model is not None and has_ctc_head(model))
     french = (clip.language or "fr").startswith("fr")
-    text = spoken(clip.text) if ctc and french else clip.text
+    text = clip.text or ""
+    text = spoken(text) if ctc and french else text
     return place_words(clip, text, model=model, method=method)
 
 
 def linked(clip: Clip, heard, written: list[Written] | None = None) -> tuple[Word, ...]:
     """Give the clip's written words the times of what an aligner heard."""
-    written = words_in(clip.text, clip.language) if written is None else written
-    pairs = [(text_of(word, clip.text), " ".join(word.spoken)) for word in written]
+    text = clip.text or ""
+    written = words_in(text, clip.language) if written is None else written
+    pairs = [(text_of(word, text), " ".join(word.spoken)) for word in written]
     words = link(pairs, heard, spoken=spoken if (clip.language or "fr").startswith("fr") else str)
     return check_words(words, duration=clip.duration, where=f"clip {clip.name!r}")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ..files.text_files import read_csv, write_csv
-from .journal import lines
+from .stage_lines import lines
 from .study import PAIRS, WORDS
 
 _KEPT = "kept"
@@ -43,8 +43,8 @@ class Counts:
             else:
                 self.stages["align", "clips", _KEPT] += 1
         for line in lines(study / PAIRS):
-            for one in line.get("dropped_pairs", ()):
-                self.stages["mine", "pairs", _kind(one["reason"])] += 1
+            for candidate in line.get("dropped_pairs", ()):
+                self.stages["mine", "pairs", _kind(candidate["reason"])] += 1
             if "why" in line:
                 # Sentences without a pair are the rule: they are counted, and listed in pairs.jsonl.
                 self._drop("mine", "clips", line["key"], line["why"], line["reason"], listed=line["why"] != "no pair")
@@ -62,25 +62,25 @@ class Counts:
     def drop_pair(self, name: str, why: str, reason: str) -> None:
         self._drop("select", "pairs", name, why, reason)
 
-    def judge(self, model: str, clip: str, found: dict[str, Any], wrong: list[str]) -> None:
+    def judge(self, model: str, clip: str, spelled: dict[str, Any], wrong: list[str]) -> None:
         """Note whether a model spelled a pair right, and, once a clip, its errors."""
         counter = self.models[model]
         if self._heard.get(model) != clip:
             self._heard[model] = clip
-            counter.update(clips=1, errors=found["errors"], words=found["words"])
+            counter.update(clips=1, errors=spelled["errors"], words=spelled["words"])
         counter.update(pairs=1, cue_right="cue" not in wrong, target_right="target" not in wrong, both_right=not wrong)
 
-    def example(self, one: dict[str, Any]) -> None:
+    def example(self, row: dict[str, Any]) -> None:
         self.stages["select", "pairs", _KEPT] += 1
-        key = (one["template"], one["number"] or "", (one["cue_word"] or "").lower())
-        self.examples[(*key, str(one["audible"]), str(one["liaison"]))] += 1
+        key = (row["template"], row["number"] or "", (row["cue_word"] or "").lower())
+        self.examples[(*key, str(row["audible"]), str(row["liaison"]))] += 1
 
     def stage_table(self) -> pd.DataFrame:
         """stage, unit (clips or pairs), outcome ("kept", or why not), count; most frequent reasons first."""
         order = ("mine", "align", "select")
         rows = sorted(
             self.stages.items(),
-            key=lambda one: (order.index(one[0][0]), one[0][1], one[0][2] != _KEPT, -one[1], one[0][2]),
+            key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2] != _KEPT, -item[1], item[0][2]),
         )
         return pd.DataFrame([(*key, count) for key, count in rows], columns=["stage", "unit", "outcome", "count"])
 

@@ -209,14 +209,14 @@ def _examples(path: Path) -> Iterator[dict[str, Any]]:
 
 def _clip(example: dict[str, Any], root: Path) -> Clip:
     where = f"example {example['name']!r}"
-    known = parse_json(example["meta"] or "{}", where=f"{where}: meta")
+    noted = parse_json(example["meta"] or "{}", where=f"{where}: meta")
     absent = [name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None]
-    if absent or not isinstance(known, dict) or any(word is None for word in example["words"]):
+    if absent or not isinstance(noted, dict) or any(word is None for word in example["words"]):
         raise InputError(
             f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
         )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
-    meta = {**known, **{name: str(example[name]) for name in _NOTED}, "pair": example["clip"]}
+    meta = {**noted, **{name: str(example[name]) for name in _NOTED}, "pair": example["clip"]}
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],

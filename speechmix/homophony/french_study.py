@@ -18,7 +18,7 @@ from ..adapters import load
 from ..errors import SpeechmixError
 from ..experiments.run import score_clips
 from ..inputs.manifests import read_clips
-from .journal import counted
+from .stage_lines import counted
 
 if TYPE_CHECKING:
     from ..inputs.clips import Clip
@@ -83,8 +83,8 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
     """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again."""
     from .counts import summary
     from .dataset import read_examples
-    from .journal import options_of
     from .selection import select_examples
+    from .stage_lines import options_of
     from .stages import align_corpus, mine_corpus, transcribe_corpus
 
     folder = Path(options.out) / "corpus"

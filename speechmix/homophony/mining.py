@@ -54,9 +54,9 @@ def mine(
     pairs: list[Pair] = []
     dropped: list[Dropped] = []
     for template in load_templates("french") if templates is None else templates:
-        found = [link for link in links if link.relation == template.relation]
-        if found:
-            _apply(template, text, tokens, found, lexicon, pairs, dropped)
+        of_relation = [link for link in links if link.relation == template.relation]
+        if of_relation:
+            _apply(template, text, tokens, of_relation, lexicon, pairs, dropped)
     pairs.sort(key=lambda pair: (pair.cue, pair.target))
     return Mined(pairs, dropped)
 

@@ -97,8 +97,8 @@ def count_pairs(mined: Iterable[Mined]) -> list[dict]:
     [{'template': 'det_noun', 'number': 'p', 'cue': 'les', 'pairs': 2, 'audible': 2, 'liaison': 1}]
     """
     counts: dict[tuple[str, str, str], Counter] = {}
-    for every in mined:
-        for pair in every.pairs:
+    for sentence in mined:
+        for pair in sentence.pairs:
             counter = counts.setdefault(
                 (pair.template, pair.number, key_of(pair.cue_form.replace("’", "'"))), Counter()
             )

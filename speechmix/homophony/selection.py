@@ -24,7 +24,7 @@ from ..inputs.rows import lot
 from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
-from .journal import input_digest, inputs_of, lines, options_of
+from .stage_lines import input_digest, inputs_of, lines, options_of
 from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined
 from .transcripts import Comparison, columns_and_rows, compare
 
@@ -85,25 +85,25 @@ def select_examples(
         return _examples(study, names, counts, audible_only=audible_only, keep_doubtful=keep_doubtful)
 
     candidates, folders = [], set()
-    for one in examples(counts):
-        candidates.append((one["name"], one["template"], *(str(one[name]) for name in balance)))
-        folders.add(str(Path(one["audio"]).parent))
+    for example in examples(counts):
+        candidates.append((example["name"], example["template"], *(str(example[name]) for name in balance)))
+        folders.add(str(Path(example["audio"]).parent))
     drawn = _drawn(candidates, most, seed, balanced=bool(balance))
     root = os.path.commonpath(folders or {str(study.resolve())})
 
-    def chosen() -> Iterator[dict[str, Any]]:
-        for one in examples():
-            if one["name"] in drawn:
-                counts.example(one)
-                yield {**one, "audio": Path(os.path.relpath(one["audio"], root)).as_posix()}
+    def rows() -> Iterator[dict[str, Any]]:
+        for example in examples():
+            if example["name"] in drawn:
+                counts.example(example)
+                yield {**example, "audio": Path(os.path.relpath(example["audio"], root)).as_posix()}
             else:
-                counts.drop_pair(one["name"], "not drawn", "left out for balance, or beyond the most")
+                counts.drop_pair(example["name"], "not drawn", "left out for balance, or beyond the most")
 
     stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
-    known = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}
+    about = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}
     with writing_to(study):
         clear_leftovers(study, below=False)
-        return write_examples(study / EXAMPLES, chosen(), known, also=lambda folder: write_counts(folder, counts))
+        return write_examples(study / EXAMPLES, rows(), about, also=lambda folder: write_counts(folder, counts))
 
 
 def _examples(
@@ -111,7 +111,7 @@ def _examples(
 ) -> Iterator[dict[str, Any]]:
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _with_transcripts(study, models, counts):
-        compared = {model: compare(line["text"], found["transcript"]) for model, found in transcripts.items()}
+        compared = {model: compare(line["text"], spelled["transcript"]) for model, spelled in transcripts.items()}
         for pair in line["pairs"]:
             example = _example(line, pair)
             why, reason = _unfit(example, pair, audible_only, keep_doubtful, line["doubts"])
@@ -126,24 +126,25 @@ def _examples(
 def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> Iterator[tuple[dict, dict[str, dict]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are counted."""
     files = {model: lines(path) for model, path in zip(models, _paths(study, models), strict=True)}
+    ended: dict[str, Any] = {"key": None}
     for line in joined(study):
-        found = {model: next(file, {"key": None}) for model, file in files.items()}
-        for model, one in found.items():
-            if one["key"] != line["key"]:
+        transcripts = {model: next(file, ended) for model, file in files.items()}
+        for model, spelled in transcripts.items():
+            if spelled["key"] != line["key"]:
                 raise InputError(
                     f"the transcripts of {model} belong to other clips than {study / WORDS}: transcribe again"
                 )
-            if "of" in one and one["of"] != heard_digest(line):
+            if "of" in spelled and spelled["of"] != heard_digest(line):
                 raise InputError(
                     f"the transcript of {line['key']} by {model} is of another recording or text: transcribe again"
                 )
-        failed = next(((model, one) for model, one in found.items() if "why" in one), None)
+        failed = next(((model, spelled) for model, spelled in transcripts.items() if "why" in spelled), None)
         if failed is None:
-            yield line, found
+            yield line, transcripts
         elif counts is not None:
             for pair in line["pairs"]:
-                model, one = failed
-                counts.drop_pair(_name(line, pair), f"{one['why']} by {model}", one["reason"])
+                model, spelled = failed
+                counts.drop_pair(_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"])
 
 
 def _example(line: dict[str, Any], pair: dict[str, Any]) -> dict[str, Any]:
@@ -168,8 +169,8 @@ def _example(line: dict[str, Any], pair: dict[str, Any]) -> dict[str, Any]:
     }
     for role in ("cue", "target", "via"):
         place = pair.get(role)
-        found = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
-        example[role] = found[0] if len(found) == 1 else None
+        indices = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
+        example[role] = indices[0] if len(indices) == 1 else None
         example[f"{role}_word"] = text[slice(*place)] if place else None
     return example
 
@@ -199,30 +200,30 @@ def _spelled(
 ) -> tuple[str, str]:
     """Note what each model wrote and where; say which model did not spell cue or target right."""
     why = reason = ""
-    for model, found in transcripts.items():
-        places = {role: compared[model].place_of(tuple(pair[role])) for role in ("cue", "target")}
-        wrong = [role for role, place in places.items() if place is None]
+    for model, spelled in transcripts.items():
+        cue, target = (compared[model].place_of(tuple(pair[role])) for role in ("cue", "target"))
+        wrong = [role for role, place in (("cue", cue), ("target", target)) if place is None]
         if counts is not None:
-            counts.judge(model, line["key"], found, wrong)
-        if wrong:
+            counts.judge(model, line["key"], spelled, wrong)
+        if cue is None or target is None:
             why = why or f"{' and '.join(wrong)} misspelled by {model}"
-            reason = reason or f"{model} writes {found['transcript']!r} for {line['text']!r}"
+            reason = reason or f"{model} writes {spelled['transcript']!r} for {line['text']!r}"
             continue
-        columns, rows = columns_and_rows(found["tokens"], places["cue"], places["target"])
-        known = {"model": model, "transcript": found["transcript"], "wer": found["wer"]}
-        example["models"].append({**known, "cue_columns": columns, "target_rows": rows})
+        columns, rows = columns_and_rows(spelled["tokens"], cue, target)
+        judged = {"model": model, "transcript": spelled["transcript"], "wer": spelled["wer"]}
+        example["models"].append({**judged, "cue_columns": columns, "target_rows": rows})
     return why, reason
 
 
 def _drawn(candidates: list[tuple[str, ...]], most: int | None, seed: int, *, balanced: bool) -> set[str]:
     """Names of the examples drawn: within a template as many of each value, those with the lowest lots."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, *key in candidates:
-        groups.setdefault(tuple(key), []).append(name)
+    for name, *of_group in candidates:
+        groups.setdefault(tuple(of_group), []).append(name)
     values = [sorted({key[i] for key in groups}) for i in range(1, len(candidates[0]) - 1)] if candidates else []
     smallest: Counter = Counter()
     for template in sorted({key[0] for key in groups}):
-        smallest[template] = min(len(groups.get((template, *one), ())) for one in product(*values))
+        smallest[template] = min(len(groups.get((template, *combination), ())) for combination in product(*values))
     drawn: set[str] = set()
     for key, names in groups.items():
         limit = min(most or len(names), smallest[key[0]] if balanced else len(names))
@@ -239,12 +240,12 @@ def _transcribed(study: Path) -> list[str]:
 
 def _paths(study: Path, models: Iterable[str]) -> list[Path]:
     """Transcripts of the models, checked to belong to the pairs and words at hand."""
-    found = {options_of(path)["model"]: path for path in sorted((study / TRANSCRIPTS).glob("*.jsonl"))}
-    missing = [model for model in models if model not in found]
+    files = {options_of(path)["model"]: path for path in sorted((study / TRANSCRIPTS).glob("*.jsonl"))}
+    missing = [model for model in models if model not in files]
     if missing:
-        raise InputError(f"no transcripts of {', '.join(missing)}: there are those of {', '.join(found) or 'no model'}")
+        raise InputError(f"no transcripts of {', '.join(missing)}: there are those of {', '.join(files) or 'no model'}")
     pairs = input_digest(study / PAIRS, "text", "path")
     for model in models:
-        if inputs_of(found[model]).get("pairs") != pairs:
+        if inputs_of(files[model]).get("pairs") != pairs:
             raise InputError(f"the transcripts of {model} belong to other pairs than {study / PAIRS}: transcribe again")
-    return [found[model] for model in models]
+    return [files[model] for model in models]

@@ -27,15 +27,16 @@ from ..files.identity import digest
 from ..files.names import safe_name, same_file
 from ..inputs.rows import Rejected, Row
 from .french.lexicon import Lexicon
-from .journal import LeftOut, input_digest, inputs_of, kept, run_stage
+from .journal import LeftOut, run_stage
 from .mining import Pair, mine
+from .stage_lines import input_digest, inputs_of, kept
 from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, heard_digest, joined, plain_line, sound_of
 from .templates import Template, load_template, load_templates
 
 if TYPE_CHECKING:
     from ..adapters import Model
 
-_PAIR = tuple(one.name for one in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
+_PAIR = tuple(field.name for field in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
 
 
 def mine_corpus(
@@ -83,41 +84,49 @@ def mine_corpus(
         If the corpus or an option cannot be used, or the folder holds pairs mined with other options.
     """
     out = Path(out)
-    chosen = _templates(templates)
-    words = Lexicon.load(lexicon) if lexicon else None
-    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(one) for one in chosen]}
+    asked = _templates(templates)
+    words = Lexicon.load(Path(lexicon)) if lexicon else None
+    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(template) for template in asked]}
     options |= {"parser": parser, "lexicon": lexicon and _content(lexicon), "language": language, "split": split}
     options |= {"sample": sample, "seed": seed}
 
     def work(row: Row | Rejected) -> dict[str, Any]:
-        if isinstance(row, Rejected):
-            raise LeftOut(row.why, row.reason)
-        found: dict[str, Any] = {"text": row.text, "language": language}
-        if row.pairs:
-            found["pairs"] = [given_pair(row, pair) for pair in row.pairs]
-        else:
-            mined = mine(row.text, templates=chosen, parser=parser, lexicon=words)
-            found["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
-            found["dropped_pairs"] = [one._asdict() for one in mined.dropped]
-            if not mined.pairs:
-                reasons = "; ".join(dict.fromkeys(f"{one.target_form}: {one.reason}" for one in mined.dropped))
-                reasons = reasons or "no cue with a target in the sentence"
-                raise LeftOut("no pair", reasons, dropped_pairs=found["dropped_pairs"])
-        found["path"] = audio_path(out, row)
-        if row.words is not None:
-            found["words"] = [[word.text, word.start, word.end] for word in row.words]
-        return {**found, "meta": row.meta}
-
-    def ingredients(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
-        if isinstance(row, Rejected):
-            return {"of": digest([row.why, row.reason])}
-        audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
-        return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+        return _mined_line(row, out, language, templates=asked, parser=parser, lexicon=words)
 
     rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
     items = ((row.name, row) for row in rows)
-    also = {"options": options, "ingredients": ingredients, "overwrite": overwrite, "progress": progress}
-    return run_stage(out / PAIRS, items, work, **also)
+    return run_stage(
+        out / PAIRS, items, work, options=options, ingredients=_row_digest, overwrite=overwrite, progress=progress
+    )
+
+
+def _mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -> dict[str, Any]:
+    """What is kept of a row: text, language, pairs (the corpus's own, or those mined with the options), audio, words."""
+    if isinstance(row, Rejected):
+        raise LeftOut(row.why, row.reason)
+    line: dict[str, Any] = {"text": row.text, "language": language}
+    if row.pairs:
+        line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+    else:
+        mined = mine(row.text, **options)
+        line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
+        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
+        if not mined.pairs:
+            reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
+            reasons = reasons or "no cue with a target in the sentence"
+            raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
+    line["path"] = audio_path(out, row)
+    if row.words is not None:
+        line["words"] = [[word.text, word.start, word.end] for word in row.words]
+    return {**line, "meta": row.meta}
+
+
+def _row_digest(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
+    """What decides the mined line of a row."""
+    if isinstance(row, Rejected):
+        return {"of": digest([row.why, row.reason])}
+    audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
+    return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
 
 
 def align_corpus(
@@ -159,7 +168,10 @@ def align_corpus(
     from .alignments import align_line, textgrid_bytes
 
     study = Path(study)
-    options = {"method": "textgrid" if textgrids else method, "textgrids": textgrids and _where(textgrids)}
+    options: dict[str, Any] = {
+        "method": "textgrid" if textgrids else method,
+        "textgrids": textgrids and _where(textgrids),
+    }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
     inputs = {}
     if source is None:
@@ -177,11 +189,13 @@ def align_corpus(
     def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
             return {"of": digest([line["why"], line["reason"]])}
-        given = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
-        return {"of": digest([line["text"], line["language"], given]), **sound_of(line["path"], stored)}
+        placed = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
+        return {"of": digest([line["text"], line["language"], placed]), **sound_of(line["path"], stored)}
 
-    also = {"ingredients": ingredients, "unimportant": ("file",), "overwrite": overwrite, "progress": progress}
-    return run_stage(study / WORDS, items, work, options=options, inputs=inputs, why="not aligned", **also)
+    return run_stage(
+        study / WORDS, items, work, options=options, ingredients=ingredients, unimportant=("file",), inputs=inputs,
+        why="not aligned", overwrite=overwrite, progress=progress,
+    )  # fmt: skip
 
 
 def transcribe_corpus(
@@ -242,9 +256,11 @@ def transcribe_corpus(
                 )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
-        also = {"ingredients": _heard, "unimportant": ("file",), "overwrite": overwrite, "progress": progress}
-        inputs = {"pairs": mined}
-        paths.append(run_stage(path, items, work, options=options, inputs=inputs, why="not transcribed", **also))
+        path = run_stage(
+            path, items, work, options=options, ingredients=_heard, unimportant=("file",), inputs={"pairs": mined},
+            why="not transcribed", overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+        paths.append(path)
     return paths
 
 
@@ -254,13 +270,13 @@ def _heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
-    chosen: list[Template] = []
+    templates: list[Template] = []
     for name in names:
         try:
-            chosen += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
+            templates += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
         except InputError:
-            chosen.append(load_template(name))
-    return tuple(chosen)
+            templates.append(load_template(name))
+    return tuple(templates)
 
 
 def _content(path: str | PathLike) -> str:

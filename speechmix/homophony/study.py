@@ -18,7 +18,8 @@ from ..inputs.clips import Clip
 from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
 from ..inputs.words import find_word
-from .journal import LeftOut, kept
+from .journal import LeftOut
+from .stage_lines import kept
 
 PAIRS, WORDS, TRANSCRIPTS = "pairs.jsonl", "words.jsonl", "transcripts"
 
@@ -83,13 +84,14 @@ def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
     else:
         places = [(word.start, word.stop) for word in written_words(row.text)]
         words = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written_words(row.text))]
-    ranges = {role: places[find_word(words, pair[role], role=role, where=row.name)] for role in ("cue", "target")}
-    missing = [role for role, place in ranges.items() if place is None]
+    of_roles = {role: places[find_word(words, pair[role], role=role, where=row.name)] for role in ("cue", "target")}
+    ranges = {role: place for role, place in of_roles.items() if place is not None}
+    missing = [role for role in of_roles if role not in ranges]
     if missing:
         raise LeftOut("pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence")
     forms = {f"{role}_form": row.text[slice(*place)] for role, place in ranges.items()}
-    known = {"template": pair.get("template") or "given", "number": pair.get("number"), "foil": pair.get("foil")}
-    return {**known, **ranges, **forms}
+    facts = {"template": pair.get("template") or "given", "number": pair.get("number"), "foil": pair.get("foil")}
+    return {**facts, **ranges, **forms}
 
 
 def audio_path(study: Path, row: Row) -> str:

@@ -174,10 +174,10 @@ def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:
 
 
 def _flag(table: dict, name: str, where: str, *, default: bool) -> bool:
-    found = table.get(name, default)
-    if not isinstance(found, bool):
-        raise InputError(f"{where}: {name} must be true or false, found {found!r}")
-    return found
+    flag = table.get(name, default)
+    if not isinstance(flag, bool):
+        raise InputError(f"{where}: {name} must be true or false, found {flag!r}")
+    return flag
 
 
 def _cues(table: dict, where: str) -> dict[str, CueForm]:
@@ -204,27 +204,27 @@ def _known(table: dict, names, where: str) -> None:
 
 
 def _section(table: dict, name: str, where: str) -> dict:
-    found = table.get(name, {})
-    if not isinstance(found, dict):
-        raise InputError(f"{where}: [{name}] must be a table, found {found!r}")
-    return found
+    subtable = table.get(name, {})
+    if not isinstance(subtable, dict):
+        raise InputError(f"{where}: [{name}] must be a table, found {subtable!r}")
+    return subtable
 
 
 def _text(table: dict, name: str, where: str) -> str:
-    found = table.get(name)
-    if not isinstance(found, str) or not found:
-        raise InputError(f"{where}: {name} must be a text, found {found!r}")
-    return found
+    text = table.get(name)
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{where}: {name} must be a text, found {text!r}")
+    return text
 
 
 def _strings(table: dict, name: str, where: str, *, required: bool = False) -> tuple[str, ...]:
-    found = table.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found) or (required and not found):
-        raise InputError(f"{where}: {name} must be a list of texts, found {found!r}")
-    return tuple(found)
+    texts = table.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts) or (required and not texts):
+        raise InputError(f"{where}: {name} must be a list of texts, found {texts!r}")
+    return tuple(texts)
 
 
-def _choice(found: object, choices: tuple[str, ...], where: str) -> str:
-    if found not in choices:
-        raise InputError(f"{where} must be one of {choices}, found {found!r}")
-    return found
+def _choice(entry: object, choices: tuple[str, ...], where: str) -> str:
+    if entry not in choices:
+        raise InputError(f"{where} must be one of {choices}, found {entry!r}")
+    return entry

@@ -38,12 +38,13 @@ class Comparison(NamedTuple):
     words: int
     places: list[tuple[Range, Range | None]]
 
-    def place_of(self, wanted: Range) -> Range | None:
+    def place_of(self, stretch: Range) -> Range | None:
         """Characters in the transcript of a stretch of the reference; None unless every word of it is right."""
-        found = [place for mine, place in self.places if mine[0] < wanted[1] and wanted[0] < mine[1]]
-        if not found or None in found:
+        places = [place for there, place in self.places if there[0] < stretch[1] and stretch[0] < there[1]]
+        right = [place for place in places if place is not None]
+        if not places or len(right) < len(places):
             return None
-        return found[0][0], found[-1][1]
+        return right[0][0], right[-1][1]
 
 
 def compare(reference: str, transcript: str) -> Comparison:
@@ -58,8 +59,8 @@ def compare(reference: str, transcript: str) -> Comparison:
 
     Examples
     --------
-    >>> found = compare("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
-    >>> found.errors, found.words, found.place_of((4, 10)), found.place_of((22, 28))
+    >>> compared = compare("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
+    >>> compared.errors, compared.words, compared.place_of((4, 10)), compared.place_of((22, 28))
     (1, 6, None, (22, 28))
     """
     try:
@@ -69,18 +70,18 @@ def compare(reference: str, transcript: str) -> Comparison:
             "jiwer", "french", "word error rates and the choice of examples by transcript"
         ) from error
 
-    mine, theirs = normalised(reference), normalised(transcript)
-    if not mine:
+    reference_words, written = normalised(reference), normalised(transcript)
+    if not reference_words:
         raise InputError(f"the reference {reference!r} has no words to compare with")
-    output = jiwer.process_words([" ".join(w for w, _ in mine)], [" ".join(w for w, _ in theirs)])
+    output = jiwer.process_words([" ".join(w for w, _ in reference_words)], [" ".join(w for w, _ in written)])
     right: dict[int, int] = {}
     for chunk in output.alignments[0]:
         if chunk.type == "equal":
             right |= {
                 i: i - chunk.ref_start_idx + chunk.hyp_start_idx for i in range(chunk.ref_start_idx, chunk.ref_end_idx)
             }
-    places = [(place, theirs[right[i]][1] if i in right else None) for i, (_, place) in enumerate(mine)]
-    return Comparison(output.substitutions + output.deletions + output.insertions, len(mine), places)
+    places = [(place, written[right[i]][1] if i in right else None) for i, (_, place) in enumerate(reference_words)]
+    return Comparison(output.substitutions + output.deletions + output.insertions, len(reference_words), places)
 
 
 def normalised(text: str) -> list[tuple[str, Range]]:
@@ -92,10 +93,10 @@ def normalised(text: str) -> list[tuple[str, Range]]:
     [('l', (0, 2)), ('été', (2, 5)), ('quatre', (8, 10)), ('vingts', (8, 10))]
     """
     return [
-        (said.replace("'", ""), (word.start, word.stop))
+        (spoken.replace("'", ""), (word.start, word.stop))
         for word in written_words(text)
-        for said in word.spoken
-        if said.strip("'")
+        for spoken in word.spoken
+        if spoken.strip("'")
     ]
 
 
@@ -111,9 +112,10 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
         raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
     clip = clip_of(line)
     transcript = transcribe(model, clip, max_tokens=max_tokens)
-    found = compare(clip.text, transcript)
-    kept = {"transcript": transcript, "errors": found.errors, "words": found.words}
-    return {**kept, "wer": round(found.errors / found.words, 4), "tokens": token_ranges(model, clip, transcript)}
+    compared = compare(line["text"], transcript)
+    counts = {"transcript": transcript, "errors": compared.errors, "words": compared.words}
+    wer = round(compared.errors / compared.words, 4)
+    return {**counts, "wer": wer, "tokens": token_ranges(model, clip, transcript)}
 
 
 def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None] | None:
@@ -143,8 +145,8 @@ def columns_and_rows(tokens: Sequence[Range | None] | None, cue: Range, target: 
     ([2], [2, 3])
     """
 
-    def holding(wanted: Range) -> list[int]:
+    def holding(word: Range) -> list[int]:
         places = enumerate(tokens or ())
-        return [position for position, p in places if p and p[0] < wanted[1] and wanted[0] < p[1] and p[0] < p[1]]
+        return [position for position, p in places if p and p[0] < word[1] and word[0] < p[1] and p[0] < p[1]]
 
     return holding(cue), [position - 1 for position in holding(target)]

@@ -107,19 +107,26 @@ def test_config_class_precision_and_shape_count():
     assert len(set(prints)) == 4
 
 
-def test_the_same_in_another_process(model):
+@pytest.fixture(scope="module")
+def elsewhere():
+    """Fingerprints that another process finds."""
     code = (
-        "import sys, speechmix; from speechmix.bundled import models; "
-        "print(speechmix.load(models()[sys.argv[1]], device='cpu', check=False).fingerprint)"
+        "import sys, json, speechmix; from speechmix.bundled import models; "
+        "prints = {name: speechmix.load(models()[name], device='cpu', check=False).fingerprint for name in sys.argv[1:]}; "
+        "print(json.dumps(prints))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code, model.name],
+    done = subprocess.run(
+        [sys.executable, "-c", code, *NAMES],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )
-    assert found.stdout.strip() == model.fingerprint
+    return json.loads(done.stdout)
+
+
+def test_the_same_in_another_process(model, elsewhere):
+    assert elsewhere[model.name] == model.fingerprint
 
 
 def test_feature_extractor_settings_count():

@@ -15,7 +15,7 @@ from speechmix.errors import ModelError
 from speechmix.evaluation.ablation import ablate
 from speechmix.evaluation.likelihood import log_likelihoods
 from speechmix.evaluation.spelling import transcribe
-from tests.conftest import ALL_FAMILIES, build, inputs_of
+from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 
 def state_of(module):
@@ -64,11 +64,8 @@ def _assert_same_bits(a, b, where):
 
 def in_training(name, **changes):
     """A model as somebody has it who trains it: dropout, training mode but for a frozen part, gradients but for a part."""
-    rates = {
-        key: 0.3
-        for key in vars(build(name).config)
-        if "drop" in key and isinstance(getattr(build(name).config, key), float)
-    }
+    config = tiny(name).config
+    rates = {key: 0.3 for key, value in vars(config).items() if "drop" in key and isinstance(value, float)}
     module = build(name, **{**rates, **changes}).train().requires_grad_(True)
     for part in [*module.modules()][3:9]:
         part.training = False

@@ -8,12 +8,12 @@ from speechmix import bundled
 from speechmix.alignment import align
 from speechmix.alignment.whisper_attention import align_by_whisper, row_starts
 from speechmix.errors import AlignmentError, InputError
-from tests.conftest import build
+from tests.conftest import build, trained
 
 
 @pytest.fixture(scope="module")
 def whisper():
-    return speechmix.load(bundled.models()["tiny-french-whisper"], device="cpu")
+    return trained("tiny-french-whisper")
 
 
 def test_words_of_clips_with_known_times(whisper):

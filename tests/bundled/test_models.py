@@ -14,13 +14,14 @@ from speechmix.errors import InputError
 from speechmix.evaluation.ablation import ablate
 from speechmix.evaluation.likelihood import cue_silenced, log_likelihoods, number_is_right
 from speechmix.evaluation.spelling import transcribe
+from tests.conftest import trained
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def bundled(request):
-    return speechmix.load(models()[request.param], device="cpu")
+    return trained(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_a_clip_that_does_not_know_its_partner_is_refused(bundled):
 
 def test_whisper_generates_by_itself(paired):
     """Its generation config names language, task and the end of text."""
-    model = speechmix.load(models()["tiny-french-whisper"], device="cpu")
+    model = trained("tiny-french-whisper")
     clip = paired[0]
     features = model.feature_extractor(clip.audio(), sampling_rate=16_000, return_tensors="pt")
     ids = model.module.generate(features["input_features"])

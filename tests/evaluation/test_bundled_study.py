@@ -16,6 +16,7 @@ from speechmix import bundled
 from speechmix.evaluation.statistics import cross_fitted_layer, trained_against_random
 from speechmix.experiments.tables import contribution_table
 from speechmix.inputs.spans import word_spans
+from tests.conftest import trained
 
 SEEDS = (0, 1, 2)
 
@@ -27,7 +28,7 @@ def clips():
 
 @pytest.fixture(scope="module")
 def models():
-    return {name: speechmix.load(folder, device="cpu") for name, folder in bundled.models().items()}
+    return {name: trained(name) for name in bundled.models()}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,9 @@ then holds is what a run from scratch leaves.
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +23,7 @@ from speechmix.errors import InputError
 from speechmix.experiments import run as runs
 from speechmix.experiments import store
 from speechmix.maps.mixing import MixingMap
+from tests.conftest import trained
 
 CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))
 QUIET = {"progress": False, "report": lambda line: None}
@@ -59,7 +62,10 @@ class Question:
         )
 
     def run(self, out):
-        model = speechmix.load(self.model, device="cpu", dtype=self.dtype)
+        changed = self.weight or self.dtype
+        model = (
+            speechmix.load(self.model, device="cpu", dtype=self.dtype) if changed else trained(Path(self.model).name)
+        )
         if self.weight:
             weight = next(w for name, w in model.module.named_parameters() if name.endswith("k_proj.weight"))
             with torch.no_grad():
@@ -116,25 +122,34 @@ CASES = {
 }
 
 
-def tables(run):
+def tables(out):
     names = ("scores", "cue_contribution", "ablation", "transcripts")
-    return {name: pd.read_parquet(path) for name in names if (path := run.out / f"{name}.parquet").is_file()}
+    return {name: pd.read_parquet(path) for name in names if (path := out / f"{name}.parquet").is_file()}
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, figures_saved_empty):
+    """A question and the folder of its run, to be copied."""
+    folder = tmp_path_factory.mktemp("finished")
+    question = Question(folder)
+    with figures_saved_empty():
+        return question, question.run(folder / "run").out
+
+
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", CASES)
-def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, computed, tmp_path):
+def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finished, computed, tmp_path):
     changes, expected = CASES[case]
-    before = Question(tmp_path)
-    before.run(tmp_path / "run")
-    computed.clear()
+    before, run = finished
+    shutil.copytree(run, tmp_path / "run")
     after = replace(before, **changes)
     resumed = after.run(tmp_path / "run")
     assert resumed.done == 1, resumed.skipped
     assert set(computed) == expected
     fresh = after.run(tmp_path / "fresh")
-    for name, table in tables(fresh).items():
-        pd.testing.assert_frame_equal(tables(resumed)[name], table)
-    assert tables(resumed).keys() == tables(fresh).keys()
+    for name, table in tables(fresh.out).items():
+        pd.testing.assert_frame_equal(tables(resumed.out)[name], table)
+    assert tables(resumed.out).keys() == tables(fresh.out).keys()
     maps = {path.name for path in resumed.out.glob("maps/*/*/*")}
     assert maps == {path.name for path in fresh.out.glob("maps/*/*/*")}
     for path in fresh.out.glob("maps/*/*/*"):
@@ -143,6 +158,7 @@ def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, compute
         assert one.provenance == other.provenance
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_cue_of_the_ablation_is_the_cue_that_is_asked_about(computed, tmp_path):
     three = (("nos", 0.1, 0.3), ("deux", 0.3, 0.5), ("maisons", 0.5, 0.9))
     before = Question(tmp_path, text="nos deux maisons", words=three)
@@ -156,6 +172,7 @@ def test_the_cue_of_the_ablation_is_the_cue_that_is_asked_about(computed, tmp_pa
     assert stored.provenance["cue"] == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_words_are_placed_again_for_another_sound_text_aligner_or_method(computed, tmp_path, monkeypatch):
     asked = []
 
@@ -169,40 +186,32 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(compute
         question = replace(question, **change)
         question.run(tmp_path / "run")
     assert asked == ["auto", "auto", "auto", "synthesis", "synthesis"]
-    aligners = [speechmix.load(CTC, device="cpu"), speechmix.load(CTC, device="cpu", init="random", seed=1)]
-    model = speechmix.load(CTC, device="cpu")
+    aligners = [trained("tiny-french-ctc"), speechmix.load(CTC, device="cpu", init="random", seed=1)]
+    model = trained("tiny-french-ctc")
     for aligner in (aligners[0], aligners[0], aligners[1]):
         runs.score_clips([model], [question.clip()], tmp_path / "b", aligner=aligner, figures=0, **QUIET)
     assert len(asked) == 5 + 2
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", ["cut", "bit", "empty", "missing"])
-def test_what_is_damaged_is_said_and_made_again(case, tmp_path):
-    question = Question(tmp_path, words=None)
-    aligned = [("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)]
-    lines = []
-    run = replace(question, words=aligned).run(tmp_path / "run")
-    whole = tables(run)
-    for path in [
-        *run.out.rglob("*.safetensors"),
-        *run.out.rglob("spelling/*/*"),
-        *run.out.rglob("*.png"),
-        run.out / "run.json",
-    ]:
+def test_what_is_damaged_is_said_and_made_again(case, finished, tmp_path):
+    question, lines = finished[0], []
+    out = shutil.copytree(finished[1], tmp_path / "run")
+    whole = tables(out)
+    for path in [*out.rglob("*.safetensors"), *out.rglob("spelling/*/*"), *out.rglob("*.png"), out / "run.json"]:
         data = bytearray(path.read_bytes())
         if case == "missing":
             path.unlink()
             continue
         data[len(data) // 2] ^= 16
         path.write_bytes({"cut": data[: len(data) // 2], "bit": data, "empty": b""}[case])
-    model = speechmix.load(CTC, device="cpu")
+    model = trained("tiny-french-ctc")
     given = {"ablation": True, "measures": ["value_zeroing", "attention"], "progress": False, "report": lines.append}
-    again = runs.score_clips(
-        [model], [replace(question, words=aligned).clip()], run.out, overwrite=case == "bit", **given
-    )
+    runs.score_clips([model], [question.clip()], out, overwrite=case == "bit", **given)
     for name, table in whole.items():
-        pd.testing.assert_frame_equal(tables(again)[name], table)
-    json.loads((run.out / "run.json").read_text(encoding="utf-8"))
+        pd.testing.assert_frame_equal(tables(out)[name], table)
+    json.loads((out / "run.json").read_text(encoding="utf-8"))
     if case in ("cut", "empty"):
         assert sum("damaged" in line for line in lines) >= 4
 
@@ -212,7 +221,7 @@ def test_two_clips_of_one_name_are_refused_with_both_places(tmp_path):
         (tmp_path / folder).mkdir()
         soundfile.write(tmp_path / folder / "001.wav", np.ones(16_000) / 9, 16_000)
     clips = [speechmix.Clip.from_file(tmp_path / folder / "001.wav") for folder in ("a", "b")]
-    model = speechmix.load(CTC, device="cpu")
+    model = trained("tiny-french-ctc")
     with pytest.raises(InputError, match=r"a.001\.wav and .*b.001\.wav"):
         runs.score_clips([model], clips, tmp_path / "run", units="frame", **QUIET)
     assert not (tmp_path / "run").exists()

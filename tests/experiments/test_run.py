@@ -13,7 +13,7 @@ from speechmix.errors import InputError
 from speechmix.experiments import run as runs
 from speechmix.experiments import store
 from speechmix.experiments.tables import TableWriter
-from tests.conftest import build
+from tests.conftest import build, trained
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
 
@@ -191,7 +191,7 @@ def test_other_weights_under_the_same_name_are_scored_again(models, tmp_path):
 def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
     from speechmix import bundled
 
-    model = speechmix.load(bundled.models()["tiny-french-whisper"], device="cpu")
+    model = trained("tiny-french-whisper")
     singular = [one for one in bundled.clips() if one.foil and one.meta["number"] == "sg"][:2]
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
     whole = runs.score_clips([model], singular, tmp_path / "whole", **quiet)

@@ -10,7 +10,8 @@ import tracemalloc
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.homophony.journal import LeftOut, input_digest, kept, lines, options_of, run_stage
+from speechmix.homophony.journal import LeftOut, run_stage
+from speechmix.homophony.stage_lines import input_digest, kept, lines, options_of
 
 ITEMS = [(f"clip_{i}", i) for i in range(60)]
 

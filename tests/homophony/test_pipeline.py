@@ -20,10 +20,11 @@ from speechmix.errors import InputError
 from speechmix.experiments.run import score_clips
 from speechmix.homophony.alignments import compare_on_sample
 from speechmix.homophony.dataset import read_examples
-from speechmix.homophony.journal import kept, lines
 from speechmix.homophony.selection import select_examples
+from speechmix.homophony.stage_lines import kept, lines
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.inputs.word_files import read_words
+from tests.conftest import trained
 from tests.corpora.miniature import write_release
 
 pytest.importorskip("espeakng_loader", reason="the clips are synthesised: extra speechmix[synthesis]")
@@ -55,7 +56,7 @@ def release(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models():
-    return [speechmix.load(path, device="cpu") for path in (WHISPER, CTC)]
+    return [trained("tiny-french-whisper"), trained("tiny-french-ctc")]
 
 
 @pytest.fixture(scope="module")

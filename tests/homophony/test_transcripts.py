@@ -2,11 +2,11 @@
 
 import pytest
 
-import speechmix
 from speechmix import bundled
 from speechmix.adapters.tokens import decoder_tokens
 from speechmix.errors import InputError
 from speechmix.homophony.transcripts import columns_and_rows, compare, normalised, token_ranges
+from tests.conftest import trained
 
 pytest.importorskip("jiwer", reason="word error rates need the extra speechmix[french]")
 
@@ -64,7 +64,7 @@ def test_nothing_written_and_nothing_said():
 
 
 def test_positions_are_those_of_the_decoder_tokens():
-    model = speechmix.load(bundled.models()["tiny-french-whisper"], device="cpu")
+    model = trained("tiny-french-whisper")
     clip = bundled.clips()[0]
     tokens = decoder_tokens(model, clip)
     ranges = token_ranges(model, clip, clip.text)
@@ -79,6 +79,6 @@ def test_positions_are_those_of_the_decoder_tokens():
 
 
 def test_ctc_has_no_positions():
-    model = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+    model = trained("tiny-french-ctc")
     assert token_ranges(model, bundled.clips()[0], "les") is None
     assert columns_and_rows(None, (0, 1), (1, 2)) == ([], [])

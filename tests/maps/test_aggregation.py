@@ -16,7 +16,7 @@ from speechmix.inputs.spans import Span
 from speechmix.maps.aggregation import compose
 from speechmix.maps.flow import flow
 from speechmix.maps.mixing import Maps
-from tests.conftest import build, inputs_of
+from tests.conftest import inputs_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]
 
@@ -145,7 +145,7 @@ def _max_flow(maps, i, j):
 class TestPooling:
     @pytest.mark.parametrize("name", ["wav2vec2-stable", "bert"])
     def test_pooled_positions_are_the_measure_at_words(self, name):
-        model = speechmix.load(build(name).double())
+        model = tiny(name)
         inputs, measures = inputs_of(model), ["attention", "attention_norm"]
         spans = [(0, 3), (3, 4), (6, 11)]
         whole = speechmix.mix(model, inputs, measures=measures)
@@ -262,7 +262,7 @@ class TestCompose:
 
     @pytest.mark.parametrize("name", ["whisper-80", "bart", "mbart"])
     def test_alti_of_a_model_with_its_own_shares(self, name):
-        model = speechmix.load(build(name).double())
+        model = tiny(name)
         spans = SPANS if name == "whisper-80" else [(0, 4), (4, 11)]
         maps = speechmix.mix(model, inputs_of(model), measures=["alti", "value_zeroing"], spans=spans)
         for measure in ("alti", "value_zeroing"):

@@ -17,6 +17,7 @@ import speechmix
 from speechmix import MixingMap, bundled
 from speechmix.errors import InputError
 from speechmix.maps.files import LayerWriter, read_map
+from tests.conftest import trained
 
 
 def a_map(dtype) -> MixingMap:
@@ -27,7 +28,7 @@ def a_map(dtype) -> MixingMap:
 
 @pytest.fixture(scope="module")
 def whisper():
-    return speechmix.load(bundled.models()["tiny-french-whisper"], device="cpu")
+    return trained("tiny-french-whisper")
 
 
 @pytest.mark.parametrize("lazy", [False, True])

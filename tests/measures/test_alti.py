@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 import torch
@@ -12,15 +14,11 @@ from speechmix.inputs.spans import Span
 from speechmix.measures import alti
 from speechmix.measures.units import Units
 from tests import oracle_decompositions as oracle
-from tests.conftest import ALL_FAMILIES, build, inputs_of
+from tests.conftest import ALL_FAMILIES, build, inputs_of, maps_of, tiny
 
 ROUNDED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text")
 WITH_ORACLE = [name for name in ALL_FAMILIES if not name.startswith("wavlm")]
 SPANS = [(0, 2), (2, 3), (5, 11)]
-
-
-def loaded(name):
-    return speechmix.load(build(name).double())
 
 
 def each_block(model, inputs, function):
@@ -31,7 +29,7 @@ def each_block(model, inputs, function):
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
     """sum_j t_ij (+ the residual, across) + biases = what the model's own modules hand on; to rounding in float64."""
-    model = loaded(name)
+    model = tiny(name)
     inputs = inputs_of(model)
     pre = oracle.is_pre_norm(model.module)
     true = {
@@ -63,23 +61,30 @@ def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
     assert len(seen) == 3 * len(model.stacks)
 
 
-@pytest.mark.parametrize("name", WITH_ORACLE)
+@lru_cache(maxsize=3)
+def parts_of(name, stack):
+    """Explicit vectors of every layer, for both orders of the norm."""
+    model = tiny(name)
+    norms = 0 if oracle.is_pre_norm(model.module) else 1
+    return list(oracle.parts(model.module, inputs_of(model), stack, norms))
+
+
 @pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", WITH_ORACLE)
 def test_words_are_the_sums_of_the_explicit_vectors(name, order):
-    model = loaded(name)
-    inputs, measure = inputs_of(model), {1: "alti", 2: "alti_l2"}[order]
-    maps = speechmix.mix(model, inputs, spans=SPANS, measures=measure)
+    model, measure = tiny(name), {1: "alti", 2: "alti_l2"}[order]
+    maps = maps_of(name, ("alti", "alti_l2"), spans=tuple(SPANS))
     words, tokens = [list(range(a, b)) for a, b in SPANS], [[i] for i in range(7)]
     for stack in model.stacks:
         alone = stack == "encoder" or len(model.stacks) == 1
         targets, sources = (words if alone else tokens), (tokens if stack == "decoder" and not alone else words)
-        expected = oracle.alti(model.module, inputs, stack, targets, sources, order)
+        expected = oracle.alti(parts_of(name, stack), stack, targets, sources, order)
         found = maps[measure, stack].scores
         assert np.abs(found - expected).max() <= (1e-5 if name in ROUNDED else 1e-9) * np.abs(expected).max()
 
 
 def test_single_positions_are_units_like_any_other():
-    model = loaded("wav2vec2-stable")
+    model = tiny("wav2vec2-stable")
     inputs = inputs_of(model)
     frames = speechmix.mix(model, inputs, measures="alti")["alti", "encoder"].scores
     some = speechmix.mix(model, inputs, measures="alti", spans=[(4, 5), (20, 21)])["alti", "encoder"].scores
@@ -87,7 +92,7 @@ def test_single_positions_are_units_like_any_other():
 
 
 def test_a_word_is_not_the_sum_of_its_frames_scores_but_the_score_of_their_sum():
-    model = loaded("wav2vec2-post")
+    model = tiny("wav2vec2-post")
     inputs = inputs_of(model)
     frames = speechmix.mix(model, inputs, measures="alti")["alti", "encoder"].scores
     word = speechmix.mix(model, inputs, measures="alti", spans=[(4, 9), (20, 31)])["alti", "encoder"].scores
@@ -95,7 +100,7 @@ def test_a_word_is_not_the_sum_of_its_frames_scores_but_the_score_of_their_sum()
 
 
 def test_one_word_of_everything_is_nearly_all_of_the_output():
-    model = loaded("bert")
+    model = speechmix.load(build("bert").double())
     inputs = inputs_of(model)
     for layer in model.base.encoder.layer:  # without biases nothing is left but the parts
         layer.attention.output.dense.bias.data.zero_()
@@ -107,7 +112,7 @@ def test_one_word_of_everything_is_nearly_all_of_the_output():
 
 @pytest.mark.parametrize("name", ["whisper-80", "bart", "mbart", "marian"])
 def test_cross_rows_leave_the_residual_its_share(name):
-    model = loaded(name)
+    model = tiny(name)
     inputs = inputs_of(model)
     found = speechmix.mix(model, inputs, measures="alti", stacks="cross")["alti", "cross"].scores
     sums = found.sum(axis=-1)

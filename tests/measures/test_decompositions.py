@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from speechmix.adapters.norms import Norm
 from speechmix.errors import InputError, ModelError
 from speechmix.measures import MEASURES
 from tests import oracle_decompositions as oracle
-from tests.conftest import ALL_FAMILIES, FAMILIES, TEXT_FAMILIES, build, inputs_of
+from tests.conftest import ALL_FAMILIES, FAMILIES, TEXT_FAMILIES, inputs_of, maps_of, tiny
 
 # RMS norms compute in float32 whatever the model's precision; transformers hides WavLM's weights per head.
 ROUNDED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text")
@@ -21,10 +23,6 @@ POST = ("wav2vec2-post", "hubert-post", "wavlm-post", "data2vec-audio", "bert", 
 POST_BOTH = ("bart", "marian")
 LENGTHS = {"attention_norm_residual": 0, "attention_norm_residual_layernorm": 1, "globenc": 2}
 BLOCK_MEASURES = ("value_zeroing", "attention", "attention_norm", *LENGTHS, "alti", "alti_l2", "random")
-
-
-def loaded(name):
-    return speechmix.load(build(name).double())
 
 
 def stacks_of(measure, name, model):
@@ -43,26 +41,44 @@ def close(found, expected, name):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", WITH_ORACLE)
+@lru_cache(maxsize=6)
+def parts_of(name, stack, norms):
+    """Explicit vectors of every layer, for lengths and ratios alike."""
+    model = tiny(name)
+    return list(oracle.parts(model.module, inputs_of(model), stack, norms))
+
+
+def all_maps_of(name, measures, **options):
+    """Maps of several measures, one `mix` for those that are defined in the same stacks."""
+    together = {}
+    for measure in measures:
+        stacks = tuple(stacks_of(measure.removeprefix("mixing_ratio_"), name, tiny(name)))
+        together.setdefault(stacks, []).append(measure)
+    maps = {}
+    for stacks, measures in together.items():
+        if stacks:
+            maps.update(maps_of(name, tuple(measures), stacks=stacks, **options))
+    return maps
+
+
 @pytest.mark.parametrize("measure", LENGTHS)
+@pytest.mark.parametrize("name", WITH_ORACLE)
 def test_lengths_are_those_of_the_explicit_vectors(name, measure):
-    model = loaded(name)
-    inputs = inputs_of(model)
-    for stack in stacks_of(measure, name, model):
-        found = speechmix.mix(model, inputs, measures=measure, stacks=stack)[measure, stack].scores
-        close(found, oracle.norms(model.module, inputs, stack, LENGTHS[measure]), name)
+    maps = all_maps_of(name, BLOCK_MEASURES)
+    for stack in stacks_of(measure, name, tiny(name)):
+        close(maps[measure, stack].scores, oracle.norms(parts_of(name, stack, LENGTHS[measure])), name)
 
 
 @pytest.mark.parametrize("name", ["wav2vec2-post", "whisper-80", "bert", "gpt2", "gemma3_text"])
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_words_pool_pairs_of_positions(name, pooling):
-    model = loaded(name)
-    inputs, spans = inputs_of(model), [(0, 2), (3, 4), (4, 9)]
+    model, spans = tiny(name), ((0, 2), (3, 4), (4, 9))
     stack = next(iter(model.stacks))
-    for measure in (m for m in LENGTHS if stack in stacks_of(m, name, model)):
-        options = {"measures": measure, "stacks": stack}
-        single = speechmix.mix(model, inputs, **options)[measure, stack].scores
-        found = speechmix.mix(model, inputs, spans=spans, pooling=pooling, **options)[measure, stack].scores
+    defined = tuple(measure for measure in LENGTHS if stack in stacks_of(measure, name, model))
+    words = maps_of(name, defined, stacks=stack, spans=spans, pooling=pooling)
+    for measure in defined:
+        single = maps_of(name, defined, stacks=stack)[measure, stack].scores
+        found = words[measure, stack].scores
         for i, (a, b) in enumerate(spans):
             for j, (c, d) in enumerate(spans):
                 pairs = single[:, a:b, c:d].reshape(len(single), -1)
@@ -72,20 +88,18 @@ def test_words_pool_pairs_of_positions(name, pooling):
 
 @pytest.mark.parametrize("name", WITH_ORACLE)
 def test_mixing_ratio_is_that_of_the_summed_vectors(name):
-    model = loaded(name)
-    inputs = inputs_of(model)
+    maps = all_maps_of(name, [f"mixing_ratio_{measure}" for measure in LENGTHS])
     for measure, norms in LENGTHS.items():
-        for stack in stacks_of(measure, name, model):
-            ratio = f"mixing_ratio_{measure}"
-            found = speechmix.mix(model, inputs, measures=ratio, stacks=stack)[ratio, stack].mixing_ratio()
+        for stack in stacks_of(measure, name, tiny(name)):
+            found = maps[f"mixing_ratio_{measure}", stack].mixing_ratio()
             assert ((found >= 0) & (found <= 1)).all()
             np.testing.assert_allclose(
-                found, oracle.mixing_ratio(model.module, inputs, stack, norms), atol=1e-5 if name in ROUNDED else 1e-10
+                found, oracle.mixing_ratio(parts_of(name, stack, norms)), atol=1e-5 if name in ROUNDED else 1e-10
             )
 
 
 def test_mixing_ratio_of_attention_alone_and_of_words():
-    model = loaded("bert")
+    model = tiny("bert")
     inputs, name = inputs_of(model), "mixing_ratio_attention_norm"
     options = {"measures": ["mixing_ratio_attention_norm", "mixing_ratio_attention_norm_residual"]}
     tokens, words = (
@@ -99,21 +113,23 @@ def test_mixing_ratio_of_attention_alone_and_of_words():
     np.testing.assert_allclose(some, tokens[name, "encoder"].mixing_ratio()[:, [4, 1]], rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ALL_FAMILIES)
 @pytest.mark.parametrize("measure", BLOCK_MEASURES)
+@pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_every_measure_on_every_family(name, measure):
     """Shapes, non-negative, finite, causal zeros exact, rows that say something, chosen rows those of the whole map."""
-    model = loaded(name)
-    inputs, spans = inputs_of(model), [(0, 2), (2, 3), (5, 9)]
+    model = tiny(name)
+    inputs = inputs_of(model)
     defined = stacks_of(measure, name, model)
+    of_positions, of_words, of_rows = (
+        all_maps_of(name, BLOCK_MEASURES, **options)
+        for options in ({}, {"spans": ((0, 2), (2, 3), (5, 9))}, {"targets": (2, 0)})
+    )
     for stack in model.stacks:
         if stack not in defined:
             with pytest.raises(InputError, match=measure):
                 speechmix.mix(model, inputs, measures=measure, stacks=stack)
             continue
-        options = {"measures": measure, "stacks": stack}
-        found = speechmix.mix(model, inputs, **options)[measure, stack]
-        words = speechmix.mix(model, inputs, spans=spans, **options)[measure, stack]
+        found, words = of_positions[measure, stack], of_words[measure, stack]
         for one in (found, words):
             assert one.scores.shape == (3, len(one.targets), len(one.sources))
             assert np.isfinite(one.scores).all()
@@ -126,19 +142,19 @@ def test_every_measure_on_every_family(name, measure):
                 assert (np.triu(one.scores, 1) == 0).all()
         if measure == "attention":
             np.testing.assert_allclose(found.scores.sum(axis=-1), 1, rtol=1e-6)
-        some = speechmix.mix(model, inputs, targets=[2, 0], **options)[measure, stack].scores
-        np.testing.assert_allclose(some, found.scores[:, [2, 0]], rtol=1e-6, atol=1e-9 * found.scores.max())
+        rows = of_rows[measure, stack].scores
+        np.testing.assert_allclose(rows, found.scores[:, [2, 0]], rtol=1e-6, atol=1e-9 * found.scores.max())
 
 
 @pytest.mark.parametrize("measure", [m for m in BLOCK_MEASURES if m in LENGTHS or m.startswith("alti")])
 def test_no_form_per_head_is_said(measure):
-    model = loaded("bert")
+    model = tiny("bert")
     with pytest.raises(InputError, match="no form per head"):
         speechmix.mix(model, inputs_of(model), measures=measure, heads="each")
 
 
 def test_errors_name_what_to_use_instead():
-    whisper, bart = loaded("whisper-80"), loaded("bart")
+    whisper, bart = tiny("whisper-80"), tiny("bart")
     for measure, model, stack, advice in (
         ("attention_norm_residual_layernorm", whisper, "encoder", "Use attention_norm_residual"),
         ("globenc", bart, "decoder", "Use attention_norm_residual_layernorm"),
@@ -149,7 +165,7 @@ def test_errors_name_what_to_use_instead():
             speechmix.mix(model, inputs_of(model), measures=measure, stacks=stack)
     with pytest.raises(InputError, match="mixing_ratio_globenc"):
         speechmix.mix(bart, inputs_of(bart), measures="mixing_ratio")
-    encoder = loaded("bert")
+    encoder = tiny("bert")
     with pytest.raises(ModelError, match="neither a layer norm nor an RMS norm"):
         _ = Norm(torch.nn.Tanh(), torch.randn(3, 8)).scale
     assert encoder.stacks
@@ -158,13 +174,9 @@ def test_errors_name_what_to_use_instead():
 @pytest.mark.parametrize("batch_size", [1, 5, 64, 10**6])
 def test_batch_size_changes_nothing(batch_size):
     for name in ("wav2vec2-post", "gpt2"):
-        model = loaded(name)
-        inputs = inputs_of(model)
-        measures = [m for m in ("attention_norm", *LENGTHS, "alti") if stacks_of(m, name, model)]
-        expected = speechmix.mix(model, inputs, spans=[(0, 3), (4, 9)], measures=measures)
-        for key, found in speechmix.mix(
-            model, inputs, spans=[(0, 3), (4, 9)], measures=measures, batch_size=batch_size
-        ).items():
+        measures = tuple(m for m in ("attention_norm", *LENGTHS, "alti") if stacks_of(m, name, tiny(name)))
+        expected = maps_of(name, measures, spans=((0, 3), (4, 9)))
+        for key, found in maps_of(name, measures, spans=((0, 3), (4, 9)), batch_size=batch_size).items():
             np.testing.assert_allclose(found.scores, expected[key].scores, rtol=1e-10)
 
 
@@ -173,7 +185,7 @@ def test_second_norm_gives_the_layer_output(name):
     """The state that GlobEnc's deviation is read from is the true one: behind its norm it is the layer's output."""
     from speechmix.measures.norms import decompose
 
-    model = loaded(name)
+    model = tiny(name)
 
     def check(block):
         rows = torch.arange(block.n_targets)
@@ -186,7 +198,7 @@ def test_second_norm_gives_the_layer_output(name):
 
 class TestRandom:
     def test_scores_of_a_clip_are_the_same_every_time_and_others_differ(self):
-        model = loaded("bert")
+        model = tiny("bert")
         first, again, other = (
             speechmix.mix(model, inputs_of(model, seed), measures="random")["random", "encoder"].scores
             for seed in (1, 1, 2)
@@ -196,7 +208,7 @@ class TestRandom:
         assert (first[0] != first[1]).all()
 
     def test_seed_of_torch_or_numpy_is_neither_used_nor_changed(self):
-        model = loaded("bert")
+        model = tiny("bert")
         torch.manual_seed(5)
         expected = torch.rand(1)
         torch.manual_seed(5)
@@ -205,7 +217,7 @@ class TestRandom:
 
     def test_rows_sum_to_one_in_expectation(self):
         for name, stack in (("bert", "encoder"), ("gpt2", "decoder"), ("whisper-80", "cross")):
-            model = loaded(name)
+            model = tiny(name)
             maps = [
                 speechmix.mix(model, inputs_of(model, seed), measures="random", stacks=stack, heads="each")
                 for seed in range(12)

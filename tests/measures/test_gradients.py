@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import sys
 
 import numpy as np
@@ -14,6 +16,7 @@ import speechmix
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.measures.gradients import GradientPass
 from speechmix.measures.objectives import objective_of
+from tests import shared_models
 from tests.conftest import ALL_FAMILIES, inputs_of
 
 MEASURES = ("gradient_input", "integrated_gradients", "deeplift")
@@ -45,7 +48,11 @@ HEADS = {
 
 
 def with_head(name, **changes):
-    """Tiny float64 model of a family, with a head."""
+    """Tiny float64 model of a family, with a head; shared, so not to be changed."""
+    return shared_models.shared(("head", name, *sorted(changes.items())), lambda: _built_with_head(name, **changes))
+
+
+def _built_with_head(name, **changes):
     config_class, model_class, options = ALL_FAMILIES[name]
     config = getattr(transformers, config_class)(**{**options, **changes})
     with torch.random.fork_rng(devices=[]):
@@ -55,8 +62,21 @@ def with_head(name, **changes):
 
 
 @pytest.fixture(params=ALL_FAMILIES)
-def headed(request):
-    return with_head(request.param)
+def headed_name(request):
+    return request.param
+
+
+@pytest.fixture
+def headed(headed_name):
+    return with_head(headed_name)
+
+
+@functools.cache
+def maps_of_all_measures(name):
+    """One `mix` of a family for all gradient measures that are installed."""
+    model = with_head(name)
+    measures = MEASURES if importlib.util.find_spec("captum") else MEASURES[:-1]
+    return mix(model, measures, spans=SPANS if model.hears else None, steps=2)  # enough to see a map
 
 
 @pytest.fixture
@@ -77,11 +97,14 @@ def mix(model, measure, **options):
 class TestEveryFamily:
     @pytest.mark.parametrize("measure", MEASURES)
     @pytest.mark.filterwarnings("ignore:integrated gradients")
-    def test_one_row_of_finite_numbers_and_causal_zeros(self, headed, measure):
+    def test_one_row_of_finite_numbers_and_causal_zeros(self, headed_name, headed, measure):
         if measure == "deeplift":
             pytest.importorskip("captum")
         spans = SPANS if headed.hears else None
-        for (_, stack), found in mix(headed, measure, spans=spans, steps=10).items():
+        maps = maps_of_all_measures(headed_name)
+        assert {stack for name, stack in maps if name == measure} == set(headed.stacks)
+        for stack in headed.stacks:
+            found = maps[measure, stack]
             n_sources = (
                 len(spans)
                 if spans and stack != "decoder"
@@ -326,7 +349,7 @@ class TestMix:
 
     def test_precision(self):
         exact = mix(with_head("bert"), "gradient_input")["gradient_input", "encoder"].scores
-        half = speechmix.load(with_head("bert").module.half())
+        half = speechmix.load(_built_with_head("bert").module.half())
         single = mix(half, "gradient_input")["gradient_input", "encoder"].scores
         assert single.dtype == np.float32
         assert half.dtype == torch.float16

@@ -12,7 +12,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.measures import hta
 from tests import oracle
-from tests.conftest import build, inputs_of
+from tests.conftest import inputs_of, tiny
 
 # Frames of speech, tokens of text; in the decoder of a sequence-to-sequence model every token is a unit.
 SPANS = [(3, 5), (5, 6)]
@@ -124,13 +124,13 @@ def test_from_the_input_is_the_norm_of_the_jacobian_of_all_layers_up_to_it(any_m
 class TestBoth:
     @pytest.mark.parametrize("name", ["whisper-80", "gpt2", "llama", "mistral", "bart"])
     def test_later_sources_of_a_causal_stack_are_exactly_zero(self, name, measure):
-        model = speechmix.load(build(name).double())
+        model = tiny(name)
         scores = speechmix.mix(model, inputs_of(model), measures=measure, stacks="decoder")[measure, "decoder"].scores
         assert not np.triu(scores, 1).any()
         assert (np.diagonal(scores, axis1=1, axis2=2) > 0).all()
 
     def test_batches_change_nothing(self, measure, monkeypatch):
-        model = speechmix.load(build("bart").double())
+        model = tiny("bart")
         if measure == "hta":
             expected = speechmix.mix(model, inputs_of(model), measures=measure, stacks=["encoder", "decoder"])
         else:
@@ -141,7 +141,7 @@ class TestBoth:
             close(found[key].scores, expected[key].scores, model)
 
     def test_pooling_is_over_norms_of_pairs_of_positions(self, measure):
-        model = speechmix.load(build("wav2vec2-stable").double())
+        model = tiny("wav2vec2-stable")
         rows = list(range(3, 6))
         tokens = speechmix.mix(model, inputs_of(model), measures=measure, targets=rows)[measure, "encoder"].scores
         for pooling, pool in (("mean", np.mean), ("max", np.max)):
@@ -152,18 +152,18 @@ class TestBoth:
     def test_more_rows_than_can_be_differentiated_are_refused_with_what_to_do(self, measure, monkeypatch):
         for limit in ("_MOST_PRODUCTS", "_MOST_PRODUCTS_FROM_INPUT"):
             monkeypatch.setattr(hta, limit, 10 * 32)
-        model = speechmix.load(build("bert").double())
+        model = tiny("bert")
         with pytest.raises(InputError, match=r"11 rows x 32 dimensions are 352 backward passes.*targets=.*up to 10"):
             speechmix.mix(model, inputs_of(model), measures=measure)
         speechmix.mix(model, inputs_of(model), measures=measure, targets=[5])
 
     def test_heads_one_by_one_are_refused(self, measure):
-        model = speechmix.load(build("bert").double())
+        model = tiny("bert")
         with pytest.raises(InputError, match=f"{measure} has no form per head"):
             speechmix.mix(model, inputs_of(model), measures=measure, heads="each")
 
     def test_model_without_a_head_will_do_and_is_left_as_it_was(self, measure):
-        model = speechmix.load(build("roberta").double())
+        model = tiny("roberta")
         inputs = inputs_of(model)
         before = speechmix.mix(model, inputs)["value_zeroing", "encoder"].scores
         speechmix.mix(model, inputs, measures=measure)
@@ -174,14 +174,14 @@ class TestBoth:
 
 
 def test_first_layer_is_the_same_from_the_input_and_layer_wise():
-    model = speechmix.load(build("gpt2").double())
+    model = tiny("gpt2")
     maps = speechmix.mix(model, inputs_of(model), measures=["hta", "hta_input"])
     np.testing.assert_allclose(maps["hta_input", "decoder"].layer(0), maps["hta", "decoder"].layer(0), rtol=1e-9)
     assert maps["hta", "decoder"].rollout().scores.shape == (3, 11, 11)
 
 
 def test_float32_is_near_float64():
-    model = speechmix.load(build("bert"))
+    model = tiny("bert", torch.float32)
     exact = speechmix.mix(model, inputs_of(model), measures=["hta", "hta_input"], dtype="float64")
     for key, found in speechmix.mix(model, inputs_of(model), measures=["hta", "hta_input"]).items():
         np.testing.assert_allclose(found.scores, exact[key].scores, rtol=1e-3, atol=1e-5)

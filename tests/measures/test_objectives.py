@@ -9,11 +9,11 @@ import transformers
 from tokenizers.pre_tokenizers import ByteLevel
 
 import speechmix
-from speechmix.bundled import clips, models
+from speechmix.bundled import clips
 from speechmix.errors import InputError, ModelError
 from speechmix.evaluation.ablation import ablate
 from speechmix.measures.objectives import objective_of
-from tests.conftest import build, inputs_of
+from tests.conftest import build, inputs_of, tiny, trained
 from tests.scoring.test_mix import clip_of, whisper_that_hears
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat cats are is here very play ##s .".split()]
@@ -160,7 +160,7 @@ class TestBundledModels:
 
     @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
     def test_contrast_is_the_margin_of_ablation(self, name):
-        model = speechmix.load(models()[name], device="cpu")
+        model = trained(name)
         clip = next(clip for clip in clips() if clip.meta["control"] == "no")
         found, value, _ = resolved(model, clip)
         assert found.details["kind"] == "contrast"
@@ -169,7 +169,7 @@ class TestBundledModels:
     def test_ctc_score_of_a_word_is_that_of_the_text_with_and_without_it(self):
         from speechmix.evaluation.likelihood import log_likelihoods
 
-        model = speechmix.load(models()["tiny-french-ctc"], device="cpu")
+        model = trained("tiny-french-ctc")
         clip = next(clip for clip in clips() if clip.meta["control"] == "no")
         found, value, _ = resolved(model, clip, "ctc")
         words = clip.text.split()
@@ -181,7 +181,7 @@ class TestBundledModels:
         assert value > 0
 
     def test_tokens_are_not_for_ctc(self):
-        model = speechmix.load(models()["tiny-french-ctc"], device="cpu")
+        model = trained("tiny-french-ctc")
         clip = clips()[0]
         with pytest.raises(InputError, match="a CTC model has 'ctc' and 'contrast'"):
             speechmix.mix(model, clip, measures="gradient_input", objective="logit")
@@ -202,7 +202,7 @@ class TestGradients:
     def test_of_tokens(self, kind):
         from speechmix.measures.objectives import _of_tokens
 
-        self.check(_of_tokens(kind, speechmix.load(build("gpt2")), 3, 5, 2).function, (2, 12, 9))
+        self.check(_of_tokens(kind, tiny("gpt2", torch.float32), 3, 5, 2).function, (2, 12, 9))
 
     @pytest.mark.parametrize("kind", ["ctc", "contrast"])
     @pytest.mark.parametrize("text", ["ab ba cb", "ba"])
@@ -220,7 +220,7 @@ class TestGradients:
 
 class TestGivenByHand:
     def test_position_and_tokens(self):
-        model = speechmix.load(build("bert").double())
+        model = tiny("bert")
         inputs = inputs_of(model)
         found = speechmix.mix(model, inputs, measures="gradient_input", objective=(3, 7, 9))[
             "gradient_input", "encoder"
@@ -253,12 +253,12 @@ class TestGivenByHand:
         ],
     )
     def test_what_cannot_be_used(self, objective, pattern):
-        model = speechmix.load(build("bert").double())
+        model = tiny("bert")
         with pytest.raises(InputError, match=pattern):
             speechmix.mix(model, inputs_of(model), measures="gradient_input", objective=objective)
 
     def test_model_without_a_head(self):
-        model = speechmix.load(build("roberta").double())
+        model = tiny("roberta")
         with pytest.raises(ModelError, match=r"RobertaModel, without a head.*ForMaskedLM"):
             speechmix.mix(model, inputs_of(model), measures="gradient_input", objective=(3, 7))
 

@@ -7,7 +7,7 @@ import pytest
 
 import speechmix
 from tests import oracle
-from tests.conftest import inputs_of
+from tests.conftest import inputs_of, maps_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]
 
@@ -73,9 +73,7 @@ def test_frames_as_units_equal_single_frame_spans(model):
 
 
 def test_padded_wav2vec2_input_with_a_mask():
-    from tests.conftest import build
-
-    model = speechmix.load(build("wav2vec2-stable").double())
+    model = tiny("wav2vec2-stable")
     inputs = inputs_of(model)
     inputs["attention_mask"] = (np.arange(19_280) < 12_000).astype(int)[None]
     inputs = {key: __import__("torch").as_tensor(value) for key, value in inputs.items()}
@@ -86,12 +84,8 @@ def test_padded_wav2vec2_input_with_a_mask():
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 100_000])
 def test_batch_size_changes_nothing(batch_size):
-    from tests.conftest import build
-
-    model = speechmix.load(build("whisper-80").double())
-    inputs = inputs_of(model)
-    expected = speechmix.mix(model, inputs, spans=SPANS)
-    found = speechmix.mix(model, inputs, spans=SPANS, batch_size=batch_size)
+    expected = maps_of("whisper-80", ("value_zeroing",), spans=tuple(SPANS))
+    found = maps_of("whisper-80", ("value_zeroing",), spans=tuple(SPANS), batch_size=batch_size)
     for key in expected:
         close(found[key].scores, expected[key].scores, 1e-12)
 

@@ -8,7 +8,7 @@ import torch
 
 import speechmix
 from tests import oracle
-from tests.conftest import build, inputs_of
+from tests.conftest import inputs_of, tiny
 
 # Sub-words of words: runs of tokens, one token, and tokens that belong to nothing.
 SPANS = [(0, 2), (2, 3), (4, 8)]
@@ -65,7 +65,7 @@ def test_attention_and_attention_norm_are_the_explicit_tensors(text_model, text_
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "bart"])
 def test_tokens_that_the_mask_leaves_out_change_nothing(name):
-    model = speechmix.load(build(name).double())
+    model = tiny(name)
     inputs = inputs_of(model)
     mask = torch.ones_like(inputs["input_ids"])
     padded = {

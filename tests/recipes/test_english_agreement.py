@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,21 @@ def run(recipe, blimp, model, out, *more: str) -> int:
     return recipe.main([*arguments, "--measures", *FEW, *more])
 
 
+@pytest.fixture(scope="module")
+def finished(recipe, blimp, bert, tmp_path_factory) -> Path:
+    """A whole run of the trained model alone."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+        assert run(recipe, blimp, bert, out, "--seeds") == 0
+    return out
+
+
+@pytest.fixture
+def copied(finished, tmp_path) -> Path:
+    return shutil.copytree(finished, tmp_path / "run")
+
+
 def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, bert, tmp_path, capsys):
     assert run(recipe, blimp, bert, tmp_path, "--seeds", "0", "1") == 0
     printed = capsys.readouterr().out
@@ -126,9 +142,8 @@ def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, be
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_its_numbers_are_those_of_the_masks_row(recipe, blimp, bert, tmp_path):
-    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
-    table = pd.read_csv(tmp_path / "cue_alignment.csv")
+def test_its_numbers_are_those_of_the_masks_row(bert, finished):
+    table = pd.read_csv(finished / "cue_alignment.csv")
     chosen = table[(table["item"] == "regular_plural_subject_verb_agreement_1-1") & (table["measure"] == "attention")]
     model = speechmix.load(str(bert), device="cpu")
     maps = speechmix.mix(model, "A lot of cashiers <mask> here.", measures=["attention"], units="token")
@@ -141,10 +156,9 @@ def test_its_numbers_are_those_of_the_masks_row(recipe, blimp, bert, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, bert, tmp_path, capsys, monkeypatch):
-    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
-    before = pd.read_csv(tmp_path / "cue_alignment.csv")
-    lines = tmp_path / "alignment" / "tiny-bert.jsonl"
+def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, bert, copied, capsys, monkeypatch):
+    before = pd.read_csv(copied / "cue_alignment.csv")
+    lines = copied / "alignment" / "tiny-bert.jsonl"
     text = lines.read_text()
     lines.write_text(text[: text.rindex('"rows"')])  # stopped while the last line was written
     asked = []
@@ -155,23 +169,22 @@ def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, be
 
     mix = speechmix.mix
     monkeypatch.setattr(recipe.speechmix, "mix", counting)
-    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    assert run(recipe, blimp, bert, copied, "--seeds") == 0
     assert len(asked) == len(FEW) + 1  # what is possible is tried on the first sentence; then the one that is missing
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "cue_alignment.csv"), before)
+    pd.testing.assert_frame_equal(pd.read_csv(copied / "cue_alignment.csv"), before)
     assert lines.read_text() == text
-    assert run(recipe, blimp, bert, tmp_path, "--seeds", "--units", "word") == 1
+    assert run(recipe, blimp, bert, copied, "--seeds", "--units", "word") == 1
     assert "holds a run with other options (units 'token', now 'word')" in capsys.readouterr().err
-    assert run(recipe, blimp, bert, tmp_path, "--seeds", "--units", "word", "--overwrite") == 0
+    assert run(recipe, blimp, bert, copied, "--seeds", "--units", "word", "--overwrite") == 0
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "changed", ["cue", "target", "foil", "dtype", "seed", "units", "subtokens", "objective", "rows"]
 )
-def test_a_stored_result_is_used_only_if_all_that_went_into_it_is_the_same(recipe, blimp, bert, tmp_path, changed):
+def test_a_stored_result_is_used_only_if_all_that_went_into_it_is_the_same(recipe, blimp, bert, copied, changed):
     """One ingredient of one stored line is changed: that line is made again, and no other."""
-    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
-    path = tmp_path / "alignment" / "tiny-bert.jsonl"
+    path = copied / "alignment" / "tiny-bert.jsonl"
     lines = path.read_text().splitlines()
     one = json.loads(lines[0])
     if changed == "rows":
@@ -182,10 +195,10 @@ def test_a_stored_result_is_used_only_if_all_that_went_into_it_is_the_same(recip
         assert changed in one["asked"]
         one["asked"][changed] = "another"
     path.write_text("\n".join([json.dumps(one), *lines[1:], "[]", '{"asked": 3}', ""]))
-    assert run(recipe, blimp, bert, tmp_path, "--seeds") == 0
+    assert run(recipe, blimp, bert, copied, "--seeds") == 0
     assert sorted(line for line in path.read_text().splitlines() if line in lines) == sorted(lines)
     assert len(path.read_text().splitlines()) == len(lines) + (changed != "rows")
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(copied.rglob("*.part"))
 
 
 def test_a_damaged_description_is_one_error(recipe, blimp, bert, tmp_path, capsys):

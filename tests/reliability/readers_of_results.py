@@ -18,7 +18,8 @@ from speechmix.errors import InputError
 from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.experiments.run import Run, score_clips
 from speechmix.homophony.dataset import about, read_examples, write_examples
-from speechmix.homophony.journal import input_digest, inputs_of, kept, lines, options_of, run_stage
+from speechmix.homophony.journal import run_stage
+from speechmix.homophony.stage_lines import input_digest, inputs_of, kept, lines, options_of
 
 from .target import Target, look_over, require, tone
 

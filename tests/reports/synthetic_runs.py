@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +56,7 @@ def synthetic_run(
             }
         )  # fmt: skip
         if has_sound:
-            path.parent.mkdir(exist_ok=True)
-            times = np.arange(int(RATE * seconds)) / RATE
-            soundfile.write(path, 0.3 * np.sin(2 * np.pi * (200 + 300 * times) * times), RATE)
+            _write_sound(path, seconds)
         for model in models:
             for init, seed in (("trained", None), ("random", 0), ("random", 1)):
                 if number < mapped and seed in (None, 0):
@@ -70,6 +69,17 @@ def synthetic_run(
     skipped = [{"clip": "broken", "model": "", "reason": "no such file"}]
     pd.DataFrame(skipped).to_csv(folder / "skipped.csv", index=False)
     return folder
+
+
+def _write_sound(path: Path, seconds: float) -> None:
+    """The same rising tone for every clip: written once, then copied."""
+    first = next(path.parent.glob("*.wav"), None)
+    if first is not None:
+        shutil.copy(first, path)
+        return
+    path.parent.mkdir(exist_ok=True)
+    times = np.arange(int(RATE * seconds)) / RATE
+    soundfile.write(path, 0.3 * np.sin(2 * np.pi * (200 + 300 * times) * times), RATE)
 
 
 def _contributions(name, model, init, seed, layers, measures, stacks, value, rng) -> list[dict]:

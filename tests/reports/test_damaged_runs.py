@@ -32,6 +32,7 @@ def changed(path, **values):
     path.write_text(json.dumps(content))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("leftover", [".unfinished-12-abc", "clip_0009.part"])
 def test_what_a_dead_process_left_is_no_clip(folder, leftover):
     done = open_run(folder).done
@@ -45,6 +46,7 @@ def test_what_a_dead_process_left_is_no_clip(folder, leftover):
     assert "unfinished" not in report(folder).read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_was_stopped_is_said_to_be(folder):
     changed(folder / "run.json", state="running")
     with pytest.warns(UserWarning, match="was stopped before its end"):
@@ -109,6 +111,7 @@ def test_a_table_without_a_column_or_of_other_values(folder, column):
             open_run(folder)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_map_is_left_out_and_named(folder):
     maps = folder / "maps" / "synthetic"
     for clip in ("clip_0000", "clip_0001", "clip_0002", "clip_0003"):
@@ -122,6 +125,7 @@ def test_a_damaged_map_is_left_out_and_named(folder):
     assert "clip_0000/value_zeroing.encoder.safetensors" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -142,6 +146,7 @@ def test_a_map_of_unknown_origin_is_left_out(folder, wrong):
     report(folder, asked=["clip_0000"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
     with pytest.raises(InputError, match="is a folder: expected the name of a file"):
         report(folder, out=tmp_path)
@@ -155,6 +160,7 @@ def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_that_cannot_be_made_leaves_the_one_of_before(folder, monkeypatch):
     page = report(folder, title="first")
     monkeypatch.setattr("speechmix.reports.study_page.page", lambda *_: 1 / 0)

@@ -18,6 +18,7 @@ from speechmix.reports.study import Study
 from speechmix.reports.study_page import report
 from speechmix.reports.study_tables import ablation_table
 from speechmix.reports.text_tables import latex, markdown
+from tests.conftest import trained
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
 
@@ -33,7 +34,7 @@ def documented(section):
 def run(tmp_path_factory):
     """Four bundled clips (two pairs) through the tiny Whisper-style model and its twin, boundaries moved in one pair."""
     folder = bundled.models()["tiny-french-whisper"]
-    models = [speechmix.load(folder, device="cpu"), speechmix.load(folder, init="random", seed=0, device="cpu")]
+    models = [trained("tiny-french-whisper"), speechmix.load(folder, init="random", seed=0, device="cpu")]
     clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:4]
     done = score_clips(
         models, clips, tmp_path_factory.mktemp("tables") / "run", measures=["value_zeroing", "attention"], ablation=True,
@@ -126,7 +127,7 @@ def test_what_is_special_in_markdown_and_latex_is_escaped():
 def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
     clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:2]
     clips = [clip.renamed(f"00{number}") for number, clip in enumerate(clips, start=1)]
-    model = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+    model = trained("tiny-french-ctc")
     done = score_clips(
         [model], clips, tmp_path, ablation=True, figures=0, progress=False, report=lambda line: None,
         skipped=[("007", "no such file")],

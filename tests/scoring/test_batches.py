@@ -12,7 +12,7 @@ from speechmix.adapters.delta.carrier import Carrier
 from speechmix.adapters.delta.products import Product, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs.clips import read_ahead
-from tests.conftest import ALL_FAMILIES, build
+from tests.conftest import ALL_FAMILIES, build, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]
 
@@ -33,7 +33,7 @@ def test_clips_together_get_the_scores_they_get_alone(name):
 
 @pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if not name.startswith(("whisper", "wavlm"))])
 def test_padding_in_a_batch_of_prepared_inputs_is_no_unit_and_changes_nothing(name):
-    model = speechmix.load(build(name).double(), device="cpu")
+    model = tiny(name)
     if model.hears:
         pytest.skip("audio is prepared from clips")
     ids = torch.randint(4, 50, (2, 9), generator=torch.Generator().manual_seed(3))

@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.inputs.spans import Span
-from tests.conftest import WHISPER, build, inputs_of
+from tests.conftest import WHISPER, build, inputs_of, tiny
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 SPANS = [(3, 9), (9, 10), (12, 31)]
@@ -85,7 +85,7 @@ def whisper():
 @pytest.fixture(scope="module")
 def bare_whisper():
     """Whisper without a tokenizer, for prepared inputs."""
-    return speechmix.load(build("whisper-80").double())
+    return tiny("whisper-80")
 
 
 class TestOptions:
@@ -214,7 +214,7 @@ class TestOptions:
             found.layer(0)
 
     def test_float32_is_close_to_float64(self, bare_whisper):
-        half = speechmix.load(build("whisper-80"))
+        half = tiny("whisper-80", torch.float32)
         inputs = inputs_of(half)
         for key, found in speechmix.mix(half, inputs, spans=SPANS, measures=MEASURES).items():
             exact = speechmix.mix(half, inputs, spans=SPANS, measures=MEASURES, dtype="float64")[key]
@@ -395,7 +395,7 @@ class TestClipRefused:
             speechmix.mix(encoder, clip, targets="target")
 
     def test_model_without_a_feature_extractor(self):
-        model = speechmix.load(build("wav2vec2-post"))
+        model = tiny("wav2vec2-post", torch.float32)
         with pytest.raises(SpeechmixError, match="processor="):
             speechmix.mix(model, clip_of())
 

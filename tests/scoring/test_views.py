@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from tests.conftest import build
+from tests.conftest import tiny
 
 N_SAMPLES = (9_680, 19_280)  # the first of two clips is half as long
 
@@ -22,7 +22,7 @@ def padded_batch(model, n_samples):
 
 @pytest.mark.parametrize("name", ["wav2vec2-stable", "hubert-stable", "wavlm-stable", "wavlm-post", "data2vec-audio"])
 def test_frames_behind_the_mask_are_no_units(name):
-    model = speechmix.load(build(name).double())
+    model = tiny(name)
     batch = padded_batch(model, N_SAMPLES)
     for maps, n_samples, row in zip(speechmix.mix(model, batch), N_SAMPLES, range(2), strict=True):
         found = maps["value_zeroing", "encoder"]
@@ -36,7 +36,7 @@ def test_frames_behind_the_mask_are_no_units(name):
 
 
 def test_padding_changes_nothing_where_the_front_end_allows_it():
-    model = speechmix.load(build("wav2vec2-stable").double())
+    model = tiny("wav2vec2-stable")
     batch = padded_batch(model, N_SAMPLES)
     alone = {"input_values": batch["input_values"][:1, : N_SAMPLES[0]]}
     measures = ["value_zeroing", "attention", "alti"]
@@ -48,7 +48,7 @@ def test_padding_changes_nothing_where_the_front_end_allows_it():
 
 def test_whisper_hears_its_padding_and_has_units_for_it():
     """Its encoder has no mask: what a feature extractor masks takes part in mixing."""
-    model = speechmix.load(build("whisper-80").double())
+    model = tiny("whisper-80")
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(1, 80, 120, generator=generator, dtype=torch.double)
     mask = (torch.arange(120) < 60).long()[None]
@@ -60,6 +60,6 @@ def test_whisper_hears_its_padding_and_has_units_for_it():
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "bert"])
 def test_causal_and_sliding_masks_leave_every_position_a_unit(name):
-    model = speechmix.load(build(name).double())
+    model = tiny(name)
     (maps,) = speechmix.mix(model, {"input_ids": torch.arange(4, 14)[None]}, units="token").values()
     assert maps.scores.shape == (3, 10, 10)

@@ -143,11 +143,11 @@ class Lexicon:
         InputError
             If its frequency in the lexicon's file is no number.
         """
-        found = self._readings.get(form)
-        if found is None:
-            found = tuple(self._reading(form, *row) for row in self._rows.get(form, ()))
-            self._readings[form] = found
-        return found
+        readings = self._readings.get(form)
+        if readings is None:
+            readings = tuple(self._reading(form, *row) for row in self._rows.get(form, ()))
+            self._readings[form] = readings
+        return readings
 
     def _reading(self, form: str, sound, lemma, pos, gender, number, frequency, verb) -> Reading:
         features = []
@@ -165,7 +165,7 @@ class Lexicon:
             raise InputError(f"lexicon: expected a frequency per million words of {form!r}, found {frequency[:40]!r}")
         return Reading(lemma, pos, sound, gender, number or "sp", sum(values) / max(len(values), 1), tuple(features))
 
-    def _number(self, form: str, sound: str, lemma: str, given: str) -> str:
+    def _number(self, form: str, sound: str, lemma: str, stated: str) -> str:
         """Lexique leaves it empty where the gender is open (livre) or both are alike (prix); fois and bijoux are lemmas.
 
         A lemma that is called plural is one (bijoux) if the form without its ending is a noun that sounds the same.
@@ -175,7 +175,7 @@ class Lexicon:
         singulars = self._rows.get(form[:-1], ())
         if form != lemma:
             return "p" if singulars else "sp"
-        plural = given == "p" and form not in _NO_PLURAL
+        plural = stated == "p" and form not in _NO_PLURAL
         return "p" if plural and any(row[0] == sound and row[2] == "NOUN" for row in singulars) else "sp"
 
     def lemma(self, form: str, pos: Iterable[str]) -> str:
@@ -193,10 +193,10 @@ class Lexicon:
             The number the form has where it stands.
         """
         key = (form, number)
-        found = self._partners.get(key)
-        if found is None:
-            found = self._partners[key] = self._noun_partner(form, number)
-        return found
+        partner = self._partners.get(key)
+        if partner is None:
+            partner = self._partners[key] = self._noun_partner(form, number)
+        return partner
 
     def _noun_partner(self, form: str, number: str) -> Partner | NoPartner:
         nouns = [reading for reading in self.readings(form) if reading.pos == "NOUN"]
@@ -246,10 +246,10 @@ class Lexicon:
             Person and number where the form stands: "1s", "2s", "3s", "1p", "2p" or "3p".
         """
         key = (form, person)
-        found = self._partners.get(key)
-        if found is None:
-            found = self._partners[key] = self._verb_partner(form, person)
-        return found
+        partner = self._partners.get(key)
+        if partner is None:
+            partner = self._partners[key] = self._verb_partner(form, person)
+        return partner
 
     def _verb_partner(self, form: str, person: str) -> Partner | NoPartner:
         verbs = [reading for reading in self.readings(form) if reading.pos in VERBAL]
@@ -271,7 +271,7 @@ class Lexicon:
     def _verb_partners_of(self, form: str, reading: Reading, tense: str, person: str) -> list[tuple[tuple, Partner]]:
         """Homophones of one lemma in one tense, each with its rank."""
         own = {who for own_tense, who in reading.verb if own_tense == tense}
-        found = []
+        ranked = []
         for other_form in self._family[reading.lemma]:
             for other in self.readings(other_form) if other_form != form else ():
                 if other.pos not in VERBAL or other.lemma != reading.lemma or other.sound != reading.sound:
@@ -280,8 +280,8 @@ class Lexicon:
                     if other_tense == tense and who and who not in own:
                         rank = (who[1] != person[1], who[0] == person[0], reading.frequency)
                         differs = "number" if rank[0] else "person"
-                        found.append((rank, Partner(other_form, reading.lemma, differs, tense)))
-        return found
+                        ranked.append((rank, Partner(other_form, reading.lemma, differs, tense)))
+        return ranked
 
 
 def _tense_rank(tense: str) -> int:

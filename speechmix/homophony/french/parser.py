@@ -70,7 +70,8 @@ def _noun_of(tokens: list[Token], kinds: list[WordKind], index: int) -> int | No
     if after is None or not _is_determiner(kinds, index, after):
         return None
     bits = kinds[index].determiner
-    at, compared = after, False
+    at: int | None = after
+    compared = False
     while at is not None:
         word, following = kinds[at], _next(kinds, at)
         next_word = None if following is None else kinds[following]

@@ -149,23 +149,23 @@ def _ordinal(number: int, ending: str) -> str:
 
 
 def _said(match: re.Match) -> str:
-    found = match.groupdict()
-    if found["sign"]:
-        return _SIGNS[found["sign"].lower()]
-    if found["hours"]:
-        hours = int(found["hours"])
-        minutes = number_in_words(int(found["minutes"])) if int(found["minutes"] or 0) else ""
+    groups = match.groupdict()
+    if groups["sign"]:
+        return _SIGNS[groups["sign"].lower()]
+    if groups["hours"]:
+        hours = int(groups["hours"])
+        minutes = number_in_words(int(groups["minutes"])) if int(groups["minutes"] or 0) else ""
         return f"{'une' if hours == 1 else number_in_words(hours)} heure{'s' * (hours > 1)} {minutes}"
-    if found["ordinal"]:
-        number = found["ordinal"]
-        return _ordinal(int(number) if number.isdigit() else _roman(number.lower()), found["ending"])
-    decimals = found["decimals"] or ""
+    if groups["ordinal"]:
+        number = groups["ordinal"]
+        return _ordinal(int(number) if number.isdigit() else _roman(number.lower()), groups["ending"])
+    decimals = groups["decimals"] or ""
     zeros = len(decimals) - len(decimals.lstrip("0")) if decimals.strip("0") else len(decimals)
-    said = [_whole(re.sub(r"\D", "", found["whole"]))]
-    said += (
+    parts = [_whole(re.sub(r"\D", "", groups["whole"]))]
+    parts += (
         ["virgule", *["zéro"] * zeros, *([_whole(decimals[zeros:])] if decimals[zeros:] else [])] if decimals else []
     )
-    return " ".join(said)
+    return " ".join(parts)
 
 
 def _whole(figures: str) -> str:
@@ -179,9 +179,9 @@ def _roman(number: str) -> int:
     return sum(-v if later > v else v for v, later in zip(values, [*values[1:], 0], strict=True))
 
 
-def _parts(said: str) -> list[str]:
+def _parts(words: str) -> list[str]:
     """Words of something said; an apostrophe at the end marks an elision and stays."""
-    return [part for part in re.split(r"[-\s~_]+", said) if any(c.isalnum() for c in part)]
+    return [part for part in re.split(r"[-\s~_]+", words) if any(c.isalnum() for c in part)]
 
 
 def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def tokenize(text: str) -> list[Token]:
     plain = text.replace("’", "'").replace("ʼ", "'")
     if not unicodedata.is_normalized("NFC", plain):
         return _tokenize_decomposed(plain)
-    tokens = []
+    tokens: list[Token] = []
     for match in _TOKEN.finditer(plain):
         start, stop = match.span()
         word = match.group()
@@ -96,7 +96,7 @@ def key_of(word: str) -> str:
 def _append_parts(tokens: list[Token], word: str, start: int) -> None:
     """Split -t-il and the like off, and words that only an apostrophe joins."""
     cut = len(word)
-    clitics = []
+    clitics: list[tuple[int, int]] = []
     while clitic := _last_clitic(word[:cut]):
         clitics.insert(0, (clitic, cut))
         cut = clitic
@@ -139,7 +139,7 @@ def _tokenize_decomposed(plain: str) -> list[Token]:
         position = stop
     origin.append(len(plain))
     joined = "".join(composed)
-    tokens = []
+    tokens: list[Token] = []
     for match in _TOKEN.finditer(joined):
         word = match.group()
         if len(word) <= LONGEST_SPLIT:

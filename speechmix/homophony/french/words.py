@@ -155,7 +155,7 @@ class WordKinds(dict):
             if not kind.known:
                 self._guess(kind)
             return
-        persons = set()
+        persons: set[str] = set()
         for reading in readings:
             bits = _bits(reading.gender, reading.number)
             if kind.key in ("espèce", "espèces"):
