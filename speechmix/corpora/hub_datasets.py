@@ -108,19 +108,15 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     pairs = []
     for target, indices in (("target_word", "target_indices"), ("target_word_2", "target_indices_2")):
         if cells.get(target):
-            indices_of_pair = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
-            if indices_of_pair is None:
+            places = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
+            if places is None:
                 reason = (
                     f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this order, in its alignment"
                 )
-                raise RowError("pair not indices_of_pair", reason)
+                raise RowError("pair not found", reason)
+            cue_index, target_index = places
             pairs.append(
-                {
-                    "cue": indices_of_pair[0],
-                    "target": indices_of_pair[1],
-                    "template": cells.get("template"),
-                    "number": number,
-                }
+                {"cue": cue_index, "target": target_index, "template": cells.get("template"), "number": number}
             )
     return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
 
