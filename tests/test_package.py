@@ -79,3 +79,11 @@ def test_no_module_loads_pickles_or_remote_code():
         source = path.read_text(encoding="utf-8")
         for word in ("import pickle", "torch.load(", "trust_remote_code"):
             assert word not in source, f"{path}: {word}"
+
+
+@pytest.mark.parametrize("name", ["report", "write_study", "transcription_notes"])
+def test_functions_that_moved_still_import_from_where_they_were(name):
+    from speechmix.reports import study, study_page
+
+    with pytest.warns(DeprecationWarning, match="study_page"):
+        assert getattr(study, name) is getattr(study_page, name)

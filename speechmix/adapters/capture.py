@@ -12,7 +12,7 @@ the call of torch's own attention functions (transformers models run under "sdpa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +45,7 @@ class Capture:
 
     stacks: list[Stack]
     on_block: Callable[[Block], None]
-    layers: list[int] | None = None
+    layers: Collection[int] | None = None
     max_positions: int | None = None
 
     def __post_init__(self):

@@ -56,6 +56,24 @@ class Prepared:
     tokens: Tokens | None = None
     source_tokens: Tokens | None = None
 
+    @property
+    def decoder_tokens(self) -> Tokens:
+        """The decoder's tokens.
+
+        Raises
+        ------
+        InputError
+            If nothing is fed to a decoder.
+        """
+        if self.tokens is None:
+            raise InputError("these inputs feed no decoder: give a text, or decoder_input_ids")
+        return self.tokens
+
+    @property
+    def text_tokens(self) -> Tokens:
+        """Tokens of the text that is read: the encoder's, or those of the only decoder."""
+        return self.decoder_tokens if self.source_tokens is None else self.source_tokens
+
 
 @dataclass
 class Model:

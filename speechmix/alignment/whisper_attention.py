@@ -85,13 +85,12 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
 def _attention(model: Model, clip: Clip):
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
     from ..adapters.tokens import decoder_tokens
-    from ..scoring.forward import mix
+    from ..scoring.forward import mix_one
 
     tokens = decoder_tokens(model, clip)
     first = tokens.n_prefix - 1  # the row that predicts the first token of the text
-    scores = mix(model, clip, measures="attention", stacks="cross", units="frame", heads="each")[
-        "attention", "cross"
-    ].scores
+    maps = mix_one(model, clip, measures="attention", stacks="cross", units="frame", heads="each")
+    scores = maps["attention", "cross"].scores
     grid = model.grid(len(clip.audio(model.sample_rate)))
     n_frames = max(1, grid.frames_between(0.0, clip.duration)[1])
     scores = scores[:, :, first:, :n_frames].reshape(-1, scores.shape[2] - first, n_frames)

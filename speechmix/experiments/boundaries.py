@@ -6,17 +6,15 @@ In: a finished run and its models. Out: ``boundaries.parquet`` and ``.csv`` in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import Any
 
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
 from ..inputs.clips import Clip
-from ..maps.mixing import Maps
 from ..plots.figures import evenly
-from ..scoring.forward import mix
+from ..scoring.forward import mix_one
 from .folder import BOUNDARIES
 from .reading import StoredRun, clip_of, maps_of_clip, open_run
 from .run import Run
@@ -72,17 +70,12 @@ def score_moved_words(
                 try:
                     for variant in VARIANTS:
                         moved = with_moved_words(clip, variant, shift=shift)
-                        shares = contribution_table(_maps(model, moved, options), moved, model)
+                        shares = contribution_table(mix_one(model, moved, targets="target", **options), moved, model)
                         table.append(shares.assign(boundaries=variant))
                 except SpeechmixError as error:
                     failed.add(clip.name)
                     report(f"{clip.name}  {model.label}  SKIPPED: {error}")
     return len(scored) - len(failed)
-
-
-def _maps(model: Model, clip: Clip, options: Mapping[str, Any]) -> Maps:
-    maps = mix(model, clip, targets="target", **options)
-    return maps if isinstance(maps, Maps) else maps[0]
 
 
 def _scored_again(

@@ -264,9 +264,8 @@ def _rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> T
     # used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
     from transformers.activations import ACT2CLS
 
-    elementwise: tuple[type, ...] = tuple(
-        {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
-    )
+    entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments
+    elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})
 
     class Rescale(DeepLift):
         """With captum's own elementwise rule for transformers' activations too."""

@@ -82,11 +82,11 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
             "objective=(position, token id), (position, token id, foil's id) or a function of the model's output"
         )
     kind, words = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
-    if model.hears and "decoder" not in model.stacks:
+    if isinstance(clip, Clip) and "decoder" not in model.stacks:
         return _of_transcript(kind, words, model, clip)
     if kind == "ctc":
         raise InputError(f"objective='ctc' is for models with a CTC head; {model.name} has tokens: 'logit', 'contrast'")
-    if "decoder" in model.stacks and "encoder" in model.stacks:
+    if isinstance(clip, Clip) or {"encoder", "decoder"} <= set(model.stacks):
         return _of_decoder_target(kind, words, model, clip, prepared)
     return _of_text_target(kind, words, model, clip, prepared)
 
@@ -95,9 +95,9 @@ def logits_of(output: Any) -> Tensor:
     """Logits [n, T, V] of a model's output."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 3:
-        found = "none" if logits is None else f"of shape {tuple(logits.shape)}"
+        shape = "none" if logits is None else f"of shape {tuple(logits.shape)}"
         raise ModelError(
-            f"expected logits [batch, position, token] from a language-model or CTC head, found {found}: give objective= as "
+            f"expected logits [batch, position, token] from a language-model or CTC head, found {shape}: give objective= as "
             "a function of the model's output"
         )
     return logits
@@ -130,7 +130,7 @@ def _of_tokens(kind: str, model: Model, position: int, token: int, foil: int | N
 
     label = labels.get("label") or _token_label(model, token)
     details = {"kind": kind, "position": position, "token": token, "label": label}
-    if kind == "contrast":
+    if kind == "contrast" and foil is not None:
         details |= {"foil": foil, "foil_label": _token_label(model, foil)}
     return Objective(function, Span(position, position + 1, label, "token", labels.get("word")), details)
 
@@ -148,12 +148,13 @@ def _contrast_or_logit(kind: str, foil: Any, clip: Clip | Sentence) -> str:
     return kind
 
 
-def _need_target(clip: Clip | Sentence) -> None:
-    if clip.target is None:
+def _needed_target(clip: Clip | Sentence) -> int:
+    if not isinstance(clip.target, int):
         raise InputError(
             f"{clip.name}: a gradient needs a number to differentiate, and there is no target: give target= (and foil= for a "
             "contrast), or objective=(position, token id)"
         )
+    return clip.target
 
 
 def _of_decoder_target(kind: str, words, model: Model, clip: Clip | Sentence, prepared: Prepared) -> Objective:
@@ -162,52 +163,49 @@ def _of_decoder_target(kind: str, words, model: Model, clip: Clip | Sentence, pr
         raise InputError(
             f"{clip.name}: objective={words!r} is for text models with one stack; give target= and foil= instead"
         )
-    _need_target(clip)
-    tokens, label = prepared.tokens, clip.words[clip.target].text
+    target = _needed_target(clip)
+    tokens, label = prepared.decoder_tokens, (clip.words or ())[target].text
     kind = _contrast_or_logit(kind, clip.foil, clip)
     decides = tokens.deciding
     if decides is None and kind != "contrast":
-        decides = next((p for p, word in enumerate(tokens.words) if word == clip.target), None)
+        decides = next((p for p, word in enumerate(tokens.words) if word == target), None)
     if not decides:
         raise InputError(
             f"{clip.name}: no token that the decoder writes decides the target {label!r}: the target should be a word of "
             "the transcript or translation, and a foil should differ from it in a token"
         )
     token = tokens.ids[decides] if decides < len(tokens.ids) else model.tokenizer.eos_token_id
-    return _of_tokens(kind, model, decides - 1, token, tokens.foil_id, label=label, word=clip.target)
+    return _of_tokens(kind, model, decides - 1, token, tokens.foil_id, label=label, word=target)
 
 
 def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared: Prepared) -> Objective:
     """Masked language models: at the target's (or the mask's) own place. Causal ones: one position earlier."""
     causal = "decoder" in model.stacks
-    tokens = prepared.tokens if causal else prepared.source_tokens
+    tokens = prepared.text_tokens
     masks = [p for p, token in enumerate(tokens.ids) if token == getattr(model.tokenizer, "mask_token_id", None)]
-    word = sentence.target
-    if word is None and len(masks) == 1 and not causal:
-        word = tokens.words[masks[0]]
-    if word is None:
-        _need_target(sentence)
+    word = tokens.words[masks[0]] if sentence.target is None and len(masks) == 1 and not causal else None
+    word = _needed_target(sentence) if word is None else word
     foil = words[1] if len(words) == 2 else None if words else sentence.foil
     kind = _contrast_or_logit(kind, foil, sentence)
     place = next((p for p, owner in enumerate(tokens.words) if owner == word), None)
     masked = place in masks
-    if masked and not words:
+    if masked and not words and place is not None:
         if kind == "contrast":
             raise InputError(
                 f"{sentence.name!r}: the target is masked, so a contrast needs both spellings: objective=(word, word)"
             )
         return _of_tokens(kind, model, place, _likeliest(model, prepared, place), word=word)
-    mine = _spelled(model, sentence, word, words[0]) if words else tokens.ids
-    theirs = mine if foil is None else _spelled(model, sentence, word, foil)
-    if masked and {len(mine), len(theirs)} != {len(tokens.ids)}:
+    ids = _spelled(model, sentence, word, words[0]) if words else tokens.ids
+    foil_ids = ids if foil is None else _spelled(model, sentence, word, foil)
+    if masked and {len(ids), len(foil_ids)} != {len(tokens.ids)}:
         raise InputError(f"{words} should be one token each in {model.name}, for one mask stands for them")
     if foil is not None:
-        place = first_difference(mine, theirs)
+        place = first_difference(ids, foil_ids)
     label = words[0] if words else sentence.words[word].text
     if place is None or (causal and place == 0):
         why = "is the first token, which nothing predicts" if place == 0 else "is decided by no token"
         raise InputError(f"{sentence.name!r}: the target {label!r} {why}: choose another target, foil or objective")
-    return _of_tokens(kind, model, place - causal, mine[place], theirs[place], label=label, word=word)
+    return _of_tokens(kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word)
 
 
 def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
@@ -224,7 +222,7 @@ def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list
     changed = {place.part: text[: place.start] + spelling + text[place.stop :]}
     other = replace(sentence, **changed, cue=None, target=None, foil=None)
     prepared = model.family.prepare(model, other, tuple(model.stacks))
-    return (prepared.source_tokens or prepared.tokens).ids
+    return prepared.text_tokens.ids
 
 
 def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
@@ -238,21 +236,21 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
         raise InputError(
             f"objective={words or kind!r} is for models with tokens; a CTC model has 'ctc' and 'contrast', or (frame, token)"
         )
-    _need_target(clip)
+    target, words_heard = _needed_target(clip), clip.words or ()
     kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
     kind = _contrast_or_logit(kind, clip.foil, clip)
     other = clip.replace(foil="") if kind == "ctc" else clip
-    texts = [clip.text or " ".join(word.text for word in clip.words), " ".join(text_with_foil(other).split())]
+    texts = [clip.text or " ".join(word.text for word in words_heard), " ".join(text_with_foil(other).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
     def function(output: Any) -> Tensor:
         scores, blank = logits_of(output).log_softmax(dim=-1), model.config.pad_token_id
-        mine, theirs = (
+        with_target, without = (
             torch.stack([ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum() for row in scores])
             for ids in labels
         )
-        return mine - theirs
+        return with_target - without
 
-    word = clip.words[clip.target]
-    span = Span(0, 1, word.text, "word", clip.target, word.start, word.end)
+    word = words_heard[target]
+    span = Span(0, 1, word.text, "word", target, word.start, word.end)
     return Objective(function, span, {"kind": kind, "texts": texts, "label": word.text})

@@ -6,6 +6,7 @@ are what tables, figures and page are made of. Nothing here writes or draws, and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,3 +125,13 @@ class Study:
             order = values["difference"].fillna(values["trained"]).fillna(values["random"]).dropna().sort_values()
             ranked[side] = [str(name) for name in order.index]
         return ranked
+
+
+def __getattr__(name: str) -> Any:
+    """What stood here before the page had a file of its own: ``from speechmix.reports.study import report`` still works."""
+    if name not in ("report", "write_study", "transcription_notes"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import study_page
+
+    warnings.warn(f"{__name__}.{name} is now in {study_page.__name__}", DeprecationWarning, stacklevel=2)
+    return getattr(study_page, name)

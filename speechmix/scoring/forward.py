@@ -213,6 +213,12 @@ def mix(
         ]
 
 
+def mix_one(model: Model, item: Item, **options: Any) -> Maps:
+    """`mix` of one item, which has one answer."""
+    maps = mix(model, item, **options)
+    return maps if isinstance(maps, Maps) else maps[0]
+
+
 class Precision(NamedTuple):
     """Types of numbers: of the states, and of the delta engine's products."""
 
@@ -266,9 +272,11 @@ def _answers(
             for measure, scores in _scored(block, units, of_blocks, question, product, batch_size):
                 collected[block.clip].append((measure.name, block.stack.name), scores)
 
-        watched = [model.stacks[stack] for stack in layers]
         inputs = padded_together(model, [view.prepared.inputs for view in views])
-        with _running(model, precision), Capture(watched, on_block, layers=question.layers and sorted(question.layers)):
+        with (
+            _running(model, precision),  # from here on the stacks are bound to the modules as they are now
+            Capture([model.stacks[stack] for stack in layers], on_block, layers=question.layers),
+        ):
             model.family.run(model.base, _moved(inputs, model, precision), tuple(layers))
         answers = [
             _labelled(view, scores, provenance, layers, of_blocks, question)

@@ -111,18 +111,18 @@ class View(ABC):
     def _label_tokens(self) -> None:
         """Make tokens of a text the encoder's side, or that of the only decoder, unless spans were given."""
         words = self.item is not None and self._question.units == "word"
-        tokens = replace(self.prepared.source_tokens or self.prepared.tokens, units="word" if words else "token")
+        tokens = replace(self.prepared.text_tokens, units="word" if words else "token")
         if self.prepared.source_tokens is not None:
             self._encoder = self._encoder or tokens.sources()
         else:
             self.prepared.tokens, self._decoder = tokens, self._encoder
 
     def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
-        tokens = self.prepared.tokens
         if stack == "decoder" and self._decoder is not None:
             return self._decoder, self._decoder
-        targets = self._encoder if stack == "encoder" else tokens.targets()
-        sources = tokens.sources() if stack == "decoder" else self._encoder
+        encoder = self._encoder or []
+        targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
+        sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
         return targets, sources
 
     def _rows_of(self, stack: str, spans: list[Span]) -> list[Span]:
@@ -234,7 +234,7 @@ def _audio_spans(clip: Clip, grid: FrameGrid, question: Question) -> list[Span]:
     if question.units == "frame":
         word_of = {frame: span.word for span in words for frame in range(span.start, span.stop)}
         first, last = question.window or (-math.inf, math.inf)
-        frames = [frame for frame in frame_spans(grid) if first <= frame.onset and frame.offset <= last]
+        frames = [f for f in frame_spans(grid) if first <= (f.onset or 0.0) and (f.offset or 0.0) <= last]
         if not frames:
             raise InputError(f"{clip.name}: no frame lies within window={question.window} of its {clip.duration:.2f} s")
         return [Span(f.start, f.stop, f.label, "frame", word_of.get(f.start), f.onset, f.offset) for f in frames]
@@ -300,7 +300,9 @@ def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
 def _fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
     """Hash of prepared inputs: names, types, shapes and every number."""
     tensors = {name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()}
-    numbers = {name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy()) for name, tensor in tensors.items()}
+    numbers = {
+        name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy().data) for name, tensor in tensors.items()
+    }
     return digest(
         {name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()] for name, tensor in tensors.items()}
     )[:16]
