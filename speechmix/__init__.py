@@ -10,7 +10,7 @@ from importlib import import_module
 
 from .former_names import install
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names and where they live. Imported when first used, so that `import speechmix` is quick.
 _PUBLIC = {
