@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import speechmix
-from speechmix.measures import MEASURES
+from speechmix.measures.registry import MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +41,8 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
     known = dict(registry._FAMILIES)
     try:
         ran = examples.run(DOCS / page, tmp_path)
+        for name in [name for name, measure in MEASURES.items() if not measure.of_the_package]:
+            forget_measure(name)
     except speechmix.errors.MissingExtraError as error:
         pytest.skip(str(error))
     finally:

@@ -18,6 +18,7 @@ from .frames import FrameGrid, Seconds
 
 ROUNDINGS = ("disjoint", "paper")
 CONTEXT_KINDS = ("silence", "padding")
+POOLINGS = ("mean", "max")  # over the positions of a word
 KINDS = ("word", "frame", "token", "special", "silence", "padding")
 
 

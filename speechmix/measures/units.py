@@ -13,7 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..inputs.spans import Span
+from ..errors import InputError
+from ..inputs.spans import POOLINGS, Span
 
 
 class Units:
@@ -29,6 +30,8 @@ class Units:
     """
 
     def __init__(self, targets: Sequence[Span], sources: Sequence[Span], *, pooling: str, device):
+        if pooling not in POOLINGS:
+            raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
         self._target_spans, self._source_spans = targets, sources
         self.targets = [(span.start, span.stop) for span in targets]
         self.sources = [(span.start, span.stop) for span in sources]

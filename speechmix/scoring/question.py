@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..inputs.spans import CONTEXT_KINDS, ROUNDINGS, Span
+from ..inputs.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, Span
 from ..maps.facts import FACTS, STACKS, facts_of
 from ..maps.numerics import DISTANCES
 
@@ -25,7 +25,7 @@ OBJECTIVES = ("auto", "logit", "probability", "contrast", "ctc")
 # Allowed values of the options that have some. `include` takes several of them, `objective` other things too.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "units": tuple(dict.fromkeys(AUDIO_UNITS + TEXT_UNITS)),
-    "pooling": ("mean", "max"),
+    "pooling": POOLINGS,
     "distance": tuple(DISTANCES),
     "heads": ("mean", "each"),
     "rounding": ROUNDINGS,

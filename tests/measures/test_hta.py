@@ -12,7 +12,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.measures import hta
 from tests import oracle
-from tests.conftest import inputs_of, tiny
+from tests.conftest import build, inputs_of, tiny
 
 # Frames of speech, tokens of text; in the decoder of a sequence-to-sequence model every token is a unit.
 SPANS = [(3, 5), (5, 6)]
@@ -163,7 +163,7 @@ class TestBoth:
             speechmix.mix(model, inputs_of(model), measures=measure, heads="each")
 
     def test_model_without_a_head_will_do_and_is_left_as_it_was(self, measure):
-        model = tiny("roberta")
+        model = speechmix.load(build("roberta").double())
         inputs = inputs_of(model)
         before = speechmix.mix(model, inputs)["value_zeroing", "encoder"].scores
         speechmix.mix(model, inputs, measures=measure)

@@ -11,7 +11,7 @@ from speechmix import bundled
 from speechmix.adapters.delta.carrier import Carrier
 from speechmix.adapters.delta.products import Product, WeightProducts
 from speechmix.errors import InputError
-from speechmix.inputs.clips import read_ahead
+from speechmix.inputs.reading_ahead import read_ahead
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]

@@ -372,9 +372,8 @@ class TestClipRefused:
 
     def test_word_past_the_end(self, encoder, tmp_path):
         soundfile.write(tmp_path / "short.wav", audio(1.0), 16_000)
-        clip = speechmix.Clip.from_file(tmp_path / "short.wav", words=WORDS)
         with pytest.raises(InputError, match=r"word 3 'livres'.*past the end of the audio \(1\.000 s\)"):
-            speechmix.mix(encoder, clip)
+            speechmix.mix(encoder, speechmix.Clip.from_file(tmp_path / "short.wav", words=WORDS))
 
     def test_more_words_than_frames(self, encoder):
         words = [(f"w{i}", i / 1000, (i + 1) / 1000) for i in range(60)]
