@@ -130,8 +130,8 @@ class RunFolder:
         if former:
             description["earlier_versions"] = sorted(former)
             report(f"this run was begun with other versions, which is noted in run.json: {'; '.join(sorted(former))}")
-        if stored.get("state") != COMPLETE:
-            clear_leftovers(self.path)
+        # A finished run has nothing unfinished but perhaps of its page, which is made after it.
+        clear_leftovers(self.path, below=stored.get("state") != COMPLETE)
         write_json(self.description, description)
 
     def finish(self, done: int) -> None:

@@ -1,4 +1,4 @@
-"""Every kind of figure against a picture of it (`baseline/`, made by this file: ``python -m tests.reports.test_images``).
+"""Every kind of figure against a picture of it (`baseline/`, made by this file: ``python -m tests.plots.test_images``).
 
 Inputs are fixed numbers. Pictures are compared coarsely (root mean square over pixels), so that another version of a font
 library passes and a missing panel, axis, colour bar or band does not; `test_figures.py` checks the numbers.
