@@ -283,3 +283,12 @@ def test_what_is_no_clip_is_named(models, tmp_path):
         runs.score_clips(models, ["a.wav"], tmp_path)
     with pytest.raises(InputError, match="expected a clip, a text, prepared inputs"):
         speechmix.mix(models[0], 3)
+
+
+def test_what_a_kill_left_while_the_page_was_made_is_gone_after_the_next_start(models, tmp_path):
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None}
+    runs.score_clips(models[0], [clip("a")], tmp_path, **quiet)
+    leftover = tmp_path / ".unfinished-1-0123456789ab"
+    leftover.write_text("half a page")
+    runs.score_clips(models[0], [clip("a")], tmp_path, **quiet)
+    assert not leftover.exists()
