@@ -42,7 +42,8 @@ from ..inputs.reading_ahead import read_ahead
 from ..scoring.batches import clips_together, in_groups
 from ..scoring.question import Question
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
-from .store import draw, judged, maps_of, memory_errors_named, store_words, stored_words, words_question
+from .out_of_memory import memory_errors_named
+from .store import draw, judged, maps_of, store_words, stored_words, words_question
 from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
 from .folder import RunFolder
+from .out_of_memory import OutOfMemory, memory_errors_named
 
 Report = Callable[[str], None]
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
@@ -240,37 +241,6 @@ def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str
         except SpeechmixError as error:
             return error
     return failure
-
-
-class OutOfMemory(SpeechmixError):
-    """One clip for which there was not enough memory."""
-
-
-@contextmanager
-def memory_errors_named() -> Iterator[None]:
-    """Turn what Python, numpy and torch raise where memory runs out into `OutOfMemory`; what was taken is given back."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        reason = f"not enough memory: {str(error).strip().splitlines()[0][:200] if str(error).strip() else 'none left'}"
-    else:
-        return
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    raise OutOfMemory(
-        f"{reason}. Cut the clip (Clip.cut, --cut), ask for the target's rows alone, or use a larger machine"
-    )
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    import torch
-
-    words = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(part in str(error) for part in words)
 
 
 def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[str, list[dict[str, Any]]]:
