@@ -37,8 +37,8 @@ def contributions(clips, models):
     for name, folder in bundled.models().items():
         twins = [speechmix.load(folder, init="random", seed=seed, device="cpu") for seed in SEEDS]
         for model in (models[name], *twins):
-            for clip in clips:
-                table = contribution_table(speechmix.mix(model, clip), clip, model)
+            for clip, maps in zip(clips, speechmix.mix(model, clips, targets="target"), strict=True):
+                table = contribution_table(maps, clip, model)
                 tables.append(table.assign(side=clip.meta["side"], pair=clip.meta["pair"]))
     return pd.concat(tables, ignore_index=True)
 
