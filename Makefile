@@ -10,7 +10,7 @@ env: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechmix needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,docs,notebooks]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,docs,notebooks]'
 	touch $@
 
 demo: env
@@ -19,8 +19,8 @@ demo: env
 test: env
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan for the package
-	$(BIN)/python -m pytest -m long tests/reliability tests/test_install.py
+soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan, all notebooks, the bundled study
+	$(BIN)/python -m pytest -m long tests
 
 lint: env
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -193,6 +193,7 @@ def many_rows(release, rows):
         file.writelines(f"c{i}\tcv_{i}.mp3\tLes livres de la maison {i}.\n" for i in range(rows))
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_rows_hold_no_more_objects_than_a_thousand(release):
     many_rows(release, 100_000)
     held = {}

@@ -20,6 +20,8 @@ from tests.conftest import trained
 
 SEEDS = (0, 1, 2)
 
+pytestmark = pytest.mark.long  # a minute; `make soak`
+
 
 @pytest.fixture(scope="module")
 def clips():

@@ -147,6 +147,7 @@ def test_under_a_true_null_p_rejects_at_its_nominal_rate():
     assert (p <= 0.01).sum() == pytest.approx(10, abs=9)
 
 
+@pytest.mark.long
 def test_under_a_true_null_few_studies_name_any_layer():
     """150 null studies of 12 correlated layers and 10 groups: 6 of them (4 %) name a layer at q < 0.05."""
     rng = np.random.default_rng(12)
