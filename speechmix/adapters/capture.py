@@ -4,7 +4,7 @@
 In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`) *while the pass runs*, so
 that no more than one layer's tensors are kept.
 
-How it is caught: hooks mark which attention module runs, and a `TorchFunctionMode` reads queries, keys and values off
+How it is caught: while an attention module runs, and only then, a `TorchFunctionMode` reads queries, keys and values off
 the call of torch's own attention functions (transformers models run under "sdpa" meanwhile; WavLM calls
 `multi_head_attention_forward`). Nothing is patched globally, and everything is undone on leaving.
 """
@@ -49,7 +49,7 @@ class Capture:
     max_positions: int | None = None
 
     def __post_init__(self):
-        self._current: tuple[Trace, int] | None = None
+        self._reading = ExitStack()
         self._paused = False
         self._exit = ExitStack()
 
@@ -63,10 +63,10 @@ class Capture:
                 self._hook(stack.layers[0].module.register_forward_pre_hook(self._cut, with_kwargs=True))
         for module, asked in by_module.items():
             self._watch(module, asked)
-        self._exit.enter_context(_Interceptor(self))
         return self
 
     def __exit__(self, *exc_info) -> None:
+        self._reading.close()  # left open by an attention module that raised
         self._exit.close()
 
     @contextmanager
@@ -77,13 +77,6 @@ class Capture:
             yield
         finally:
             self._paused = before
-
-    @property
-    def open_call(self) -> tuple[Trace, int] | None:
-        """The attention block that is running now and has not been read yet."""
-        if self._paused or self._current is None or self._current[1] in self._current[0].calls:
-            return None
-        return self._current
 
     def _hook(self, handle) -> None:
         self._exit.callback(handle.remove)
@@ -133,12 +126,12 @@ class Capture:
     def _watch_attention(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
         def before(module, args, kwargs):
             if not self._paused:
-                self._current = (traces[-1], number)
+                self._reading.enter_context(_Reader(traces[-1], number))
 
         def after(module, args, kwargs, output):
             if not self._paused:
+                self._reading.close()
                 traces[-1].outputs[number] = output if isinstance(output, tuple) else (output,)
-                self._current = None
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(module.register_forward_hook(after, with_kwargs=True))
@@ -167,23 +160,21 @@ class Capture:
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
 
-class _Interceptor(TorchFunctionMode):
-    """Reads queries, keys and values off torch's attention functions while a watched attention module runs."""
+class _Reader(TorchFunctionMode):
+    """Reads queries, keys and values off the first of torch's attention functions that an attention module calls."""
 
-    def __init__(self, capture: Capture):
+    def __init__(self, trace: Trace, number: int):
         super().__init__()
-        self._capture = capture
+        self._trace, self._number = trace, number
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        opened = self._capture.open_call
-        if opened is not None:
-            trace, number = opened
+        if self._number not in self._trace.calls:
             if func is F.scaled_dot_product_attention:
-                trace.calls[number] = _read_sdpa(result, *args, **kwargs)
+                self._trace.calls[self._number] = _read_sdpa(result, *args, **kwargs)
             elif func is F.multi_head_attention_forward:
-                trace.calls[number] = [read_multi_head(*args, **kwargs)]
+                self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
         return result
 
 
