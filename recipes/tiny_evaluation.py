@@ -15,11 +15,12 @@ from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, pairs
-from speechmix.evaluation.ablation import ablate
-from speechmix.evaluation.likelihood import cue_silenced, number_is_right
+from speechmix.evaluation.likelihood import number_is_right
 from speechmix.evaluation.spelling import transcribe
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
+from speechmix.interventions.ablation import ablate
+from speechmix.interventions.sound import silence
 
 TEST_SEED = 90_000  # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 CLIPS_SEED = 95_000
@@ -55,7 +56,7 @@ def _judged(model, example: Example) -> dict:
         "noun": noun,
         "number": number_is_right(model, clip),
         "target": bool(ablate(model, clip, stacks=[]).right[0]),
-        "number without cue": number_is_right(model, cue_silenced(clip)),
+        "number without cue": number_is_right(model, silence(clip)),
     }
 
 

@@ -27,7 +27,11 @@ _PUBLIC = {
     "Span": "inputs.spans",
     "MixingMap": "maps.mixing",
     "cue_contribution": "evaluation.cue",
-    "ablate": "evaluation.ablation",
+    "silence": "interventions.sound",
+    "knock_out": "interventions.knock_out",
+    "patch": "interventions.patching",
+    "ablate": "interventions.ablation",
+    "ablate_input": "interventions.input_ablation",
     "compare": "reports.comparing",
     "plots": "plots",  # a module
     "SpeechmixError": "errors",

@@ -33,6 +33,7 @@ FORMER = {
     "clips": "inputs.clips",
     "comparing": "reports.comparing",
     "corpora.rows": "inputs.rows",
+    "evaluation.ablation": "interventions.ablation",
     "frames": "inputs.frames",
     "homophony.commands": "cli.homophony",
     "homophony.french_parser": "homophony.french.parser",

@@ -1,5 +1,5 @@
 """One forward pass of an unmodified model, block by block. Hooks for measuring are here alone
-(intervene.py has those for ablation).
+(intervene.py has those that change something).
 
 In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`) *while the pass runs*, so
 that no more than one layer's tensors are kept.
@@ -87,7 +87,7 @@ class Capture:
 
         def before_layer(module, args, kwargs):
             if not self._paused:
-                hidden, kwargs = _by_name(module, *_bare(args, kwargs))
+                hidden, kwargs = arguments_by_name(module, args, kwargs)
                 traces.append(Trace(hidden, kwargs))
 
         def after_layer(module, args, kwargs, output):
@@ -267,8 +267,9 @@ def attention_readable(module: nn.Module) -> Iterator[None]:
             config._attn_implementation = before
 
 
-def _by_name(layer: nn.Module, args: tuple, kwargs: dict) -> tuple[Any, dict]:
+def arguments_by_name(layer: nn.Module, args: tuple, kwargs: dict) -> tuple[Any, dict]:
     """Hidden states, and all that a layer was given beside them by name."""
+    args, kwargs = _bare(args, kwargs)
     names = list(inspect.signature(layer.forward).parameters)
     return args[0], {**dict(zip(names[1:], args[1:], strict=False)), **kwargs}
 

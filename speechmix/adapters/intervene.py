@@ -1,78 +1,290 @@
-"""Run a model with some sources' value vectors set to zero, in all layers of chosen stacks at once.
+"""Run an unmodified model with something taken away or put in at chosen places, many such runs in one pass.
 
-Unlike Value Zeroing, which asks about one layer at a time on the original input, the change is carried on: the model
-runs as if those frames (or tokens) gave nothing to anybody. Queries, keys and attention weights of each layer follow from
-the changed states, as they would. For ablation; nothing is patched, and the model is as before on leaving.
+A *branch* is a run that leaves the clean one at some layer: there a source's value vectors are zeroed, or its states or values
+are those of another item. Before that layer it is the clean run, so one forward pass carries both: it begins with the clean
+item alone, and its batch *grows* by the branches of a layer when it reaches that layer. Row 0 stays the clean run. A model of L
+layers asked about W words so runs half of L W passes, batched; and what comes before the branches once.
+
+Unlike Value Zeroing, which asks about one layer at a time on the original input, a change is carried on to the output: queries,
+keys and attention weights of later layers follow from the changed states, as they would. Nothing is patched; the model is as
+before on leaving.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .capture import attention_readable, read_multi_head
+from ..errors import InputError
+from .capture import arguments_by_name, attention_readable, read_multi_head
+from .layers import Layer, Stack
 from .model import Model
 
+_POSITIONS_AT_ONCE = 48_000  # of all branches that run together
+_MOST_AT_ONCE = 256
 
-@contextmanager
-def zeroed_values(model: Model, positions: Mapping[str, Sequence[int]]) -> Iterator[None]:
-    """Set value vectors to zero while the block lasts.
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A run that leaves the clean one at a layer.
+
+    Parameters
+    ----------
+    stack : str
+    layers : range
+        Where values are changed; the run leaves the clean one at the first of them.
+    positions : sequence of int [P]
+        Source positions: encoder frames (or tokens) for "encoder" and "cross", token positions for "decoder".
+    values : dict of layer to Tensor [H, P, d], optional
+        Value vectors to put in at these positions; zeros for none.
+    states : Tensor [P, D], optional
+        What to put in, instead of other values, into the hidden states that enter the first layer.
+    """
+
+    stack: str
+    layers: range
+    positions: Sequence[int]
+    values: Mapping[int, Tensor] | None = None
+    states: Tensor | None = None
+
+    def changes_values(self, stack: str, layer: int) -> bool:
+        """Whether the values of this attention block are changed in this run."""
+        return self.states is None and self.stack == stack and layer in self.layers and len(self.positions) > 0
+
+
+def branch_outputs(
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    branches: Sequence[Branch],
+    read: Callable[[Any], Tensor],
+    *,
+    at_once: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run a model clean and in every branch, and read something off each run's output.
 
     Parameters
     ----------
     model : Model
-    positions : dict of stack name to source positions
-        Encoder frames for "encoder" and "cross", token positions for "decoder".
+        In use (`Model.in_use`), in the precision of `inputs`.
+    inputs : dict of str to Tensor
+        Of one item, a batch of 1, on the model's device.
+    branches : sequence of Branch [N]
+    read : callable
+        From the module's output for R runs to a Tensor [R, ...].
+    at_once : int, optional
+        Branches that run together; by default as many as hold 48,000 positions, at most 256.
+
+    Returns
+    -------
+    Tensor [...], Tensor [N, ...]
+        Of the clean run, and of each branch.
+
+    Raises
+    ------
+    InputError
+        If a branch names a stack, layer or position that is not there.
+    """
+    whole: dict[str, Any] = dict(inputs)
+    behind = whole
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with _growing(model, ()) as clean_pass:
+            if "cross" in model.stacks:  # the encoder runs once for all branches behind it
+                behind = {**whole, "encoder_outputs": model.family.run(model.base, whole, ("encoder",))}
+            clean = read(_run(model, behind))[0]
+        for branch in branches:
+            _check(model, branch, clean_pass.lengths)
+        readings: dict[int, Tensor] = {}
+        for in_encoder in (True, False):
+            numbers = [number for number, branch in enumerate(branches) if (branch.stack == "encoder") == in_encoder]
+            for chunk in _chunks(numbers, at_once or _fitting(max(clean_pass.lengths.values()))):
+                chunk.sort(key=lambda number: branches[number].layers.start)
+                with _growing(model, [branches[number] for number in chunk]):
+                    output = _run(model, whole if in_encoder else behind)
+                readings |= dict(zip(chunk, read(output)[1:], strict=True))
+    return clean, torch.stack([readings[number] for number in range(len(branches))]) if branches else clean[None][:0]
+
+
+def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:
+    for start in range(0, len(numbers), size):
+        yield numbers[start : start + size]
+
+
+def _fitting(length: int) -> int:
+    """How many runs of so many positions go together."""
+    return min(_MOST_AT_ONCE, max(1, _POSITIONS_AT_ONCE // length))
+
+
+def _run(model: Model, inputs: Mapping[str, Any]) -> Any:
+    options = {"use_cache": False} if "decoder" in model.stacks else {}
+    if "encoder_outputs" in inputs:  # then what the encoder is fed is not needed
+        inputs = {name: value for name, value in inputs.items() if name not in ("input_features", "input_ids")}
+    return model.module(**inputs, **options, return_dict=True)
+
+
+def _check(model: Model, branch: Branch, lengths: Mapping[str, int]) -> None:
+    if branch.stack not in model.stacks:
+        raise InputError(f"{model.name} has no stack {branch.stack!r}; it has {list(model.stacks)}")
+    count, length = len(model.stacks[branch.stack]), lengths.get(branch.stack, 0)
+    if not branch.layers or branch.layers.step != 1 or not 0 <= branch.layers.start < branch.layers.stop <= count:
+        raise InputError(f"layers should be a range within the {count} of the {branch.stack}, found {branch.layers}")
+    beyond = [position for position in branch.positions if not 0 <= position < length]
+    if beyond:
+        raise InputError(f"position {beyond[0]} is not among the {length} sources of the {branch.stack}")
+    if branch.states is not None and branch.stack == "cross":
+        raise InputError(
+            "states are put in where they enter a layer: ask for the encoder or the decoder, not for cross"
+        )
+
+
+@contextmanager
+def _growing(model: Model, branches: Sequence[Branch]) -> Iterator[_Growing]:
+    """While it lasts, a pass with one item gives that item's run and, behind it, each branch's.
+
+    Branches come in the order of their first layers, and are of the encoder alone or of what is behind it.
     """
     model.rebind()
     with ExitStack() as undo:
         undo.enter_context(attention_readable(model.module))
-        zeroing = undo.enter_context(_ZeroValues())
-        for name, sources in positions.items():
-            stack = model.stacks[name]
-            for layer in stack.layers:
-                for handle in zeroing.watch(layer.attention.module, torch.tensor(list(sources), dtype=torch.long)):
-                    undo.callback(handle.remove)
-        yield
+        yield _Growing(model, branches, undo)
 
 
-class _ZeroValues(TorchFunctionMode):
-    """Zeroes rows of the values that enter torch's attention functions while a watched module runs."""
+class _Growing:
+    """Hooks of a pass whose batch grows.
 
-    def __init__(self):
-        super().__init__()
-        self._rows: torch.Tensor | None = None
+    Attributes
+    ----------
+    lengths : dict of stack to int
+        Source positions of the stacks that have run.
+    """
 
-    def watch(self, module: nn.Module, rows: torch.Tensor) -> list:
+    def __init__(self, model: Model, branches: Sequence[Branch], undo: ExitStack):
+        self.lengths: dict[str, int] = {}
+        self._rows = list(enumerate(branches, start=1))  # row in the batch of each branch; 0 is the clean run
+        self._undo = undo
+        self._changing = undo.enter_context(ExitStack())  # open while an attention module runs whose values are changed
+        by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
+        for stack in model.stacks.values():
+            for index, layer in enumerate(stack.layers):
+                by_module.setdefault(layer.module, []).append((stack, index))
+        for module, blocks in by_module.items():
+            self._watch(module, blocks)
+
+    def _hook(self, handle) -> None:
+        self._undo.callback(handle.remove)
+
+    def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
+        """Let the batch grow where a layer begins, and change values where its attention runs."""
+        names, heads = [stack.name for stack, _ in blocks], blocks[0][0].heads
+        leaving = [(row, b) for row, b in self._rows if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}]
+
+        def before(module, args, kwargs):
+            hidden, kwargs = arguments_by_name(module, args, kwargs)
+            memory = kwargs.get("encoder_hidden_states")
+            self.lengths |= {name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names}
+            rows = max(len(hidden), 0 if memory is None else len(memory), *(row + 1 for row, _ in leaving), 1)
+            hidden = _grown(hidden, rows).clone() if leaving else _grown(hidden, rows)
+            for row, branch in leaving:
+                if branch.states is not None:
+                    hidden[row, list(branch.positions)] = branch.states.to(hidden)
+            bias = kwargs.pop("position_bias", None)  # WavLM's: [rows * heads, T, T], the same in all rows
+            given = {} if bias is None else {"position_bias": bias[:heads].repeat(rows, 1, 1)}
+            return (hidden,), {**{name: _grown(value, rows) for name, value in kwargs.items()}, **given}
+
+        self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
+        for stack, index in blocks:
+            changes = [(row, branch) for row, branch in self._rows if branch.changes_values(stack.name, index)]
+            if changes:
+                self._change(stack.layers[index].attention.module, index, changes)
+            if stack.name == "cross":
+                self._project_once(stack.layers[index])
+
+    def _change(self, attention: nn.Module, layer: int, changes: list[tuple[int, Branch]]) -> None:
         def before(*_):
-            self._rows = rows
+            self._changing.enter_context(_ChangedValues(layer, changes))
 
         def after(*_):
-            self._rows = None
+            self._changing.close()
 
-        return [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+        self._hook(attention.register_forward_pre_hook(before))
+        self._hook(attention.register_forward_hook(after))
+
+    def _project_once(self, layer: Layer) -> None:
+        """Keys and values of encoder states that all runs share are made once."""
+        for projection in (layer.attention.key, layer.attention.value):
+            counts: list[int] = []
+
+            def before(module, args, counts=counts):
+                shared = len(args[0]) > 1 and args[0].stride(0) == 0
+                counts.append(len(args[0]) if shared else 0)
+                return (args[0][:1], *args[1:]) if shared else None
+
+            def after(module, args, output, counts=counts):
+                count = counts.pop()
+                return output.expand(count, *output.shape[1:]) if count else None
+
+            self._hook(projection.register_forward_pre_hook(before))
+            self._hook(projection.register_forward_hook(after))
+
+
+def _grown(value: Any, rows: int) -> Any:
+    """A batch with its first row, the clean run's, repeated behind it until it has so many rows."""
+    if not isinstance(value, Tensor) or value.ndim < 2 or len(value) == rows:
+        return value
+    repeated = value[:1].expand(rows if len(value) == 1 else rows - len(value), *value.shape[1:])
+    return repeated if len(value) == 1 else torch.cat([value, repeated])
+
+
+class _ChangedValues(TorchFunctionMode):
+    """Changes values, in some rows of the batch, that enter the torch attention function an attention module calls.
+
+    Parameters
+    ----------
+    layer : int
+    changes : list of (row, Branch)
+    """
+
+    def __init__(self, layer: int, changes: list[tuple[int, Branch]]):
+        super().__init__()
+        self._layer, self._changes = layer, changes
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if self._rows is None or not len(self._rows):
-            return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args
-            return func(query, key, value.index_fill(2, self._rows.to(value.device), 0), *rest, **kwargs)
+            value = value.clone()
+            for row, branch in self._changes:
+                value[row] = self._changed(value[row], branch)
+            return func(query, key, value, *rest, **kwargs)
+        output = func(*args, **kwargs)
         if func is F.multi_head_attention_forward:
-            return self._multi_head(self._rows, *args, **kwargs)
-        return func(*args, **kwargs)
+            for row, branch in self._changes:
+                output[0][:, row] = self._multi_head(row, branch, *args, **kwargs)
+        return output
 
-    def _multi_head(self, rows: torch.Tensor, *args, **kwargs):
-        """Torch's function takes no projected values, so its sum is written out: alpha V W_O + b_O, one clip."""
-        call = read_multi_head(*args, **kwargs)
-        weights = call.weights()
-        context = weights @ call.value.index_fill(1, rows.to(call.value.device), 0)  # [H, T, d]
-        out_weight, out_bias = args[11], args[12]
-        output = F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)
-        return output[:, None], weights.mean(dim=0, keepdim=True)
+    def _changed(self, values: Tensor, branch: Branch) -> Tensor:
+        """Values [H, T, d] of one run."""
+        changed, positions = values.clone(), list(branch.positions)
+        if branch.values is None:
+            changed[:, positions] = 0
+        else:
+            new = branch.values[self._layer].to(values)
+            changed[:, positions] = new[:: len(new) // len(values)]  # grouped-query attention holds fewer heads
+        return changed
+
+    def _multi_head(self, row: int, branch: Branch, query, key, value, *args, **kwargs) -> Tensor:
+        """Torch's function takes no projected values, so its sum is written out for one run: alpha V W_O + b_O, [T, D]."""
+        inputs = [states[:, row : row + 1] for states in (query, key, value)]
+        mask = kwargs.get("attn_mask")
+        if mask is not None and mask.ndim == 3:
+            kwargs["attn_mask"] = mask.unflatten(0, (query.shape[1], -1))[row]
+        call = read_multi_head(*inputs, *args, **kwargs)
+        context = call.weights() @ self._changed(call.value, branch)  # [H, T, d]
+        out_weight, out_bias = args[8], args[9]
+        return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

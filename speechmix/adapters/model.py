@@ -139,6 +139,12 @@ class Model:
         return self.family.grid is not None
 
     @property
+    def can_spell(self) -> bool:
+        """True for a speech model with a tokenizer and a CTC or language-model head."""
+        headed = type(self.module).__name__.endswith(("ForCTC", "ForConditionalGeneration"))
+        return headed and self.tokenizer is not None and self.feature_extractor is not None
+
+    @property
     def config(self):
         return self.module.config
 

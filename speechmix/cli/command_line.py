@@ -93,9 +93,9 @@ def _ablate(options) -> int:
 
     from ..adapters import load
     from ..alignment import align
-    from ..evaluation.ablation import ablate
     from ..experiments.tables import identified
     from ..files.text_files import write_csv
+    from ..interventions.ablation import ablate
 
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)

@@ -18,7 +18,6 @@ from ..adapters.tokens import decoder_tokens
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.numerics import ctc_log_probability
-from .spelling import can_spell
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -73,35 +72,8 @@ def number_is_right(model: Model, clip: Clip) -> bool:
     return own_score > other_score
 
 
-def cue_silenced(clip: Clip) -> Clip:
-    """Return the clip with zeros for audio where the cue is spoken.
-
-    Raises
-    ------
-    InputError
-        If the clip has no words or no cue.
-    """
-    if clip.words is None or clip.cue is None:
-        raise InputError(f"{clip.name}: silencing the cue needs words with times and a cue")
-    rate = 16_000
-    audio, cue = clip.audio(rate), clip.words[clip.cue]
-    audio[round(cue.start * rate) : round(cue.end * rate)] = 0
-    return Clip.from_array(
-        audio,
-        rate,
-        name=clip.name,
-        text=clip.text,
-        words=clip.words,
-        cue=clip.cue,
-        target=clip.target,
-        foil=clip.foil,
-        language=clip.language,
-        meta=clip.meta,
-    )
-
-
 def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
-    if not can_spell(model):
+    if not model.can_spell:
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
     features = model.features(clip.audio(model.sample_rate))
     return {

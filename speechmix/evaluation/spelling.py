@@ -1,4 +1,4 @@
-"""What a recogniser writes: can it spell at all, its greedy transcript, and how far that is from what was said."""
+"""What a recogniser writes: its greedy transcript, and how far that is from what was said."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
 TRANSCRIBES = 0.5
 
 
-def can_spell(model: Model) -> bool:
-    """True for a model with a tokenizer and a CTC or language-model head."""
-    headed = type(model.module).__name__.endswith(("ForCTC", "ForConditionalGeneration"))
-    return headed and model.tokenizer is not None and model.feature_extractor is not None
-
-
 def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     """Greedy transcript of a clip.
 
     Parameters
     ----------
     model : Model
-        One that `can_spell`.
+        One that can spell (`Model.can_spell`).
     clip : Clip
         Its language is given to a multilingual Whisper.
     max_tokens : int
@@ -41,7 +35,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     InputError
         If the model cannot spell.
     """
-    if not can_spell(model):
+    if not model.can_spell:
         raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
     wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs

@@ -32,7 +32,6 @@ import pandas as pd
 from ..adapters.model import Model
 from ..alignment import align
 from ..errors import InputError, SpeechmixError, StorageError
-from ..evaluation.spelling import can_spell
 from ..files.locks import writing_to
 from ..files.names import refuse_doubled, same_file
 from ..files.parquet_files import read_parquet
@@ -230,7 +229,7 @@ def _score(
                         raise maps
                     with memory_errors_named():
                         shares = contribution_table(maps, clip, model)
-                        spelled = judged(folder, model, clip, report) if ablation and can_spell(model) else {}
+                        spelled = judged(folder, model, clip, report) if ablation and model.can_spell else {}
                         draw(folder, model, clip, maps, question, wanted=figures is None or number < figures)
                 except StorageError:
                     raise

@@ -16,13 +16,13 @@ from typing import Any
 
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
-from ..evaluation.ablation import ablate
 from ..evaluation.spelling import character_error_rate, transcribe
 from ..files.identity import digest
 from ..files.whole_files import whole_file, write_json
 from ..inputs.clips import Clip
 from ..inputs.spans import Word
 from ..inputs.word_files import write_textgrid
+from ..interventions.ablation import ablate
 from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, MissingExtraError
-from ..evaluation.spelling import can_spell, transcribe
+from ..evaluation.spelling import transcribe
 from .french.spoken import written_words
 from .study import clip_of
 
@@ -108,7 +108,7 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
     InputError
         If the model cannot spell, or the audio is longer than it hears.
     """
-    if not can_spell(model):
+    if not model.can_spell:
         raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
     clip = clip_of(line)
     transcript = transcribe(model, clip, max_tokens=max_tokens)

@@ -7,6 +7,7 @@ the foil's:
     logit = z_p[t]        probability = softmax(z_p)[t]        contrast = z_p[t] - z_p[f] = log p(t) - log p(f)
     ctc   = log p(text) - log p(text without the target word)
     contrast of a CTC model = log p(text) - log p(text with the foil in the target's place)
+    log_probability = sum over the target's tokens of log softmax(z_p)[t]; of a CTC model log p(text)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..maps.numerics import ctc_log_probability
 
 if TYPE_CHECKING:
     from ..adapters.model import Model, Prepared
+    from ..adapters.tokens import Tokens
     from ..inputs.sentences import Sentence
 
 
@@ -75,7 +77,7 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
     if callable(option):
         return Objective(lambda output: _by_row(option, output), Span(0, 1, "objective", "token"), {"kind": "given"})
     if not isinstance(option, str) and isinstance(option[0], int):
-        return _of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
+        return of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
     if clip is None:
         raise InputError(
             f"objective={option!r} with prepared inputs: no target is known, so say what the number is, as "
@@ -114,8 +116,8 @@ def _by_row(function: Callable[[Any], Tensor], output: Any) -> Tensor:
     return torch.stack([value.reshape(()) for value in values])
 
 
-def _of_tokens(kind: str, model: Model, position: int, token: int, foil: int | None = None, **labels) -> Objective:
-    """Logit, probability or contrast at one position."""
+def of_tokens(kind: str, model: Model, position: int, token: int, foil: int | None = None, **labels) -> Objective:
+    """Logit, probability, log-probability or contrast (with a foil) of a token at one position."""
 
     def function(output: Any) -> Tensor:
         logits = logits_of(output)
@@ -126,6 +128,8 @@ def _of_tokens(kind: str, model: Model, position: int, token: int, foil: int | N
             )
         if kind == "probability":
             return logits[:, position].softmax(dim=-1)[:, token]
+        if kind == "log_probability":
+            return logits[:, position].log_softmax(dim=-1)[:, token]
         return logits[:, position, token] - (logits[:, position, foil] if kind == "contrast" else 0)
 
     label = labels.get("label") or _token_label(model, token)
@@ -133,6 +137,20 @@ def _of_tokens(kind: str, model: Model, position: int, token: int, foil: int | N
     if kind == "contrast" and foil is not None:
         details |= {"foil": foil, "foil_label": _token_label(model, foil)}
     return Objective(function, Span(position, position + 1, label, "token", labels.get("word")), details)
+
+
+def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead: int) -> Objective:
+    """Log-probability of a word: of each of its tokens, given those before it (or, in a masked model, those around it)."""
+    places = [place for place, word in enumerate(tokens.words[: len(tokens.ids)]) if word == target]
+    ids = [tokens.ids[place] for place in places]
+    positions = [place - ahead for place in places]
+
+    def function(output: Any) -> Tensor:
+        scores = logits_of(output)[:, positions].log_softmax(dim=-1)
+        return scores[:, range(len(ids)), ids].sum(dim=-1)
+
+    span = Span(positions[0], positions[-1] + 1, label, "token", target)
+    return Objective(function, span, {"kind": "log_probability", "positions": positions, "tokens": ids, "label": label})
 
 
 def _token_label(model: Model, token: int) -> str:
@@ -174,8 +192,10 @@ def _of_decoder_target(kind: str, words, model: Model, clip: Clip | Sentence, pr
             f"{clip.name}: no token that the decoder writes decides the target {label!r}: the target should be a word of "
             "the transcript or translation, and a foil should differ from it in a token"
         )
+    if kind == "log_probability":
+        return _of_spelling(model, tokens, target, label, ahead=1)
     token = tokens.ids[decides] if decides < len(tokens.ids) else model.tokenizer.eos_token_id
-    return _of_tokens(kind, model, decides - 1, token, tokens.foil_id, label=label, word=target)
+    return of_tokens(kind, model, decides - 1, token, tokens.foil_id, label=label, word=target)
 
 
 def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared: Prepared) -> Objective:
@@ -194,7 +214,7 @@ def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared
             raise InputError(
                 f"{sentence.name!r}: the target is masked, so a contrast needs both spellings: objective=(word, word)"
             )
-        return _of_tokens(kind, model, place, _likeliest(model, prepared, place), word=word)
+        return of_tokens(kind, model, place, _likeliest(model, prepared, place), word=word)
     ids = _spelled(model, sentence, word, words[0]) if words else tokens.ids
     foil_ids = ids if foil is None else _spelled(model, sentence, word, foil)
     if masked and {len(ids), len(foil_ids)} != {len(tokens.ids)}:
@@ -202,10 +222,12 @@ def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared
     if foil is not None:
         place = first_difference(ids, foil_ids)
     label = words[0] if words else sentence.words[word].text
+    if kind == "log_probability" and not words and place is not None and place >= causal:
+        return _of_spelling(model, tokens, word, label, ahead=int(causal))
     if place is None or (causal and place == 0):
         why = "is the first token, which nothing predicts" if place == 0 else "is decided by no token"
         raise InputError(f"{sentence.name!r}: the target {label!r} {why}: choose another target, foil or objective")
-    return _of_tokens(kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word)
+    return of_tokens(kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word)
 
 
 def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
@@ -234,22 +256,24 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
         )
     if kind in ("logit", "probability") or words:
         raise InputError(
-            f"objective={words or kind!r} is for models with tokens; a CTC model has 'ctc' and 'contrast', or (frame, token)"
+            f"objective={words or kind!r} is for models with tokens; a CTC model has 'ctc', 'contrast' and "
+            "'log_probability', or (frame, token)"
         )
     target, words_heard = _needed_target(clip), clip.words or ()
     kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
     kind = _contrast_or_logit(kind, clip.foil, clip)
     other = clip.replace(foil="") if kind == "ctc" else clip
-    texts = [clip.text or " ".join(word.text for word in words_heard), " ".join(text_with_foil(other).split())]
+    texts = [clip.text or " ".join(word.text for word in words_heard)]
+    texts += [] if kind == "log_probability" else [" ".join(text_with_foil(other).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
     def function(output: Any) -> Tensor:
         scores, blank = logits_of(output).log_softmax(dim=-1), model.config.pad_token_id
-        with_target, without = (
+        with_target, *without = (
             torch.stack([ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum() for row in scores])
             for ids in labels
         )
-        return with_target - without
+        return with_target - without[0] if without else with_target
 
     word = words_heard[target]
     span = Span(0, 1, word.text, "word", target, word.start, word.end)

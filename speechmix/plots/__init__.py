@@ -10,6 +10,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
+| `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
 |---|---|
@@ -30,6 +31,7 @@ Examples
 
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
+from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
 from .figures import heat_map, layer_grid
 from .one_clip import clip_figure
@@ -42,6 +44,7 @@ __all__ = [
     "cue_difference_map",
     "cue_figure",
     "cue_heat_map",
+    "decision_map",
     "difference_map",
     "distribution_figure",
     "heat_map",

@@ -216,13 +216,8 @@ def _draw_numbers(ax: Axes, values, layers, measures, *, limits, cmap=panels.SHA
     """Cells with the number in each, dark on light and light on dark."""
     cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")
-    for (i, j), value in np.ndenumerate(np.ma.filled(values, np.nan)):
-        if np.isfinite(value):
-            red, green, blue, _ = cells.to_rgba(value)
-            light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
-            ax.text(j + 0.5, i + 0.52, f"{round(value, places) + 0.0:.{places}f}", size=TICK_SIZE, ha="center", va="center",
-                    fontweight="bold" if (layers[i], measures[j]) in bold else "normal",
-                    color="black" if light else "white")  # fmt: skip
+    is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])
+    panels.write_numbers(ax, cells, values, bold=is_bold, places=places)
     labels = [panels.spoken(measure).replace(" ", "\n") for measure in measures]
     ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
     ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)

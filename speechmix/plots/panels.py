@@ -171,6 +171,19 @@ def draw_cells(
     return cells
 
 
+def write_numbers(
+    ax: Axes, cells: ScalarMappable, values: np.ma.MaskedArray, *, bold: np.ndarray | None = None, places: int = 1
+) -> None:
+    """Write the number into each cell, dark on light and light on dark."""
+    for (row, column), value in np.ndenumerate(np.ma.filled(values, np.nan)):
+        if np.isfinite(value):
+            red, green, blue, _ = cells.to_rgba(value)
+            light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+            ax.text(column + 0.5, row + 0.52, f"{round(value, places) + 0.0:.{places}f}", size=TICK_SIZE, ha="center",
+                    va="center", fontweight="bold" if bold is not None and bold[row, column] else "normal",
+                    color="black" if light else "white")  # fmt: skip
+
+
 def add_color_bar(
     figure, cells: ScalarMappable, axes, *, values: Collection[np.ma.MaskedArray], label: str, inches: float
 ):

@@ -115,8 +115,9 @@ def mix(
         5e-3, relatively), on a GPU also "tf32"; that of the states by default.
     objective : str, tuple or callable
         The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
-        target's token), "contrast" (its logit less the foil's), "ctc" (log-probability of the transcript less that without
-        the target); "auto" is a contrast where there is a foil, and else "ctc" for a CTC model and "logit" for others.
+        target's token), "log_probability" (of all its tokens; of a CTC model's transcript), "contrast" (its logit less the
+        foil's), "ctc" (log-probability of the transcript less that without the target); "auto" is a contrast where there is
+        a foil, and else "ctc" for a CTC model and "logit" for others.
         With several tokens: the one that decides between target and foil, or the target's first. A masked target is given
         as ("spelling",) or ("spelling", "foil"), by default the likeliest token. For prepared inputs: (position, token id),
         (position, token id, foil's id), or a function of the model's output (a batch of one) that returns a scalar.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 AUDIO_UNITS, TEXT_UNITS = ("word", "frame"), ("word", "token")
-OBJECTIVES = ("auto", "logit", "probability", "contrast", "ctc")
+OBJECTIVES = ("auto", "logit", "probability", "log_probability", "contrast", "ctc")
 
 # Allowed values of the options that have some. `include` takes several of them, `objective` other things too.
 ALLOWED: dict[str, tuple[str, ...]] = {

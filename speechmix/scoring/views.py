@@ -93,6 +93,10 @@ class View(ABC):
         """Targets (the chosen rows) and sources of a stack that has been seen."""
         return tuple(self._target_rows[stack]), tuple(self._both_sides(stack)[1])
 
+    def sources(self, stack: str) -> list[Span]:
+        """What may give to others in a stack, labelled before the pass."""
+        return self._both_sides(stack)[1]
+
     def units(self, block: Block) -> Units:
         """Units of a block. Frames of prepared audio are only known now: those that the attention mask leaves."""
         stack = block.stack.name

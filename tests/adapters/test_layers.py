@@ -11,7 +11,7 @@ import torch
 
 import speechmix
 from speechmix.adapters import layers
-from speechmix.adapters.intervene import zeroed_values
+from speechmix.adapters.intervene import Branch, branch_outputs
 from speechmix.adapters.layers import bind, layer_modules
 from speechmix.errors import ModelError
 from tests.conftest import build, inputs_of
@@ -154,12 +154,11 @@ def test_an_attention_module_exchanged_before_its_values_are_set_to_zero():
     inputs = {key: x.float() for key, x in inputs_of(model).items()}
     for layer in module.base_model.encoder.layers:
         layer.attention = copy.deepcopy(layer.attention)
-    intact = module(**inputs).logits
-    with zeroed_values(model, {"encoder": [3, 4]}):
-        zeroed = module(**inputs).logits
+    branch = Branch("encoder", range(3), [3, 4])
+    intact, (zeroed,) = branch_outputs(model, inputs, [branch], lambda output: output.logits)
     assert not torch.equal(intact, zeroed)
-    with zeroed_values(speechmix.load(module), {"encoder": [3, 4]}):
-        torch.testing.assert_close(module(**inputs).logits, zeroed)
+    _, (again,) = branch_outputs(speechmix.load(module), inputs, [branch], lambda output: output.logits)
+    torch.testing.assert_close(again, zeroed)
 
 
 def test_a_part_exchanged_for_what_the_table_does_not_fit():

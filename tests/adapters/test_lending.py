@@ -12,9 +12,9 @@ from speechmix.adapters.lending import lent
 from speechmix.alignment import place_words
 from speechmix.bundled import clips, models
 from speechmix.errors import ModelError
-from speechmix.evaluation.ablation import ablate
 from speechmix.evaluation.likelihood import log_likelihoods
 from speechmix.evaluation.spelling import transcribe
+from speechmix.interventions.ablation import ablate
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 

@@ -11,9 +11,10 @@ import torch
 import speechmix
 from speechmix.bundled import clips, models
 from speechmix.errors import InputError
-from speechmix.evaluation.ablation import ablate
-from speechmix.evaluation.likelihood import cue_silenced, log_likelihoods, number_is_right
+from speechmix.evaluation.likelihood import log_likelihoods, number_is_right
 from speechmix.evaluation.spelling import transcribe
+from speechmix.interventions.ablation import ablate
+from speechmix.interventions.sound import silence
 from tests.conftest import trained
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")
@@ -38,7 +39,7 @@ def _rate(right) -> float:
 def test_number_is_right_with_the_cue_and_a_guess_without(bundled, paired):
     assert _rate(number_is_right(bundled, clip) for clip in paired) >= 0.95
     for side in ("left", "right"):
-        silenced = [cue_silenced(clip) for clip in paired if clip.meta["side"] == side]
+        silenced = [silence(clip) for clip in paired if clip.meta["side"] == side]
         assert 0.4 <= _rate(number_is_right(bundled, clip) for clip in silenced) <= 0.65
 
 
@@ -63,7 +64,7 @@ def test_an_untrained_twin_can_neither_spell_nor_tell(bundled, paired):
 
 def test_silencing_leaves_all_but_the_cue(paired):
     clip = paired[0]
-    silenced = cue_silenced(clip)
+    silenced = silence(clip)
     cue = clip.words[clip.cue]
     start, stop = round(cue.start * 16_000), round(cue.end * 16_000)
     assert not silenced.audio()[start:stop].any()

@@ -11,7 +11,7 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling import can_spell, character_error_rate, transcribe
+from speechmix.evaluation.spelling import character_error_rate, transcribe
 from tests.conftest import build
 
 
@@ -54,13 +54,13 @@ def test_a_ctc_model_is_read_greedily(tmp_path):
     model = speechmix.load(build("wav2vec2-post", vocab_size=len(vocabulary), pad_token_id=0), processor=processor)
     model.module.lm_head = Says([vocabulary[c] for c in "les|livres"], len(vocabulary))
     clip = speechmix.Clip.from_array(np.random.default_rng(0).normal(size=16_000), 16_000, text="les livres")
-    assert can_spell(model)
+    assert model.can_spell
     assert transcribe(model, clip) == "les livres"
 
 
 def test_a_model_without_a_head_cannot_spell():
     model = speechmix.load(build("wav2vec2-stable"), processor=transformers.Wav2Vec2FeatureExtractor())
-    assert not can_spell(model)
+    assert not model.can_spell
     clip = speechmix.Clip.from_array(np.ones(16_000), 16_000)
     with pytest.raises(InputError, match="cannot transcribe"):
         transcribe(model, clip)

@@ -11,7 +11,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 import speechmix
 from speechmix.bundled import clips
 from speechmix.errors import InputError, ModelError
-from speechmix.evaluation.ablation import ablate
+from speechmix.interventions.ablation import ablate
 from speechmix.measures.objectives import objective_of
 from tests.conftest import build, inputs_of, tiny, trained
 from tests.scoring.test_mix import clip_of, whisper_that_hears

@@ -1,0 +1,227 @@
+"""A decision: the one number that an item asks of a model, and which positions belong to each of its words.
+
+In: a model and a clip, sentence or prepared inputs. Out: a `Decision`, whose *margin* interventions are read by (nats):
+
+    with a foil      log p(target) - log p(foil): at the deciding position of a decoder; of the whole text of a CTC model;
+                     at [MASK] in the target's place of a masked model; of the next token of a causal one
+    without          log p of the target's tokens; of the whole text of a CTC model
+
+Those are `measures.objectives` ("contrast" and "log_probability"), which gradient measures differentiate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..adapters.intervene import Branch, branch_outputs
+from ..adapters.model import Model, Prepared
+from ..adapters.text import MASK
+from ..errors import InputError
+from ..inputs.clips import Clip
+from ..inputs.sentences import Sentence
+from ..inputs.spans import Span
+from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
+from ..scoring.question import ObjectiveOption, Question
+from ..scoring.views import Item, seen_by
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an intervention takes away from a stack: a word, or a token of prepared inputs.
+
+    Parameters
+    ----------
+    index : int
+        Among the item's words; of prepared inputs, among the stack's units.
+    label : str
+    positions : tuple of int
+        In the stack: frames or tokens.
+    """
+
+    index: int
+    label: str
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a model decides about an item.
+
+    Parameters
+    ----------
+    model : Model
+    item : Clip, Sentence or None
+        As it was fed; None for prepared inputs.
+    prepared : Prepared
+    objective : Objective
+    sources : dict of stack to tuple of Source
+
+    Examples
+    --------
+    >>> model = speechmix.load("bert-base-uncased")                                       # doctest: +SKIP
+    >>> sentence = speechmix.Sentence("the keys are here", target="are", foil="is")       # doctest: +SKIP
+    >>> Decision.of(model, sentence).margin                                               # doctest: +SKIP
+    4.1
+    """
+
+    model: Model
+    item: Clip | Sentence | None
+    prepared: Prepared
+    objective: Objective
+    sources: Mapping[str, tuple[Source, ...]] = field(repr=False)
+
+    @classmethod
+    def of(cls, model: Model, item: Item, *, objective: ObjectiveOption | None = None) -> Decision:
+        """Prepare an item for a model with its head.
+
+        Parameters
+        ----------
+        model : Model
+        item : Clip, Sentence, str or dict
+            With a target, and a foil for a choice between two spellings. A masked model is fed its mask for the target.
+        objective : optional
+            Another number to read, as in `mix`; prepared inputs need (position, token id, foil's id).
+
+        Raises
+        ------
+        InputError
+            If there is no target, or it is not decided by a token that the model writes.
+        ModelError
+            If the model has no head.
+        """
+        item = Sentence(item) if isinstance(item, str) else item
+        masked = objective is None and isinstance(item, Sentence) and _is_masked_model(model)
+        if masked and isinstance(item, Sentence):
+            item, objective = _masked(item)
+        units = "token" if isinstance(item, Mapping) and not model.hears else "word"
+        view = seen_by(model, item, Question(units=units, spans=_frames_of(model, item)))
+        if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
+            raise InputError(f"{view.item.name} has no words with times: give words=, or align it with speechmix.align")
+        stacks = tuple(model.stacks)
+        view.prepare(stacks)
+        if objective is None:
+            has_foil = view.item is not None and view.item.foil is not None
+            objective = "contrast" if has_foil else "log_probability"
+        resolved = objective_of(objective, model, view.item, view.prepared)
+        if masked and resolved.details["kind"] == "logit":  # of one spelling: how likely it is
+            told = resolved.details
+            resolved = of_tokens("log_probability", model, told["position"], told["token"], label=told["label"])
+        words = None if view.item is None else [word.text for word in view.item.words or ()]
+        sources = {stack: _sources(view.sources(stack), words) for stack in stacks}
+        return cls(model, view.item, view.prepared, resolved, sources)
+
+    @property
+    def name(self) -> str:
+        return "inputs" if self.item is None else str(self.item.name)
+
+    @property
+    def has_foil(self) -> bool:
+        """Whether the margin is that of a choice between two spellings, which may flip."""
+        return self.objective.details.get("kind") == "contrast"
+
+    @property
+    def read_at(self) -> list[int]:
+        """Positions whose logits the margin is made of; none if it is that of a whole text."""
+        read = self.objective.details
+        return [read["position"]] if "position" in read else list(read.get("positions", ()))
+
+    @cached_property
+    def inputs(self) -> dict[str, Tensor]:
+        """Inputs on the model's device, in the precision that states are computed in."""
+        return self.moved(self.prepared.inputs)
+
+    def moved(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Other inputs likewise."""
+        model = self.model
+        return {
+            name: tensor.to(model.device, model.state_dtype if tensor.is_floating_point() else tensor.dtype)
+            for name, tensor in inputs.items()
+        }
+
+    def margins(self, output: Any) -> Tensor:
+        """Margin [R] of each of R runs, in double precision."""
+        if isinstance(getattr(output, "logits", None), Tensor):
+            output.logits = output.logits.double()
+        return self.objective.function(output)
+
+    def of_branches(self, branches: Sequence[Branch], *, at_once: int | None = None) -> tuple[float, list[float]]:
+        """Margin of the clean run, and of each branch (`adapters.intervene`)."""
+        with self.model.in_use(self.model.state_dtype):
+            clean, runs = branch_outputs(self.model, self.inputs, branches, self.margins, at_once=at_once)
+        return clean.item(), runs.tolist()
+
+    def of_inputs(self, inputs: Mapping[str, Tensor], *, places: Sequence[int] | None = None) -> float:
+        """Margin on other inputs; `places` says where each of their logits is to be read, if not at its own."""
+        options = {"use_cache": False} if "decoder" in self.model.stacks else {}
+        with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            output = self.model.module(**self.moved(inputs), **options, return_dict=True)
+            if places is not None:
+                output.logits = _put_back(logits_of(output), places)
+            return self.margins(output).item()
+
+    @cached_property
+    def margin(self) -> float:
+        """Margin of the item as it is."""
+        return self.of_inputs(self.prepared.inputs)
+
+    def sources_of(self, stack: str, words: Sequence[int] | None) -> tuple[Source, ...]:
+        """The sources of a stack that are asked for, all for None.
+
+        Raises
+        ------
+        InputError
+            If there is no such stack.
+        """
+        if stack not in self.sources:
+            raise InputError(f"{self.model.name} has no stack {stack!r}; it has {list(self.sources)}")
+        return tuple(source for source in self.sources[stack] if words is None or source.index in words)
+
+
+def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
+    """Logits [1, T, V] at other places; what would lie before the first is dropped."""
+    positions = torch.tensor(places, device=logits.device)
+    whole = logits.new_zeros(1, int(positions.max()) + 1, logits.shape[-1])
+    whole[:, positions[positions >= 0]] = logits[:, positions >= 0]
+    return whole
+
+
+def _sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
+    """Spans as sources: those of one word together, and what belongs to no word left out; each by itself without words."""
+    if words is None:
+        return tuple(Source(i, span.label, tuple(range(span.start, span.stop))) for i, span in enumerate(spans))
+    positions: dict[int, list[int]] = {}
+    for span in spans:
+        if span.word is not None:
+            positions.setdefault(span.word, []).extend(range(span.start, span.stop))
+    return tuple(Source(word, words[word], tuple(positions[word])) for word in sorted(positions))
+
+
+def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
+    """Every frame of prepared audio by itself; None for other items, whose words or tokens are the sources."""
+    if not model.hears or not isinstance(item, Mapping):
+        return None
+    sound = next(iter(item.values()))
+    return [(frame, frame + 1) for frame in range(model.grid(torch.as_tensor(sound).shape[-1]).n_frames)]
+
+
+def _is_masked_model(model: Model) -> bool:
+    return tuple(model.stacks) == ("encoder",) and getattr(model.tokenizer, "mask_token", None) is not None
+
+
+def _masked(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
+    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked for there."""
+    if not isinstance(sentence.target, int):
+        return sentence, None
+    target = sentence.words[sentence.target]
+    if target.text == MASK:
+        return sentence, "log_probability"
+    text = getattr(sentence, target.part)
+    masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
+    spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
+    return sentence.replace(**masked, cue=sentence.cue, target=sentence.target, foil=None), spellings

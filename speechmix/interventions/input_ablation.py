@@ -1,0 +1,148 @@
+"""Input ablation: does the decision need the word at all? Its sound silenced, its tokens blanked, and the margin read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import InputError
+from ..inputs.clips import Clip
+from ..maps.decisions import DecisionMap
+from .decision import Decision
+from .knock_out import decision_map_of
+from .sound import SOUND_FILLS, silence
+from .tokens import TOKEN_FILLS, blanked, token_fills
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.model import Model
+    from ..scoring.question import ObjectiveOption
+    from ..scoring.views import Item
+
+SIDES = ("sound", "text", "both")
+
+
+def ablate_input(
+    model: Model,
+    item: Item,
+    *,
+    sides: Sequence[str] | None = None,
+    fills: Sequence[str] | None = None,
+    words: Sequence[int] | None = None,
+    objective: ObjectiveOption | None = None,
+) -> DecisionMap:
+    """Take each word out of the input, in several ways, and read the margin.
+
+    Parameters
+    ----------
+    model : Model
+        With its head.
+    item : Clip, Sentence, str or dict
+        As for `knock_out`.
+    sides : sequence of {"sound", "text", "both"}, optional
+        What is taken away: the word's sound, its tokens (in what a text model reads, or in the transcript that a decoder is
+        fed), or both at once. By default what there is; "both" only where it is asked for.
+    fills : sequence of str, optional
+        What takes its place: "zeros", "room", "noise", "word" of a sound (`silence`); "mask", "unk", "pad", "remove" of
+        tokens.
+        By default all that are possible; of "both", digital silence and tokens removed. A word that holds the position
+        where the margin is read cannot be removed, and has no row.
+    words : sequence of int, optional
+        All by default.
+    objective : optional
+        Another number to read than the margin, as in `mix`.
+
+    Returns
+    -------
+    DecisionMap
+        Stack "input"; the intervention says what was done, as in "silence (room)" or "blank (mask)".
+
+    Raises
+    ------
+    InputError
+        If the item has no target, or a side or fill that was asked for is not possible.
+    """
+    decision = Decision.of(model, item, objective=objective)
+    return inputs_ablated(decision, sides=sides, fills=fills, words=words)
+
+
+def inputs_ablated(
+    decision: Decision,
+    *,
+    sides: Sequence[str] | None = None,
+    fills: Sequence[str] | None = None,
+    words: Sequence[int] | None = None,
+) -> DecisionMap:
+    """`ablate_input` of a decision that has been prepared."""
+    possible = _sides_of(decision)
+    unknown = set(sides or ()) - set(possible)
+    if unknown:
+        raise InputError(f"{decision.model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}")
+    rows, margins = [], []
+    for side in sides or [side for side in possible if side != "both"]:
+        for fill in _fills_of(decision, side, fills):
+            for row, margin in _ablated(decision, side, fill, words, asked=fills is not None):
+                rows.append(row)
+                margins.append(margin)
+    if not rows:
+        raise InputError(f"{decision.name}: there is nothing to take away: fills={fills}, words={words}")
+    return decision_map_of(decision, rows, decision.margin, margins)
+
+
+def _sides_of(decision: Decision) -> list[str]:
+    """What can be taken away of this item."""
+    hears = decision.model.hears and isinstance(decision.item, Clip)
+    reads = not decision.model.hears or decision.prepared.tokens is not None
+    return [*(["sound"] if hears else []), *(["text"] if reads else []), *(["both"] if hears and reads else [])]
+
+
+def _fills_of(decision: Decision, side: str, asked: Sequence[str] | None) -> list[str]:
+    if side == "both":
+        return ["zeros + remove"]
+    possible = SOUND_FILLS if side == "sound" else token_fills(decision.model)
+    if asked is None:
+        return list(possible)
+    unknown = set(asked) - set(SOUND_FILLS) - set(TOKEN_FILLS)
+    if unknown:
+        raise InputError(f"fills are {SOUND_FILLS} of a sound and {TOKEN_FILLS} of tokens, found {sorted(unknown)}")
+    return [fill for fill in asked if fill in (SOUND_FILLS if side == "sound" else TOKEN_FILLS)]
+
+
+def _ablated(
+    decision: Decision, side: str, fill: str, words: Sequence[int] | None, *, asked: bool
+) -> Iterator[tuple[dict[str, Any], float]]:
+    """Each word's row and margin."""
+    stack = "encoder" if "encoder" in decision.sources and (side == "sound" or not decision.model.hears) else "decoder"
+    sound_fill, _, token_fill = fill.partition(" + ") if side == "both" else (fill, "", fill)
+    for source in decision.sources_of(stack, words):
+        inputs, places = dict(decision.prepared.inputs), None
+        if fill.endswith("remove") and set(source.positions) & set(decision.read_at):
+            continue  # nothing would be left to read
+        try:
+            if side != "text":
+                inputs |= _silenced(decision, source.index, sound_fill)
+            if side != "sound":
+                name = "decoder_input_ids" if decision.model.hears else "input_ids"
+                inputs, kept = blanked(decision.model, inputs, source.positions, fill=token_fill, side=name)
+                places = kept if decision.model.hears or "cross" not in decision.sources else None
+        except InputError as error:
+            if asked:
+                raise
+            warnings.warn(f"left out: {error}", stacklevel=4)
+            continue
+        did = {"sound": "silence", "text": "blank", "both": "silence and blank"}[side]
+        row = {"item": decision.name, "intervention": f"{did} ({fill})", "stack": "input", "layer": float("nan")}
+        yield row | {"word": source.index, "label": source.label}, decision.of_inputs(inputs, places=places)
+
+
+def _silenced(decision: Decision, word: int, fill: str) -> dict[str, Tensor]:
+    """What the model hears of a clip with a word silenced."""
+    clip = decision.item
+    if not isinstance(clip, Clip):
+        raise InputError(f"{decision.name}: only the sound of a clip can be silenced")
+    prepared = decision.model.family.prepare(decision.model, silence(clip, word, fill=fill), ("encoder",))
+    return {name: torch.as_tensor(tensor) for name, tensor in prepared.inputs.items()}

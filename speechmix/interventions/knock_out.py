@@ -1,0 +1,149 @@
+"""Knock-out: a word's value vectors zeroed in one layer, a window or all, and the decision read at the output.
+
+Value Zeroing sees one layer's step: how far the target's state moves. Here the change is carried through the rest of the
+model to what it decides, so an edge that nothing further up uses costs nothing. All (layer, word) pairs run together
+(`adapters.intervene`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ..adapters.intervene import Branch
+from ..errors import InputError
+from ..maps.decisions import DecisionMap
+from .decision import Decision, Source
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from ..scoring.question import ObjectiveOption
+    from ..scoring.views import Item
+
+ALL = "all"
+
+
+def knock_out(
+    model: Model,
+    item: Item,
+    *,
+    stacks: Sequence[str] | None = None,
+    window: int | str = 1,
+    words: Sequence[int] | None = None,
+    objective: ObjectiveOption | None = None,
+    at_once: int | None = None,
+) -> DecisionMap:
+    """Zero the values of each word in each layer of each stack, and read the margin.
+
+    Parameters
+    ----------
+    model : Model
+        With its head.
+    item : Clip, Sentence, str or dict
+        A clip with words, target and (for a choice between two spellings) foil; a sentence likewise; or prepared inputs with
+        ``objective=(position, token id, foil's id)``, whose tokens are the words.
+    stacks : sequence of str, optional
+        All by default.
+    window : int or "all"
+        How many layers are knocked out together, from each layer on; "all" of the stack at once (one row).
+    words : sequence of int, optional
+        Indices of the words to knock out; all by default.
+    objective : optional
+        Another number to read than the margin, as in `mix`.
+    at_once : int, optional
+        Runs that go together; as many as fit by default.
+
+    Returns
+    -------
+    DecisionMap
+
+    Raises
+    ------
+    InputError
+        If the item has no target, or something that was asked for is not there.
+    ModelError
+        If the model has no head.
+
+    Examples
+    --------
+    >>> drops = speechmix.knock_out(model, clip)                                          # doctest: +SKIP
+    >>> drops.scores("decoder").shape                                                     # doctest: +SKIP
+    (12, 6)
+    """
+    decision = Decision.of(model, item, objective=objective)
+    return knocked_out(decision, stacks=stacks, window=window, words=words, at_once=at_once)
+
+
+def knocked_out(
+    decision: Decision,
+    *,
+    stacks: Sequence[str] | None = None,
+    window: int | str = 1,
+    words: Sequence[int] | None = None,
+    at_once: int | None = None,
+) -> DecisionMap:
+    """`knock_out` of a decision that has been prepared."""
+    rows, branches = [], []
+    for stack in tuple(decision.sources) if stacks is None else stacks:
+        for source in decision.sources_of(stack, words):
+            for layers in windows(len(decision.model.stacks[stack]), window):
+                rows.append(_place(decision, stack, layers, source, window))
+                branches.append(Branch(stack, layers, source.positions))
+    if not rows:
+        raise InputError(
+            f"{decision.name}: none of the words {list(words or ())} is a source of {stacks or 'any stack'}"
+        )
+    clean, margins = decision.of_branches(branches, at_once=at_once)
+    return decision_map_of(decision, rows, clean, margins)
+
+
+def windows(count: int, window: int | str) -> list[range]:
+    """Layers that are changed together, in a stack of so many.
+
+    Examples
+    --------
+    >>> windows(4, 3)
+    [range(0, 3), range(1, 4), range(2, 4), range(3, 4)]
+    >>> windows(4, "all")
+    [range(0, 4)]
+    """
+    if window == ALL:
+        return [range(count)]
+    if not isinstance(window, int) or window < 1:
+        raise InputError(f"window should be a number of layers, at least 1, or 'all'; found {window!r}")
+    return [range(layer, min(layer + window, count)) for layer in range(count)]
+
+
+def _place(decision: Decision, stack: str, layers: range, source: Source, window: int | str) -> dict[str, Any]:
+    name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
+    return {
+        "item": decision.name,
+        "intervention": name,
+        "stack": stack,
+        "layer": layers.start,
+        "word": source.index,
+        "label": source.label,
+    }
+
+
+def decision_map_of(
+    decision: Decision, rows: Sequence[dict[str, Any]], clean: float, margins: Sequence[float]
+) -> DecisionMap:
+    """Rows of places with their margins as a `DecisionMap`: drops, and whether the decision flipped."""
+    table = pd.DataFrame(rows)
+    table["margin"] = margins
+    table["drop"] = clean - table["margin"]
+    flipped = (table["margin"] > 0) != (clean > 0)
+    table["flipped"] = flipped.astype("boolean") if decision.has_foil else pd.array([pd.NA] * len(table), "boolean")
+    model = decision.model
+    provenance = {
+        "model": model.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+        "item": decision.name,
+        "read": decision.objective.details,
+    }
+    return DecisionMap(table, clean, provenance)

@@ -1,0 +1,223 @@
+"""Patching: is it the *information* of a word that counts? States, values or the input of a word swapped between two items.
+
+In: an item and another that says the same but for what the word tells (the other member of a minimal pair: sg <-> pl). Out:
+how much of the margin goes over with the word, at each layer:
+
+    carried = (margin - patched margin) / (margin - the other item's margin)        1: all of it, 0: nothing
+
+Both margins are of the same question: does the model prefer this item's target to its foil. Where the word is longer in one
+item than in the other, each of its positions takes what lies at the same share of the other's (nearest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..adapters.capture import Capture, attention_readable
+from ..adapters.intervene import Branch
+from ..errors import InputError
+from ..inputs.clips import Clip
+from ..maps.decisions import DecisionMap
+from .decision import Decision, Source
+from .knock_out import decision_map_of, windows
+from .sound import _RATE, with_sound
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.model import Model
+    from ..scoring.question import ObjectiveOption
+    from ..scoring.views import Item
+
+WHAT = ("states", "values", "input")
+
+
+def patch(
+    model: Model,
+    item: Item,
+    other: Item,
+    *,
+    what: str = "states",
+    stacks: Sequence[str] | None = None,
+    window: int | str = 1,
+    words: Sequence[int] | None = None,
+    objective: ObjectiveOption | None = None,
+    at_once: int | None = None,
+) -> DecisionMap:
+    """Put what another item holds in the place of each word, layer by layer, and read the margin.
+
+    Parameters
+    ----------
+    model : Model
+        With its head.
+    item, other : Clip, Sentence, str or dict
+        Of the same number of words; the margin is read for `item`.
+    what : {"states", "values", "input"}
+        The hidden states that enter a layer, the value vectors in it (or in a window), or the input itself: the word's sound,
+        or its tokens (as many in both).
+    stacks : sequence of str, optional
+        All by default; "cross" has values, but no states of its own.
+    window : int or "all"
+        Of layers whose values are swapped together.
+    words : sequence of int, optional
+        All by default.
+    objective : optional
+        Another number to read than the margin, as in `mix`.
+    at_once : int, optional
+        Runs that go together; as many as fit by default.
+
+    Returns
+    -------
+    DecisionMap
+        With a column ``carried``; missing where both items have the same margin.
+
+    Raises
+    ------
+    InputError
+        If the items do not have the same words to swap, or `what` is not possible.
+
+    Examples
+    --------
+    >>> carried = speechmix.patch(model, plural, singular)                                # doctest: +SKIP
+    >>> carried.scores("encoder", "carried").round(2)                                     # doctest: +SKIP
+    """
+    if what not in WHAT:
+        raise InputError(f"what should be one of {WHAT}, found {what!r}")
+    decision, donor = (Decision.of(model, member, objective=objective) for member in (item, other))
+    if what == "input":
+        patched = _of_inputs(decision, donor, words)
+    else:
+        patched = _of_layers(decision, donor, what, stacks, window, words, at_once)
+    distance = patched.margin - _margin_of_donor(decision, donor)
+    patched.table["carried"] = patched.table["drop"] / distance if distance else float("nan")
+    return patched
+
+
+def _margin_of_donor(decision: Decision, donor: Decision) -> float:
+    """The same question asked of the other item: its inputs, this item's objective, where the other decides."""
+    if not decision.read_at or decision.read_at[0] == donor.read_at[0]:
+        return decision.of_inputs(donor.prepared.inputs)
+    further = decision.read_at[0] - donor.read_at[0]
+    return decision.of_inputs(donor.prepared.inputs, places=[place + further for place in range(_length(donor))])
+
+
+def _length(decision: Decision) -> int:
+    tokens = decision.prepared.tokens or decision.prepared.source_tokens
+    return len(tokens.ids) if tokens is not None else 0
+
+
+def _of_layers(
+    decision: Decision,
+    donor: Decision,
+    what: str,
+    stacks: Sequence[str] | None,
+    window: int | str,
+    words: Sequence[int] | None,
+    at_once: int | None,
+) -> DecisionMap:
+    if what == "states" and window != 1:
+        raise InputError("states are put in where they enter one layer; a window is for what='values'")
+    names = (
+        [name for name in decision.sources if what == "values" or name != "cross"] if stacks is None else list(stacks)
+    )
+    held = _held(donor, what)
+    rows, branches = [], []
+    for stack in names:
+        for source, given in _pairs(decision, donor, stack, words):
+            places = _matched(len(source.positions), given.positions)
+            for layers in windows(len(decision.model.stacks[stack]), window):
+                new = {layer: held[stack, layer][..., places, :] for layer in layers}
+                put = {"values": new} if what == "values" else {"states": new[layers.start]}
+                branches.append(Branch(stack, layers, source.positions, **put))
+                rows.append(_place(decision, f"patch ({what})", stack, layers.start, source))
+    clean, margins = decision.of_branches(branches, at_once=at_once)
+    return decision_map_of(decision, rows, clean, margins)
+
+
+def _pairs(decision: Decision, donor: Decision, stack: str, words: Sequence[int] | None) -> list[tuple[Source, Source]]:
+    """Each asked word of an item with the other item's word of the same index."""
+    given = {source.index: source for source in donor.sources_of(stack, None)}
+    sources = decision.sources_of(stack, None)
+    if given.keys() != {source.index for source in sources}:
+        raise InputError(
+            f"{decision.name} and {donor.name} should have the same number of words, to be swapped one by one; found "
+            f"{len(sources)} and {len(given)} in the {stack}"
+        )
+    return [(source, given[source.index]) for source in decision.sources_of(stack, words)]
+
+
+def _matched(count: int, positions: Sequence[int]) -> list[int]:
+    """For each of `count` positions the other's position at the same share of its length.
+
+    Examples
+    --------
+    >>> _matched(4, [10, 11])
+    [10, 10, 11, 11]
+    """
+    return [positions[int((place + 0.5) * len(positions) / count)] for place in range(count)]
+
+
+def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
+    """States [T, D] that enter, or values [H, T, d] in, every layer of the other item's clean run."""
+    held: dict[tuple[str, int], Tensor] = {}
+    model = donor.model
+
+    def keep(block) -> None:
+        if what == "values" or block.stack.name != "cross":
+            held[block.stack.name, block.layer] = (block.values if what == "values" else block.inputs).clone()
+
+    with (
+        model.in_use(model.state_dtype),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),
+        attention_readable(model.module),
+        Capture(list(model.stacks.values()), keep),
+    ):
+        model.family.run(model.base, donor.inputs, tuple(model.stacks))
+    return held
+
+
+def _place(decision: Decision, intervention: str, stack: str, layer: float, source: Source) -> dict[str, Any]:
+    place = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
+    return place | {"word": source.index, "label": source.label}
+
+
+def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int] | None) -> DecisionMap:
+    """A word's sound, or its tokens, of the other item in this item's input."""
+    stack = "encoder" if "encoder" in decision.sources else "decoder"
+    rows, margins = [], []
+    for source, given in _pairs(decision, donor, stack, words):
+        rows.append(_place(decision, "patch (input)", "input", float("nan"), source))
+        margins.append(decision.of_inputs(_exchanged(decision, donor, source, given)))
+    return decision_map_of(decision, rows, decision.margin, margins)
+
+
+def _exchanged(decision: Decision, donor: Decision, source: Source, given: Source) -> dict[str, Tensor]:
+    inputs = dict(decision.prepared.inputs)
+    clip, other = decision.item, donor.item
+    if isinstance(clip, Clip) and isinstance(other, Clip):
+        spliced = _spliced(clip, other, source.index)
+        return inputs | decision.model.family.prepare(decision.model, spliced, ("encoder",)).inputs
+    if len(source.positions) != len(given.positions):
+        raise InputError(
+            f"{source.label!r} is {len(source.positions)} tokens and {given.label!r} {len(given.positions)}: only as many can "
+            "be exchanged in the input; swap states or values instead"
+        )
+    inputs["input_ids"] = inputs["input_ids"].clone()
+    inputs["input_ids"][:, list(source.positions)] = donor.prepared.inputs["input_ids"][:, list(given.positions)]
+    return inputs
+
+
+def _spliced(clip: Clip, other: Clip, word: int) -> Clip:
+    """The clip with the other's sound of a word, as long as it is there, so that later words move; without words."""
+    own, given = (clip.words or ())[word], (other.words or ())[word]
+    audio, donor = clip.audio(_RATE), other.audio(_RATE)
+    start, stop = round(own.start * _RATE), round(own.end * _RATE)
+    new = donor[round(given.start * _RATE) : round(given.end * _RATE)]
+    return with_sound(
+        clip.replace(words=None, cue=None, target=None, foil=None), np.concatenate([audio[:start], new, audio[stop:]])
+    )

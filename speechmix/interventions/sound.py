@@ -1,0 +1,143 @@
+"""Silence a word in the sound of a clip: with nothing, the room's own tone, noise of like spectrum, or another word.
+
+Each filler is off what a model was trained on in a way of its own (digital silence never happens in a room, noise is no
+speech, another word says something else), so a conclusion should not rest on one alone. The clip keeps its length.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.clips import Clip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SOUND_FILLS = ("zeros", "room", "noise", "word")
+_RATE = 16_000
+_LEAST_ROOM = 0.03  # seconds of a clip without words, below which its room cannot be heard
+_FADE = 0.005  # seconds in which filler and clip cross over
+
+
+def silence(clip: Clip, word: int | None = None, *, fill: str = "zeros", seed: int = 0) -> Clip:
+    """Return the clip with a word's sound replaced; its words keep their times.
+
+    Parameters
+    ----------
+    clip : Clip
+        With words.
+    word : int, optional
+        Index of the word; the cue by default.
+    fill : {"zeros", "room", "noise", "word"}
+        Digital silence; the clip's own sound where nobody speaks, repeated; noise with the word's spectrum and loudness (its
+        phases drawn anew); or the clip's word that is nearest in length (neither cue nor target where there is another), cut
+        or repeated to this one's length.
+    seed : int
+        Of the noise.
+
+    Returns
+    -------
+    Clip
+
+    Raises
+    ------
+    InputError
+        If the clip has no words, or nothing to fill with: no 30 ms without words, or no other word.
+
+    Examples
+    --------
+    >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)], cue="les")
+    >>> float(silence(clip).audio(16_000)[4_800])
+    0.0
+    """
+    word = clip.cue if word is None else word
+    if not clip.words or word is None or not 0 <= word < len(clip.words):
+        raise InputError(
+            f"{clip.name}: silencing needs words with times and the index of one (or a cue); "
+            f"found {len(clip.words or ())} words, word={word!r}"
+        )
+    if fill not in SOUND_FILLS:
+        raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
+    audio = clip.audio(_RATE).copy()
+    start, stop = _samples_of(clip, word)
+    filler = _FILLERS[fill](clip, audio, word, seed)
+    audio[start:stop] = filler if fill == "zeros" else _faded(filler, audio[start:stop])
+    return with_sound(clip, audio)
+
+
+def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
+    """Return the clip with other samples, at 16 kHz."""
+    facts = {
+        name: getattr(clip, name) for name in ("name", "text", "words", "cue", "target", "foil", "language", "meta")
+    }
+    return Clip.from_array(audio, _RATE, **facts)
+
+
+def _samples_of(clip: Clip, word: int) -> tuple[int, int]:
+    words = clip.words or ()
+    return round(words[word].start * _RATE), round(words[word].end * _RATE)
+
+
+def _zeros(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+    start, stop = _samples_of(clip, word)
+    return np.zeros(len(audio[start:stop]), audio.dtype)
+
+
+def _room(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+    start, stop = _samples_of(clip, word)
+    spoken = np.zeros(len(audio), bool)
+    for index in range(len(clip.words or ())):
+        spoken[slice(*_samples_of(clip, index))] = True
+    if (~spoken).sum() < _LEAST_ROOM * _RATE:
+        raise InputError(
+            f"{clip.name}: no sound of the room: expected at least {_LEAST_ROOM * 1000:.0f} ms that no word has, found "
+            f"{(~spoken).sum() / _RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
+        )
+    return _of_length(audio[~spoken], len(audio[start:stop]))
+
+
+def _noise(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+    start, stop = _samples_of(clip, word)
+    spectrum = np.abs(np.fft.rfft(audio[start:stop]))
+    phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
+    noise = np.fft.irfft(spectrum * np.exp(1j * phases), len(audio[start:stop]))
+    loudness, found = np.sqrt(np.mean(audio[start:stop] ** 2)), np.sqrt(np.mean(noise**2))
+    return (noise * (loudness / found if found > 0 else 0)).astype(audio.dtype)
+
+
+def _other_word(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+    words = clip.words or ()
+    start, stop = _samples_of(clip, word)
+    others = [i for i in range(len(words)) if i != word and len(audio[slice(*_samples_of(clip, i))])]
+    neutral = [i for i in others if i not in (clip.cue, clip.target)]
+    if not others:
+        raise InputError(f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'")
+    length = words[word].end - words[word].start
+    nearest = min(neutral or others, key=lambda i: abs(words[i].end - words[i].start - length))
+    return _of_length(audio[slice(*_samples_of(clip, nearest))], len(audio[start:stop]))
+
+
+_FILLERS: dict[str, Callable[[Clip, np.ndarray, int, int], np.ndarray]] = {
+    "zeros": _zeros,
+    "room": _room,
+    "noise": _noise,
+    "word": _other_word,
+}
+
+
+def _of_length(samples: np.ndarray, length: int) -> np.ndarray:
+    """Samples cut, or repeated there and back (so that nothing jumps), to a length."""
+    there_and_back = np.concatenate([samples, samples[::-1]])
+    return np.resize(there_and_back, length) if length > len(samples) else samples[:length]
+
+
+def _faded(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
+    """A filler that comes in and goes out over a few milliseconds."""
+    length = min(round(_FADE * _RATE), len(sound) // 2)
+    share = np.ones(len(sound), sound.dtype)
+    ramp = np.linspace(0, 1, length, endpoint=False, dtype=sound.dtype)
+    share[:length], share[len(share) - length :] = ramp, ramp[::-1]
+    return share * filler + (1 - share) * sound

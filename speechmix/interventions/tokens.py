@@ -1,0 +1,83 @@
+"""Blank a word in the tokens that a model is fed: with its mask, unknown or padding token, or by leaving it out.
+
+In: a tokenizer and prepared inputs of one item. Out: other inputs, and which positions are left. What a tokenizer calls unknown
+may be no neutral blank (Whisper's is the end of text), so, as in the sound, no conclusion should rest on one filler alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.model import Model
+
+TOKEN_FILLS = ("mask", "unk", "pad", "remove")
+_TEXT, _DECODER = "input_ids", "decoder_input_ids"
+
+
+def token_fills(model: Model) -> tuple[str, ...]:
+    """The fills that a model's tokenizer has a token for.
+
+    Two that are the same token count once: in Whisper, unknown and padding are the end of text.
+    """
+    ids = {fill: _id_of(model, fill) for fill in TOKEN_FILLS[:-1]}
+    distinct = {id_: fill for fill, id_ in reversed(ids.items()) if id_ is not None}
+    return (*(fill for fill in ids if fill in distinct.values()), "remove")
+
+
+def _id_of(model: Model, fill: str) -> int | None:
+    return getattr(model.tokenizer, f"{fill}_token_id", None)
+
+
+def blanked(
+    model: Model, inputs: Mapping[str, Tensor], positions: Sequence[int], *, fill: str, side: str = _TEXT
+) -> tuple[dict[str, Tensor], list[int]]:
+    """Inputs with some tokens blanked.
+
+    Parameters
+    ----------
+    model : Model
+        With its tokenizer.
+    inputs : dict of str to Tensor [1, T]
+    positions : sequence of int
+    fill : {"mask", "unk", "pad", "remove"}
+        A token of the tokenizer; padding is also left out by the attention mask, where the model takes one.
+    side : {"input_ids", "decoder_input_ids"}
+
+    Returns
+    -------
+    inputs : dict of str to Tensor
+    kept : list of int
+        Former positions of the tokens that there are now.
+
+    Raises
+    ------
+    InputError
+        If the tokenizer has no such token, or nothing would be left.
+    """
+    if fill not in TOKEN_FILLS:
+        raise InputError(f"fill should be one of {TOKEN_FILLS}, found {fill!r}")
+    changed, length = dict(inputs), inputs[side].shape[1]
+    blank = sorted(set(positions))
+    if fill == "remove":
+        kept = [position for position in range(length) if position not in set(blank)]
+        if not kept:
+            raise InputError("removing these tokens would leave none")
+        names = [
+            name for name in inputs if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
+        ]
+        return {**changed, **{name: inputs[name][:, kept] for name in names}}, kept
+    token = _id_of(model, fill)
+    if token is None:
+        raise InputError(f"{model.name}: its tokenizer has no {fill} token; there is {', '.join(token_fills(model))}")
+    changed[side] = inputs[side].clone()
+    changed[side][:, blank] = token
+    if fill == "pad" and side == _TEXT and "attention_mask" in inputs:
+        changed["attention_mask"] = inputs["attention_mask"].clone()
+        changed["attention_mask"][:, blank] = 0
+    return changed, list(range(length))
