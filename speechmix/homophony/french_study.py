@@ -42,7 +42,10 @@ def study(options: argparse.Namespace) -> Path:
     SpeechmixError
         If no clip could be scored; the run's ``skipped.csv`` says why, one by one.
     """
+    from ..reports.wording import said_twins
+
     skipped: list[tuple[str, str]] = []
+    print(said_twins(len(options.seeds)))
     sources = options.models or list(bundled.models().values())
     opened = partial(load, device=options.device)
     models = [partial(opened, source) for source in sources]

@@ -9,6 +9,7 @@ import pytest
 import speechmix
 from speechmix.cli import main
 from speechmix.errors import InputError
+from speechmix.evaluation.statistics import corrected
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -53,6 +54,15 @@ def test_models_are_paired_on_the_clips_that_both_have(found):
     assert row.difference == pytest.approx(-30, abs=5)
     assert row.high < 0
     assert (row.groups, row.clips) == (6, 12)
+    assert row.p == max(row.p_clips, row.p_twins)
+    assert row.clips_low > row.low
+
+
+def test_claims_are_corrected_over_all_comparisons_of_the_page(found):
+    tables = (found.headline, found.by_depth, found.pairs)
+    together = np.concatenate([table.p for table in tables])
+    np.testing.assert_allclose(np.concatenate([table.q for table in tables]), corrected(together))
+    assert set(found.headline.query("stack == 'encoder'").claim) == {"more"}
 
 
 def test_agreement_between_measures_in_each_layer(found):
