@@ -279,5 +279,7 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
 
 
 def _gain_by_layer(table: pd.DataFrame) -> pd.Series:
-    means = table.groupby(["layer", "init"]).contribution.mean().unstack("init")
+    # By clip first: twins may have heard other numbers of clips.
+    keys = ["layer", "init", *({"clip"} & set(table))]
+    means = table.groupby(keys).contribution.mean().groupby(level=["layer", "init"]).mean().unstack("init")
     return means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]

@@ -45,7 +45,8 @@ def study(options: argparse.Namespace) -> Path:
     from ..reports.wording import said_twins
 
     skipped: list[tuple[str, str]] = []
-    print(said_twins(len(options.seeds)))
+    further = f" After the first, each hears about {options.twin_clips} clips." if options.twin_clips else ""
+    print(said_twins(len(options.seeds)) + (further if len(options.seeds) > 1 else ""))
     sources = options.models or list(bundled.models().values())
     opened = partial(load, device=options.device)
     models = [partial(opened, source) for source in sources]
@@ -68,6 +69,7 @@ def study(options: argparse.Namespace) -> Path:
         progress=sys.stderr.isatty(),
         report=print if options.verbose else lambda line: None,
         skipped=skipped,
+        twin_clips=options.twin_clips or None,
     )
     return _report(run, options)
 

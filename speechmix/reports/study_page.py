@@ -174,7 +174,7 @@ def _opening(study: Study, notes: Sequence[str]) -> list[Part]:
     run = study.run
     stopped = [STOPPED] if run.description.get("state") == RUNNING else []
     parts: list[Part] = [
-        ("What was run", [*stopped, *notes, _counts(run), *models_part(run), _versions(run)]),
+        ("What was run", [*stopped, *notes, _counts(run), *_further_twins(study), *models_part(run), _versions(run)]),
     ]
     transcription = transcription_notes(run)
     return [*parts, ("Do the models transcribe the clips?", transcription)] if transcription else parts
@@ -248,6 +248,19 @@ def transcription_notes(run: StoredRun) -> list[str]:
             )
         notes.append(note)
     return notes
+
+
+def _further_twins(study: Study) -> list[str]:
+    """That some random twins heard fewer clips than others, if so."""
+    if study.table.empty or "seed" not in study.table:
+        return []
+    heard = study.table[study.table["init"] == "random"].groupby(["model", "seed"])["clip"].nunique()
+    if heard.empty or heard.min() == heard.max():
+        return []
+    return [
+        f"One random twin of each model heard {heard.max()} clips, further ones {heard.min()} of them, evenly chosen. These "
+        "say how much the draw of weights matters: where twins are compared, it is over the clips that all of them heard."
+    ]
 
 
 def _versions(run: StoredRun) -> str:

@@ -3,11 +3,12 @@
     python tests/benchmarks/twins_as_trained.py runs/twins --score 24        # score the bundled models and 24 twins of each
     python tests/benchmarks/twins_as_trained.py runs/twins --twins 3 5 10    # and count, for several numbers of twins
 
-Each twin is called trained and held against the next ones in turn, by the functions that a study's page is made with: at the
-best layer, as the mean over layers, and in every layer. Counted are p < 0.05 of both tests and of each alone, and claims (q).
-Comparisons of one twin are not independent, so twins are counted and not rows: a share of 5 % of so many twins has the binomial
-error that is given beside it. At last the trained models themselves: how many of the effects that clips alone show remain.
-`docs/calibration.md` holds what it prints.
+Each twin is called trained and held against the next ones in turn, of which all but one heard few clips (as in `speechmix
+study`; `--twin-clips 0`: all of them), by the functions that a study's page is made with: at the best layer, as the mean over
+layers, and in every layer. Counted are p < 0.05 of both tests and of each alone, and claims (q). Comparisons of one twin are
+not independent, so twins are counted and not rows: a share of 5 % of so many twins has the binomial error that is given beside
+it. At last the trained models themselves: how many of the effects that clips alone show remain. `docs/calibration.md` holds
+what it prints.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pandas as pd
 
 from speechmix import bundled, load
 from speechmix.evaluation.statistics import with_claims
+from speechmix.experiments.few_clips import few_of
 from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
 from speechmix.reports.study_tables import (
@@ -52,14 +54,19 @@ def read(folder: Path) -> pd.DataFrame:
     return study_table(run.contributions, grouped_clips(run.clips))
 
 
-def posing(table: pd.DataFrame, pose: int, count: int) -> pd.DataFrame:
+def posing(table: pd.DataFrame, pose: int, count: int, few: set[str]) -> pd.DataFrame:
     """Contributions of one model in which the twin of seed `pose` is called trained and the next ones are its twins."""
     random = table[table["init"] == "random"]
     seeds = sorted(random.seed.unique())
     place = seeds.index(pose)
     others = [seeds[(place + step) % len(seeds)] for step in range(1, count + 1)]
     poser = random[random.seed == pose].assign(init="trained", seed=pd.NA).astype({"seed": "Int64"})
-    return pd.concat([poser, random[random.seed.isin(others)]], ignore_index=True)
+    return pd.concat([poser, as_twins(random, others, few)], ignore_index=True)
+
+
+def as_twins(random: pd.DataFrame, seeds: list[int], few: set[str]) -> pd.DataFrame:
+    """Contributions of these twins: of the first from all clips, of further ones from few."""
+    return random[(random.seed == seeds[0]) | (random.seed.isin(seeds[1:]) & random["clip"].isin(few))]
 
 
 def page(table: pd.DataFrame) -> pd.DataFrame:
@@ -71,13 +78,14 @@ def page(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([rows.assign(kind=kind) for kind, rows in tables.items()], ignore_index=True)
 
 
-def pages(table: pd.DataFrame, count: int) -> pd.DataFrame:
+def pages(table: pd.DataFrame, count: int, few: set[str]) -> pd.DataFrame:
     """Pages of all twins that pose as trained (column `pose`: the seed), and of the trained models (pose -1)."""
     parts = []
     for _, model in table.groupby("model", sort=False):
         seeds = sorted(model[model["init"] == "random"].seed.unique())
-        parts += [page(posing(model, pose, count)).assign(pose=pose) for pose in seeds]
-        shipped = model[(model["init"] == "trained") | model.seed.isin(seeds[:count])]
+        parts += [page(posing(model, pose, count, few)).assign(pose=pose) for pose in seeds]
+        is_trained = model["init"] == "trained"
+        shipped = pd.concat([model[is_trained], as_twins(model[~is_trained], seeds[:count], few)], ignore_index=True)
         parts.append(page(shipped).assign(pose=-1))
     return pd.concat(parts, ignore_index=True)
 
@@ -122,13 +130,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--score", type=int, metavar="TWINS", help="score the models and so many twins of each first")
     parser.add_argument("--twins", type=int, nargs="*", default=[3, 5, 10], help="twins beside each (default: 3 5 10)")
+    parser.add_argument(
+        "--twin-clips", type=int, default=24, help="clips that further twins hear (default: 24; 0: all)"
+    )
     options = parser.parse_args()
     if options.score:
         score(options.folder, options.score)
     table = read(options.folder)
+    few = {clip.name for clip in few_of(bundled.clips(), options.twin_clips or len(table))}
     for count in options.twins:
         print(f"--- {count} twins beside each")
-        told(pages(table, count))
+        told(pages(table, count, few))
 
 
 if __name__ == "__main__":
