@@ -13,6 +13,7 @@ from ..inputs.clips import Clip
 from ..plots.figures import evenly
 from .tables import clip_table
 
+CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
 # Columns of a manifest by which clips are put in order, so that each kind has its part.
 _KINDS = ("control", "side", "template")
 

@@ -1,4 +1,4 @@
-"""Is an untrained model ever claimed to be special? The short form of `tests/benchmarks/twins_as_trained.py`, on SYNTHETIC numbers.
+"""Is an untrained model ever claimed to be special? Short form of `tests/benchmarks/twins_as_trained.py`, on SYNTHETIC numbers.
 
 Weights shift a model's contribution on all clips alike, each layer's by its own draw. So clips alone find most twins special.
 """
