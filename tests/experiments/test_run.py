@@ -309,6 +309,7 @@ def test_further_twins_hear_few_clips_and_are_asked_for_contributions_alone(mode
     heard = run.contributions.groupby("seed", dropna=False)["clip"].unique()
     assert len(heard[3]) == len(heard[pd.NA]) == 8
     assert list(heard[4]) == ["a", "aa", "d", "dd"]
+    assert set(pd.read_parquet(tmp_path / "scores.parquet").seed.dropna()) == {3}
     assert {path.parent.name for path in tmp_path.glob("figures/*/*.png")} == {
         safe_name(trained_model.label),
         safe_name(twin.label),
