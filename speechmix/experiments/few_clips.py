@@ -19,7 +19,7 @@ _KINDS = ("control", "side", "template")
 
 
 def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
-    """About `most` of the clips that have a cue and a target, whole groups of them; in the order in which they came.
+    """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the order in which they came.
 
     Examples
     --------

@@ -152,8 +152,9 @@ def score_clips(
     batch_size : int or "auto"
         Of `speechmix.mix`.
     twin_clips : int, optional
-        How many clips the random twins of a model hear after its first one (`few_of`; all by default). They only say how much
-        the draw of weights matters: no figure is drawn of them and nothing ablated.
+        How many clips the random twins of a model hear after its first one (`few_of`). They only say how much the draw of
+        weights matters: they have maps and cue contributions, no figures, no ablation and no rows in the table of scores.
+        By default they are treated as the first.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -253,7 +254,8 @@ def _score(
                     report(f"{clip.name}  {model.label}  SKIPPED: {error}")
                     continue
                 contributions.append(shares)
-                scores.append(score_table(maps, clip, model))
+                if not further:
+                    scores.append(score_table(maps, clip, model))
                 ablations.append(ablation_table(spelled.get("ablation", []), clip, model))
                 transcripts.append(identified(pd.DataFrame(spelled.get("transcripts", [])), clip, model))
                 run.done += 1

@@ -168,7 +168,8 @@ def _ranking(rows: pd.DataFrame, need: pd.DataFrame) -> str:
     most = here.loc[here["lost"].idxmax(), "ablated"]
     if most == first["stack"]:
         return f" Contribution and need both point to {_spoken(most)}."
-    return f" Contribution puts {_spoken(first['stack'])} first; what is needed is {_spoken(most)}: do not read the one for the other."
+    order = f"Contribution puts {_spoken(first['stack'])} first; what is needed is {_spoken(most)}"
+    return f" {order}: do not read the one for the other."
 
 
 def control_sentences(controls: Iterable[tuple[str, pd.DataFrame | None]]) -> list[str]:

@@ -248,6 +248,8 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
                 list(table).index(low), name, [said_interval(*pair, share=low == "twin_low") for pair in pairs]
             )
             table = table.drop(columns=[low, high])
+    if {"p", "q"} <= set(table):
+        table.insert(list(table).index("p") + 1, "q", table.pop("q"))
     for name in {"p", "q"} & set(table):
         table[name] = table[name].map(said_p)
     if "effect" in table:

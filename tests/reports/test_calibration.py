@@ -1,4 +1,4 @@
-"""Is an untrained model ever claimed to be special? Short form of `tests/benchmarks/twins_as_trained.py`, on SYNTHETIC numbers.
+"""How often is an untrained model claimed to be special? `tests/benchmarks/twins_as_trained.py`, short, on SYNTHETIC numbers.
 
 Weights shift a model's contribution on all clips alike, each layer's by its own draw. So clips alone find most twins special.
 """
@@ -14,11 +14,11 @@ import pytest
 from tests.test_docs import module_at
 
 twins_as_trained = module_at(Path(__file__).resolve().parents[1] / "benchmarks" / "twins_as_trained.py")
-PAGES, TWINS, GROUPS, LAYERS, FEW = 32, 10, 8, 3, 4
+PAGES, TWINS, GROUPS, LAYERS, FEW = 24, 10, 7, 3, 4
 
 
 def contributions(gain: float, seed: int) -> pd.DataFrame:
-    """One model (its gain in the middle layer) and its twins; further twins heard four of nine clips."""
+    """One model (its gain in the middle layer) and its twins; further twins heard four of seven clips."""
     rng = np.random.default_rng(seed)
     clips, inits = rng.normal(0.30, 0.05, GROUPS), [("trained", None), *(("random", twin) for twin in range(TWINS))]
     rows = []
@@ -27,7 +27,9 @@ def contributions(gain: float, seed: int) -> pd.DataFrame:
         heard = GROUPS if twin in (None, 0) else FEW
         for layer in range(LAYERS):
             here = clips[:heard] + shifts[layer] + (gain if init == "trained" and layer == 1 else 0)
-            rows += [(f"c{clip}", init, twin, layer, value) for clip, value in enumerate(here + rng.normal(0, 0.02, heard))]
+            rows += [
+                (f"c{clip}", init, twin, layer, value) for clip, value in enumerate(here + rng.normal(0, 0.02, heard))
+            ]
     table = pd.DataFrame(rows, columns=["clip", "init", "seed", "layer", "contribution"])
     fixed = {"side": "all", "control": "no", "model": "m", "stack": "encoder", "measure": "value_zeroing"}
     return table.assign(**fixed, group=table["clip"])
@@ -46,8 +48,8 @@ def test_untrained_models_are_seldom_claimed_and_by_clips_alone_often(untrained)
     assert low <= shares.both <= high
     assert low <= shares["twins alone"] <= high
     assert shares["clips alone"] > 30
-    pages_with_a_claim = untrained[untrained.claim != ""].pose.nunique()
-    assert pages_with_a_claim / PAGES <= 0.1
+    # A page has two families of comparisons, headlines and layers, of which each keeps 5 %.
+    assert untrained[untrained.claim != ""].pose.nunique() / PAGES <= 0.2
 
 
 def test_every_kind_of_row_keeps_the_level(untrained):
