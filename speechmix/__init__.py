@@ -29,7 +29,8 @@ _PUBLIC = {
     "cue_contribution": "evaluation.cue",
     "ablate": "evaluation.ablation",
     "compare": "reports.comparing",
-    "plots": "plots",  # a module
+    "planted": "planted",  # a module, as is plots
+    "plots": "plots",
     "SpeechmixError": "errors",
 }
 
@@ -42,7 +43,7 @@ def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module 'speechmix' has no attribute {name!r}")
     module = import_module(f".{_PUBLIC[name]}", __name__)
-    value = module if name == "plots" else getattr(module, name)
+    value = module if name == _PUBLIC[name] else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -18,7 +18,7 @@ FLOORS = (
     ("measures",),
     ("scoring",),
     ("evaluation",),
-    ("plots", "alignment"),
+    ("plots", "alignment", "planted"),
     ("corpora",),
     ("experiments",),
     ("reports",),
