@@ -5,8 +5,8 @@ Whisper in which information flows along the case's edges and nowhere else (`pla
 against them (`trial`). The page docs/planted_truth.md shows what comes out.
 """
 
-from .cases import Case, cases
+from .case_table import Case, cases
 from .planting import Planted, plant
-from .trial import trial
+from .trials import trial
 
 __all__ = ["Case", "Planted", "cases", "plant", "trial"]

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..adapters.load import load
 from ..adapters.model import Model
 from ..errors import InputError
-from .cases import CUE, TARGET, Case, case_named
+from .case_table import CUE, TARGET, Case, case_named
 from .models import FAMILIES, N_LAYERS, NO, YES, Blueprint, Layer, PlantedFamily, inputs_of
 from .weights import N_POSITIONS, Head, Neuron, Noise, attention_of, basis_of, feed_forward_of
 

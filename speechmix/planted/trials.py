@@ -27,7 +27,7 @@ from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
 from ..measures.defined import check_defined
 from ..scoring.forward import mix_one
-from .cases import TARGET, Case, case_named, cases
+from .case_table import TARGET, Case, case_named, cases
 from .models import FAMILIES, N_LAYERS
 from .planting import Planted, plant
 
@@ -66,7 +66,7 @@ class Ranking(NamedTuple):
         >>> yes = np.ones(4, dtype=bool)
         >>> shares = np.array([0.6, 0.1, 0.3, 0.0])
         >>> ranking = Ranking(shares, shares, np.array([True, True, False, False]), yes, np.full(4, 0.25))
-        >>> {name: round(float(value), 2) for name, value in ranking.judged().items()}
+        >>> {name: round(value, 2) for name, value in ranking.judged().items()}
         {'average_precision': 0.83, 'precision': 0.5, 'recall': 0.5, 'n_pairs': 4, 'n_edges': 2, 'n_reported': 2}
         """
         is_edge, scores = self.is_edge[self.is_pair], self.scores[self.is_pair]
