@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -25,9 +26,14 @@ PLACES = [
 CLEARLY, HARDLY = 0.6, 0.3
 
 
+@functools.cache
+def planted_at(case: str, family: str, stack: str):
+    return plant(case, family=family, stack=stack, layer=1, seed=3, noise=0.002)
+
+
 @pytest.mark.parametrize(("case", "family", "stack"), PLACES)
 def test_edges_are_where_the_case_says_and_nowhere_else(case, family, stack):
-    planted = plant(case, family=family, stack=stack, layer=1, seed=3, noise=0.002)
+    planted = planted_at(case, family, stack)
     for name in planted.model.stacks:
         moves = plain.moves_of_edges(planted, name)
         for layer, target, source in itertools.product(*map(range, moves.shape)):
@@ -40,7 +46,7 @@ def test_edges_are_where_the_case_says_and_nowhere_else(case, family, stack):
 
 @pytest.mark.parametrize(("case", "family", "stack"), PLACES)
 def test_inputs_reach_the_states_and_decide_the_margin_that_the_case_says(case, family, stack):
-    planted = plant(case, family=family, stack=stack, layer=1, seed=4, noise=0.002)
+    planted = planted_at(case, family, stack)
     for path, move in plain.moves_of_inputs(planted).items():
         if path in planted.reached:
             assert move > CLEARLY, (path, move)
