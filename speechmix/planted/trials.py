@@ -168,7 +168,12 @@ def judge(
 def _measures(names: Sequence[str] | None) -> list[str]:
     if names is None:
         return [name for name in FACTS if name != "deeplift" or find_spec("captum")]
-    return [facts_of(name).name for name in names]
+    for name in names:
+        if facts_of(name).name not in FACTS:
+            raise InputError(
+                f"{name} is a number for each target, which ranks no pairs; trial takes {', '.join(FACTS)}"
+            )
+    return list(names)
 
 
 def _fields(
@@ -179,20 +184,20 @@ def _fields(
     options: Mapping[str, Any],
 ) -> Iterator[tuple[Planted, int]]:
     """Planted models, each with the seed it was made by."""
-    chosen_cases = cases() if names is None else [case_named(name) for name in names]
+    cases_tried = cases() if names is None else [case_named(name) for name in names]
     seeds = list(seeds)
     for family in FAMILIES if families is None else families:
-        for case, stack in _places(chosen_cases, family):
+        for case, stack in _places(cases_tried, family):
             for seed in seeds:
                 where: dict[str, Any] = {"family": family, "stack": stack, "layer": seed % (N_LAYERS - case.span + 1)}
                 yield plant(case.name, **where, seed=seed, rotation_seed=seed if rotated else None, **options), seed
 
 
-def _places(chosen_cases: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
+def _places(cases_tried: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
     if family not in FAMILIES:
         raise InputError(f"family should be one of {', '.join(FAMILIES)}, found {family!r}")
     for stack in FAMILIES[family].stacks:
-        for case in chosen_cases:
+        for case in cases_tried:
             if not case.families or family in case.families:
                 yield case, stack
 

@@ -66,10 +66,20 @@ def run(
     for stack, into in outputs.items():
         for layer in layers_of(planted, stack):
             handles.append(layer.register_forward_hook(lambda _, args, y, into=into: into.append(states_of(y))))
-    together = {name: torch.cat([item[name] for item in items]) for name in items[0]}
     with hooked(handles), torch.no_grad():
-        planted.model.module(**together)
+        planted.model.module(**together(items))
     return outputs
+
+
+def together(items: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([item[name] for item in items]) for name in items[0]}
+
+
+def margins(planted: Planted, items: list[Mapping[str, Tensor]]) -> list[float]:
+    """Logit of the target less that of the foil where something is said, of each item."""
+    with torch.no_grad():
+        logits = planted.model.module(**together(items)).logits[:, planted.position]
+    return (logits[:, planted.target_id] - logits[:, planted.foil_id]).tolist()
 
 
 def moves_of_edges(planted: Planted, stack: str) -> Tensor:
