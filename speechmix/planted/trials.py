@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..errors import InputError
 from ..evaluation.cue_alignment import average_precision
+from ..interventions.knock_out import knock_out
+from ..interventions.patching import patch
 from ..maps.facts import FACTS, facts_of
 from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
@@ -34,6 +37,7 @@ from .planting import Planted, plant
 if TYPE_CHECKING:
     import pandas as pd
 
+DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"
 LEVELS = ("layer", "input to output", "decision")
 AGGREGATIONS = ("rollout", "flow", "mean", "max", "last")
 _STEPS = 16  # of integrated gradients: between the bends of its ReLUs such a model is nearly linear
@@ -93,7 +97,7 @@ def trial(
     constant: float = 30.0,
     rotated: bool = True,
     aggregations: Sequence[str] = AGGREGATIONS,
-    decision_maps: Mapping[str, Callable[[Planted], np.ndarray]] | None = None,
+    decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> pd.DataFrame:
     """Try measures on every case, in every stack of every family it can be planted in.
 
@@ -113,7 +117,7 @@ def trial(
         How layers of self-attention are put together; flow takes longest.
     decision_maps : mapping of str to callable, optional
         By name: functions of a `Planted` that give an effect on the margin for each layer and source of the planted stack,
-        ndarray [L, S], or [S]. The largest absolute effect over layers is the source's score.
+        ndarray [L, S], or [S]. The largest absolute effect over layers is the source's score. By default `DECISION_MAPS`.
 
     Returns
     -------
@@ -148,7 +152,7 @@ def judge(
     measures: Sequence[str],
     *,
     aggregations: Sequence[str] = AGGREGATIONS,
-    decision_maps: Mapping[str, Callable[[Planted], np.ndarray]] | None = None,
+    decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Rows of `trial` for one planted model, without its identity."""
     if unknown := set(aggregations) - set(AGGREGATIONS):
@@ -161,7 +165,7 @@ def judge(
     for name in measures:
         if FACTS[name].objective:
             yield _row(name, "first layer", "decision", _decision(planted, _gradient_row(planted, name)))
-    for name, effects_of in (decision_maps or {}).items():
+    for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
         yield _row(name, "max", "decision", _decision(planted, _effects(planted, name, effects_of)))
 
 
@@ -281,6 +285,27 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
         warnings.filterwarnings("ignore", message="integrated gradients of the")  # on a way round a bend
         maps = mix_one(planted.model, planted.item, measures=[measure], **options)
     return np.concatenate([maps[measure, stack].scores[0, 0] for stack in stacks])
+
+
+def _knocked_out(planted: Planted) -> np.ndarray:
+    """Drops [L, S] with each source's values zeroed in one layer of the planted stack."""
+    drops = knock_out(planted.model, planted.item, stacks=[planted.stack], objective=planted.objective)
+    return drops.scores(planted.stack)
+
+
+def _patched(planted: Planted, *, layers: slice) -> np.ndarray:
+    """Drops [L, S] with each source's states, as they enter a layer, those of the same input with all contents negated."""
+    stack = planted.sources_from
+    options: dict[str, Any] = {"what": "states", "stacks": [stack], "objective": planted.objective}
+    return patch(planted.model, planted.item, planted.flipped(), **options).scores(stack)[layers]
+
+
+# Decision maps by name: what the margin loses with each source, [L, S].
+DECISION_MAPS: dict[str, DecisionMaker] = {
+    "knock_out": _knocked_out,
+    "patch (all layers)": partial(_patched, layers=slice(None)),
+    "patch (first layer)": partial(_patched, layers=slice(0, 1)),
+}
 
 
 def _effects(planted: Planted, name: str, effects_of: Callable[[Planted], np.ndarray]) -> np.ndarray:

@@ -19,14 +19,21 @@ BY_NORM = ["attention_norm", "attention_norm_residual", "attention_norm_residual
 @functools.cache
 def layer_table():
     names = ["value_zeroing", "attention", *BY_NORM, "alti", "hta", "random"]
-    table = trial(measures=names, families=FAMILIES, seeds=[1], aggregations=())
+    table = trial(measures=names, families=FAMILIES, seeds=[1], aggregations=(), decision_maps={})
     return table[table.level == "layer"].set_index(["case", "measure"]).sort_index()
 
 
 @functools.cache
 def path_table(case: str):
     names = ["value_zeroing", "attention", "hta_input", "gradient_input", "integrated_gradients"]
-    return trial(measures=names, cases=[case], families=FAMILIES, seeds=[1], aggregations=("rollout", "last", "max"))
+    return trial(
+        measures=names,
+        cases=[case],
+        families=FAMILIES,
+        seeds=[1],
+        aggregations=("rollout", "last", "max"),
+        decision_maps={},
+    )
 
 
 def precisions(case: str, measure: str) -> np.ndarray:
@@ -108,6 +115,21 @@ def test_maps_of_contribution_do_not_tell_what_decides_and_a_decision_map_does()
     table = table[table.level == "decision"].set_index("measure")
     assert (table.average_precision["flips"] == 1).all()
     assert (table.average_precision[["value_zeroing", "attention_norm"]] == 0.5).all()  # the idle cue comes first
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "whisper"])
+def test_states_put_in_where_the_first_layer_begins_tell_what_decides(family):
+    table = trial(measures=[], families=[family], seeds=[0])
+    table = table[(table.n_edges > 0) & (table.measure == "patch (first layer)")]
+    assert set(table["case"]) >= {"copy", "relay", "redundant", "gate"}
+    assert (table.average_precision == 1).all()
+
+
+def test_a_knock_out_finds_the_relay_beside_the_cue():
+    table = trial(measures=[], cases=["copy", "relay"], families=["gpt2"], seeds=[0, 1])
+    table = table[table.measure == "knock_out"].set_index("case").average_precision
+    assert (table["copy"] == 1).all()
+    assert table["relay"].between(0.5, 1).all()
 
 
 def test_gradients_on_a_path_find_redundant_cues():

@@ -9,7 +9,7 @@ import pytest
 
 import speechmix
 from speechmix.planted import plant, trial
-from speechmix.planted.trials import judge
+from speechmix.planted.trials import DECISION_MAPS, judge
 
 
 def counted(scores, true_pairs, pairs) -> float:
@@ -52,6 +52,7 @@ def test_table_has_a_row_for_each_measure_aggregation_and_question():
         *itertools.product(["attention"], ways, ["input to output", "decision"]),
         *itertools.product(["hta_input"], ["last"], ["input to output", "decision"]),
         ("gradient_input", "first layer", "decision"),
+        *itertools.product(DECISION_MAPS, ["max"], ["decision"]),
     }
     assert len(table) == len(asked)
     assert set(table.layer) == {1}
