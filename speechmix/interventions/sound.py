@@ -6,7 +6,7 @@ speech, another word says something else), so a conclusion should not rest on on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,8 +54,7 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
     >>> float(silence(clip).audio(16_000)[4_800])
     0.0
     """
-    words = [clip.cue if word is None else word] if word is None or isinstance(word, int) else list(word)
-    _check_words(clip, words)
+    words = _words_asked(clip, [clip.cue if word is None else word] if word is None or isinstance(word, int) else word)
     if fill not in SOUND_FILLS:
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
     audio = clip.audio(_RATE)
@@ -88,19 +87,22 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     >>> float(attenuated(clip, {0: 0.25}).audio(16_000)[4_800])
     0.25
     """
-    _check_words(clip, list(gains))
+    _words_asked(clip, gains)
     audio = clip.audio(_RATE).copy()
     for index, gain in gains.items():
         audio[slice(*_samples_of(clip, index))] *= gain
     return with_sound(clip, audio)
 
 
-def _check_words(clip: Clip, words: Sequence[int | None]) -> None:
-    if not clip.words or any(word is None or not 0 <= word < len(clip.words) for word in words):
+def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
+    asked = list(words)
+    indices = [word for word in asked if word is not None and 0 <= word < len(clip.words or ())]
+    if not clip.words or len(indices) < len(asked):
         raise InputError(
             f"{clip.name}: silencing needs words with times and the index of one (or a cue); "
-            f"found {len(clip.words or ())} words, word={words[0] if len(words) == 1 else words!r}"
+            f"found {len(clip.words or ())} words, word={asked[0] if len(asked) == 1 else asked!r}"
         )
+    return indices
 
 
 def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
