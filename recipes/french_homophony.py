@@ -4,7 +4,7 @@ It is what `speechmix study` runs, with the same options. With a manifest of cli
 if you have them) it scores each clip with the models named and with their randomly initialised twins, draws layer-wise cue
 contribution per stack and measure, silences the cue stack by stack (ablation), and writes one page:
 
-    python recipes/french_homophony.py --clips clips.tsv --models openai/whisper-small --seeds 0 1 2 --out runs/small
+    python recipes/french_homophony.py --clips clips.tsv --models openai/whisper-small --out runs/small
 
 With a Common Voice release (or a data set of `datasets`, such as the paper's) it first makes the clips itself: it mines the
 sentences for pairs, places the words, lets the models transcribe, and keeps what all of them spell right; see

@@ -20,9 +20,10 @@ A stage that was stopped goes on where it was when the same command is given aga
 """
 _STUDY_EXAMPLES = """examples:
   speechmix study                                        # tiny models and synthetic clips of the package
-  speechmix study --clips clips.tsv --models openai/whisper-small --seeds 0 1 2 --out runs/small
+  speechmix study --clips clips.tsv --models openai/whisper-small --out runs/small
   speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
 """
+_SEEDS, _TWIN_CLIPS = tuple(range(10)), 24  # of the random twins; clips that they hear after the first
 _MEASURES = ("value_zeroing", "attention", "attention_norm")
 
 
@@ -94,8 +95,12 @@ def _add_study(commands) -> None:
     study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"
     study.add_argument("--models", nargs="+", help=models_help)
-    seeds_help = "seeds of the random twins (default: 0 1 2)"
-    study.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2], help=seeds_help)
+    seeds_help = f"seeds of the random twins, two at least for a claim (default: {_SEEDS[0]} to {_SEEDS[-1]})"
+    study.add_argument("--seeds", nargs="*", type=int, default=list(_SEEDS), help=seeds_help)
+    twin_clips_help = (
+        f"clips that random twins after the first hear, evenly chosen (default: {_TWIN_CLIPS}; 0: all of them)"
+    )
+    study.add_argument("--twin-clips", type=int, default=_TWIN_CLIPS, metavar="N", help=twin_clips_help)
     study.add_argument("--measures", nargs="+", default=list(_MEASURES), help=f"default: {' '.join(_MEASURES)}")
     study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
     corpus = study.add_argument_group("a corpus (--common-voice)")

@@ -102,6 +102,8 @@ def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str =
 def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
     """For each row of `by`: does the sign of the difference, and whether zero is in its interval, stay the same?
 
+    The interval is that over groups of clips: the twins are the same in all variants.
+
     Returns
     -------
     DataFrame
@@ -109,7 +111,8 @@ def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
     """
     if "difference" not in sensitivity:
         return pd.DataFrame(columns=[*by, "smallest", "largest", "holds", "same_layer"])
-    verdicts = sensitivity.assign(says=(sensitivity.low > 0).astype(int) - (sensitivity.high < 0).astype(int))
+    above, below = sensitivity.clips_low > 0, sensitivity.clips_high < 0
+    verdicts = sensitivity.assign(says=above.astype(int) - below.astype(int))
     grouped = verdicts.groupby(list(by), sort=False)
     result = grouped.difference.agg(smallest="min", largest="max")
     result["holds"] = grouped.says.nunique() == 1

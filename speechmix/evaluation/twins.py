@@ -8,8 +8,9 @@ model's mean is one more. So, with s their standard deviation,
     a new twin lies, 95 of 100 times, within   mean m -+ t_.975 s sqrt(1 + 1/n)
 
 Groups of clips cancel in it, for all models heard the same ones; that the difference is one of clips in general, and not of a
-few, is a second test (`statistics.permutation_p`). A claim needs both: its p is the larger one (an intersection-union test).
-One twin says nothing about how much the draw matters: then there is no p, and no claim.
+few, is a second test (`statistics.permutation_p`). A claim needs both: its p is the larger one (an intersection-union test;
+`statistics.trained_against_random` makes it). One twin says nothing about how much the draw matters: no p, and no claim.
+Two models of different architecture are compared by their gains over their own twins: two such draws, and Welch's t test.
 """
 
 from __future__ import annotations
@@ -39,20 +40,25 @@ def new_twin_interval(means: Numbers) -> tuple[float, float]:
     >>> round(low, 2), round(high, 2)
     (6.03, 15.97)
     """
-    finite, reach = _reach(means)
+    finite, reach = _finite(means), new_twin_reach(means)
     return (float(finite.mean() - reach), float(finite.mean() + reach)) if len(finite) > 1 else (np.nan, np.nan)
 
 
-def _reach(means: Numbers) -> tuple[np.ndarray, float]:
-    """The finite means, and how far from their mean a new one lies 95 of 100 times."""
-    from scipy.stats import t
+def new_twin_reach(means: Numbers) -> float:
+    """How far from the mean of twins a new one lies, 95 of 100 times; NaN for fewer than two.
 
+    Examples
+    --------
+    >>> round(new_twin_reach([10.0, 11.0, 12.0]), 2)
+    4.97
+    """
+    finite = _finite(means)
+    return smallest_claim(len(finite)) * float(finite.std(ddof=1)) if len(finite) > 1 else np.nan
+
+
+def _finite(means: Numbers) -> np.ndarray:
     numbers = np.asarray(means, dtype=float)
-    finite = numbers[np.isfinite(numbers)]
-    count = len(finite)
-    if count < 2:
-        return finite, np.nan
-    return finite, float(t.ppf((1 + _LEVEL) / 2, count - 1) * finite.std(ddof=1) * np.sqrt(1 + 1 / count))
+    return numbers[np.isfinite(numbers)]
 
 
 def new_twin_p(mean: float, means: Numbers) -> float:
@@ -67,8 +73,7 @@ def new_twin_p(mean: float, means: Numbers) -> float:
     """
     from scipy.stats import t
 
-    numbers = np.asarray(means, dtype=float)
-    finite = numbers[np.isfinite(numbers)]
+    finite = _finite(means)
     count = len(finite)
     if count < 2 or not np.isfinite(mean):
         return np.nan
@@ -90,35 +95,68 @@ def combined_p(p: Numbers) -> float:
     >>> round(combined_p([0.04, 0.04, 0.04]), 3), round(combined_p([0.001, 0.5, 0.9]), 3)
     (0.04, 0.003)
     """
-    numbers = np.asarray(p, dtype=float)
-    finite = numbers[np.isfinite(numbers)].clip(1e-15, 1 - 1e-15)
+    finite = _finite(p).clip(1e-15, 1 - 1e-15)
     if not len(finite):
         return np.nan
     return float(0.5 - np.arctan(np.tan((0.5 - finite) * np.pi).mean()) / np.pi)
 
 
-def crossed_interval(difference: float, low: float, high: float, means: Numbers) -> tuple[float, float]:
+def two_gains(gap: float, means: Numbers, other_means: Numbers) -> tuple[float, float]:
+    """Two models' gains over their own twins: p of their gap if both are untrained, and its reach.
+
+    Parameters
+    ----------
+    gap : float
+        Gain of the first less gain of the second.
+    means, other_means : sequence of float
+        One mean for each twin of the first, and of the second.
+
+    Returns
+    -------
+    p, reach : float
+        By Welch's t test, each gain with the variance of a new twin, s^2 (1 + 1/n); the gap of two untrained models
+        lies within the reach of zero 95 of 100 times. NaN for fewer than two twins of either.
+
+    Examples
+    --------
+    >>> p, reach = two_gains(8.0, [10.0, 11.0, 12.0], [20.0, 21.0, 22.0])
+    >>> round(p, 3), round(reach, 2)
+    (0.008, 4.53)
+    """
+    from scipy.stats import t
+
+    parts = [_finite(means), _finite(other_means)]
+    if min(map(len, parts)) < 2 or not np.isfinite(gap):
+        return np.nan, np.nan
+    variances = np.array([part.var(ddof=1) * (1 + 1 / len(part)) for part in parts])
+    if not variances.any():
+        return (1.0 if gap == 0 else 0.0), 0.0
+    spread = np.sqrt(variances.sum())
+    freedom = variances.sum() ** 2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
+    return float(2 * t.sf(abs(gap) / spread, freedom)), float(t.ppf((1 + _LEVEL) / 2, freedom) * spread)
+
+
+def crossed_interval(difference: float, low: float, high: float, reach: float) -> tuple[float, float]:
     """95 % interval of a difference trained - random, over groups of clips *and* draws of untrained models.
 
     Parameters
     ----------
     difference, low, high : float
         With its interval over groups of clips.
-    means : sequence of float [n]
-        One mean for each twin.
+    reach : float
+        `new_twin_reach`.
 
     Notes
     -----
     Both ways to be wrong add in squares (Zou & Donner 2008, Construction of confidence limits about effect measures, Statistics
     in Medicine): the interval reaches sqrt(a^2 + b^2), a to the limit over groups, b to that of a new twin. What clips add
-    to a twin's mean is in both, so it is a little too wide. (nan, nan) for fewer than two twins.
+    to a twin's mean is in both, so it is a little too wide. (nan, nan) where there is no reach.
 
     Examples
     --------
-    >>> crossed_interval(5.0, 2.0, 8.0, [0.0, 0.0])
-    (2.0, 8.0)
+    >>> crossed_interval(5.0, 2.0, 8.0, 4.0)
+    (0.0, 10.0)
     """
-    _, reach = _reach(means)
     if not np.isfinite(reach):
         return np.nan, np.nan
     return (

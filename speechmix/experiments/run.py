@@ -40,6 +40,7 @@ from ..inputs.clips import Clip
 from ..inputs.reading_ahead import read_ahead
 from ..scoring.batches import clips_together, in_groups
 from ..scoring.question import Question
+from .few_clips import few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .out_of_memory import memory_errors_named
 from .store import draw, judged, maps_of, store_words, stored_words, words_question
@@ -119,6 +120,7 @@ def score_clips(
     report: Callable[[str], None] = print,
     skipped: Sequence[tuple[str, str]] = (),
     batch_size: int | str = "auto",
+    twin_clips: int | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -149,6 +151,9 @@ def score_clips(
         What was already left out, e.g. while reading the manifest.
     batch_size : int or "auto"
         Of `speechmix.mix`.
+    twin_clips : int, optional
+        How many clips the random twins of a model hear after its first one (`few_of`; all by default). They only say how much
+        the draw of weights matters: no figure is drawn of them and nothing ablated.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -182,7 +187,7 @@ def score_clips(
         wants_words = question.units == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
         had_tables = folder.table(SCORES).is_file()
-        _score(run, folder, models, ready, question, batch_size, figures, ablation, progress, report)
+        _score(run, folder, models, ready, question, batch_size, figures, ablation, progress, report, twin_clips)
         write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), folder.skipped)
         if had_tables and not run.done:
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
@@ -203,6 +208,7 @@ def _score(
     ablation,
     progress,
     report,
+    twin_clips: int | None,
 ) -> None:
     """Score the clips with one model after the other; the tables stand when all are done."""
     names = (CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS)
@@ -211,6 +217,7 @@ def _score(
             files.enter_context(TableWriter(run.out / name)) for name in names
         )
         labels: dict[Any, str] = {}
+        with_twin: set[str] = set()
         for model in models:
             model = model if isinstance(model, Model) else model()
             label = same_file(model.label)
@@ -221,16 +228,21 @@ def _score(
                 )
             labels[label] = model.label
             model.forget_fingerprint()
+            further = twin_clips is not None and model.init == "random" and model.name in with_twin
+            with_twin |= {model.name} if model.init == "random" else set()
+            heard = few_of(ready, twin_clips) if further and twin_clips is not None else ready
+            asked_to_spell = ablation and not further and model.can_spell
+            drawn = 0 if further else len(ready) if figures is None else figures
             for number, (clip, maps) in enumerate(
-                _scored(folder, model, ready, question, batch_size, progress, report)
+                _scored(folder, model, heard, question, batch_size, progress, report)
             ):
                 try:
                     if isinstance(maps, SpeechmixError):
                         raise maps
                     with memory_errors_named():
                         shares = contribution_table(maps, clip, model)
-                        spelled = judged(folder, model, clip, report) if ablation and model.can_spell else {}
-                        draw(folder, model, clip, maps, question, wanted=figures is None or number < figures)
+                        spelled = judged(folder, model, clip, report) if asked_to_spell else {}
+                        draw(folder, model, clip, maps, question, wanted=number < drawn)
                 except StorageError:
                     raise
                 except SpeechmixError as error:

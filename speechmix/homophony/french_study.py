@@ -42,7 +42,11 @@ def study(options: argparse.Namespace) -> Path:
     SpeechmixError
         If no clip could be scored; the run's ``skipped.csv`` says why, one by one.
     """
+    from ..reports.wording import said_twins
+
     skipped: list[tuple[str, str]] = []
+    further = f" After the first, each hears about {options.twin_clips} clips." if options.twin_clips else ""
+    print(said_twins(len(options.seeds)) + (further if len(options.seeds) > 1 else ""))
     sources = options.models or list(bundled.models().values())
     opened = partial(load, device=options.device)
     models = [partial(opened, source) for source in sources]
@@ -65,6 +69,7 @@ def study(options: argparse.Namespace) -> Path:
         progress=sys.stderr.isatty(),
         report=print if options.verbose else lambda line: None,
         skipped=skipped,
+        twin_clips=options.twin_clips or None,
     )
     return _report(run, options)
 

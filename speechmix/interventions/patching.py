@@ -124,6 +124,8 @@ def _of_layers(
     names = (
         [name for name in decision.sources if what == "values" or name != "cross"] if stacks is None else list(stacks)
     )
+    if what == "states" and "cross" in names:
+        raise InputError("cross-attention has no states of its own: ask for the encoder or the decoder, or for values")
     held = _held(donor, what)
     rows, branches = [], []
     for stack in names:

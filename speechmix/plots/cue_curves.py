@@ -24,7 +24,7 @@ _MOST_SINGLE_UNITS = 10
 _DASHES = {"trained": "-", "random": "--"}
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 _BANDS = {
-    "bootstrap": "bands: 95 % interval of the mean; of random twins with several seeds, the range of the seeds' means",
+    "bootstrap": "bands: trained, 95 % interval of the mean; random, where a new twin would lie 95 of 100 times",
     "clips": "bands: the middle half of the clips",
     "none": "",
 }
@@ -51,7 +51,7 @@ def layer_curves(
     x : {"layer", "depth"}
         Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
     band : {"bootstrap", "clips", "none"}
-        95 % interval of the mean (for several random twins the range of their means); middle half of the clips; none.
+        95 % interval of the mean (of two random twins or more: where a new one would lie); middle half of the clips; none.
     value, label : str
         Which column, drawn in percent, and what it is called.
     colors : mapping of model to colour, optional

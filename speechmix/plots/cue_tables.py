@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..evaluation.statistics import intervals_of_means
+from ..evaluation.statistics import heard_by_all, intervals_of_means
+from ..evaluation.twins import new_twin_interval
 from .published_figures import PUBLISHED_CLIP
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
@@ -84,8 +85,9 @@ def curve_table(
     by : sequence of str
         Further columns that tell curves apart, e.g. ("template",).
     band : {"bootstrap", "clips", "none"}
-        The 95 % bootstrap interval of the mean; the middle half of the units; none. Where there are several random twins
-        "bootstrap" gives the range of their means instead, as the question there is how much the draw matters.
+        The 95 % bootstrap interval of the mean; the middle half of the units; none. For random twins "bootstrap" gives instead
+        where a new untrained model would lie 95 of 100 times (`new_twin_interval`), as the question there is how much the draw
+        matters; nothing for a single twin, which does not tell.
 
     Returns
     -------
@@ -105,20 +107,29 @@ def curve_table(
             low, high = intervals_of_means(values.to_numpy())
         curves.append(curve.assign(low=low, high=high, seeds=1, **dict(zip([*by, *_CURVE], key, strict=True))))
     result = pd.concat(curves, ignore_index=True)
-    return _with_seed_band(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "bootstrap" else result
+    return _with_new_twin(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "bootstrap" else result
 
 
-def _with_seed_band(curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float):
+def _with_new_twin(
+    curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
+) -> pd.DataFrame:
+    """Curves whose band is, for random twins, where a new one would lie."""
     random = table[table["init"] == "random"]
-    if "seed" not in table or random.groupby("model").seed.nunique().max() in (0, 1, np.nan):
+    if random.empty:
         return curves
-    means = random.groupby([*keys, "seed", "unit"], sort=False)[value].mean()
-    means = means.groupby(level=[*keys, "seed"], sort=False).mean().mul(scale)
-    seeds = means.groupby(level=keys, sort=False).agg(["min", "max", "count"]).reset_index()
-    curves = curves.merge(seeds, on=keys, how="left")
-    several = curves["count"] > 1
-    curves.loc[several, ["low", "high", "seeds"]] = curves.loc[several, ["min", "max", "count"]].to_numpy()
-    return curves.drop(columns=["min", "max", "count"])
+    random = random.assign(seed=random["seed"].fillna(-1).astype(int) if "seed" in random else -1)
+    means = random.groupby([*keys, "seed", "unit"], sort=False)[value].mean().mul(scale).unstack("seed")
+    rows = []
+    for key, part in means.groupby(level=keys, sort=False):
+        twins = heard_by_all(part)
+        low, high = new_twin_interval(twins.mean())
+        rows.append({**dict(zip(keys, key, strict=True)), "twin_low": low, "twin_high": high, "twins": twins.shape[1]})
+    curves = curves.merge(pd.DataFrame(rows), on=keys, how="left")
+    untrained = curves["init"] == "random"
+    curves.loc[untrained, ["low", "high", "seeds"]] = curves.loc[
+        untrained, ["twin_low", "twin_high", "twins"]
+    ].to_numpy()
+    return curves.drop(columns=["twin_low", "twin_high", "twins"])
 
 
 def order_of(table: pd.DataFrame, column: str, asked: Sequence[str] | None = None) -> list[str]:

@@ -2,7 +2,8 @@
 
 In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a `Comparison` of tidy tables in percent;
 `write` makes a page of it. Layers of models of different depth are compared at their relative depth (0 first, 1 last), in
-quarters. Differences between models are paired on the clips that both have scored.
+quarters. Differences between models are paired on the clips that both have scored. Claims are made as on a study's page, by
+clips and by twins, corrected over all comparisons of the page.
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.groups import groups_of
-from ..evaluation.statistics import cross_fitted_layer, described, trained_against_random
+from ..evaluation.statistics import (
+    cross_fitted_layer,
+    heard_by_all,
+    over_groups,
+    trained_against_random,
+    with_claims,
+)
+from ..evaluation.twins import crossed_interval, two_gains
 from ..experiments.reading import StoredRun
 from ..files.text_files import write_csv
 from ..files.whole_files import write_text
@@ -38,12 +47,13 @@ if TYPE_CHECKING:
     from ..experiments.run import Run
 
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
-_DEPTH = (
-    "Trained - random twin (points) in each quarter of a stack's depth: the mean over its layers, with a 95 % interval."
-)
+_GAP = "difference low high clips_low clips_high p p_clips p_twins effect groups".split()
+_DEPTH = "Trained - random twins (points) in each quarter of a stack's depth: the mean over its layers, with a 95 % interval."
 _PAIRS = (
-    "One model against another, stack by stack: (trained - random) of the first less (trained - random) of the second, on the "
-    "clips that both have scored, each at its own best layer (cross-fitted). Positive: the first lets in more of the cue."
+    "One model against another, stack by stack: (trained - random) of the first less (trained - random) of the second, on "
+    "the clips that both have scored, each at its own best layer (cross-fitted). Positive: the first lets in more of the "
+    "cue. The test over twins is Welch's, of two models that are each one more draw of an untrained one; the layers were "
+    "chosen on the same twins, so its p is a little too small."
 )
 _AGREEMENT = (
     "Spearman's rank correlation between measures over clips, in each layer: do the same clips get more? 1: the same order; "
@@ -60,7 +70,8 @@ class Comparison:
     table : DataFrame
         Cue contributions (0 to 1) of all runs, with run, side, group and depth.
     headline : DataFrame
-        By side, model, stack and measure, in %, at the best layer (cross-fitted).
+        By side, model, stack and measure, in %, at the best layer (cross-fitted). q of this table and of the next two is over
+        the rows of all three.
     by_depth : DataFrame
         The same in each quarter of the depth.
     pairs : DataFrame
@@ -112,7 +123,7 @@ class Comparison:
         runs = self.table.groupby("run", sort=False)
         listed = runs.agg(models=("model", _listed), clips=("clip", "nunique")).reset_index()
         parts: list[Part] = [
-            ("What is compared", [listed, READING, LENGTH, method(self.ties)]),
+            ("What is compared", [listed, READING, LENGTH, method(self.ties, self.headline.twins)]),
             ("By stack and measure", [shown(self.headline)]),
             ("By depth", [_DEPTH, curves, SortableTable(shown(self.by_depth))]),
             ("Layer by layer", [heat_map]),
@@ -158,11 +169,12 @@ def compare(
     quarter = (4 * used.depth).astype(int).clip(upper=3).map(dict(enumerate(QUARTERS)))
     percent = used.assign(contribution=100 * used.contribution.astype(float), quarter=quarter)
     by_depth = trained_against_random(percent, by=[*KEYS, "quarter"], group="group")
+    best, by_depth, pairs = with_claims(headline(table), by_depth, _pairs(percent))
     return Comparison(
         table=table,
-        headline=headline(table),
+        headline=best,
         by_depth=by_depth.drop(columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"),
-        pairs=_pairs(percent),
+        pairs=pairs,
         agreement=measure_agreement(used),
         curves=curve_agreement(used),
         ties=ties,
@@ -218,25 +230,38 @@ def _distinct(table: pd.DataFrame) -> pd.Series:
 def _pairs(table: pd.DataFrame) -> pd.DataFrame:
     """Differences of trained - random between models, at the best layer of each, paired by group over shared clips."""
     best = cross_fitted_layer(table, by=KEYS, group="group")
-    means = best.groupby([*KEYS, "group", "clip", "init"], sort=False).contribution.mean().unstack("init")
-    if not {"trained", "random"} <= set(means):
-        return pd.DataFrame()
-    gains = (means["trained"] - means["random"]).unstack("model")
+    seeds = best["seed"].astype("Int64").fillna(-1).astype(int) if "seed" in best else 0
+    best = best.assign(seed=seeds)[best.contribution.notna()]
     rows: list[dict[str, Any]] = []
-    for key, part in gains.groupby(level=["side", "stack", "measure"], sort=False):
-        for model, other in itertools.combinations(part.columns, 2):
-            gap = (part[model] - part[other]).dropna()
-            if len(gap):
-                columns = dict(zip(("side", "stack", "measure", "model", "other"), (*key, model, other), strict=True))
-                rows.append({**columns, **_gap(gap), "clips": len(gap)})
+    for key, part in best.groupby(["side", "stack", "measure"], sort=False):
+        for model, other in itertools.combinations(part.model.unique(), 2):
+            shared = set(part[part.model == model]["clip"]) & set(part[part.model == other]["clip"])
+            columns = dict(zip(("side", "stack", "measure", "model", "other"), (*key, model, other), strict=True))
+            gap = _gap(part[part["clip"].isin(shared)], model, other)
+            rows += [{**columns, **gap, "clips": len(shared)}] if gap else []
     return pd.DataFrame(rows)
 
 
-def _gap(gap: pd.Series) -> dict[str, float]:
-    by_group = gap.groupby(level="group", sort=False).mean()
-    numbers = described(by_group)
-    columns = {name: numbers[name] for name in ("difference", "low", "high", "p")}
-    return {**columns, "effect size d": numbers["effect"], "groups": len(by_group)}
+def _gap(table: pd.DataFrame, model: str, other: str) -> dict[str, float]:
+    """Difference of two models' gains over their twins, from the clips of both; nothing where one has no gain."""
+    means = (
+        table.groupby(["model", "init", "seed", "group"], sort=False)
+        .contribution.mean()
+        .unstack(["model", "init", "seed"])
+    )
+    gains, twins = [], []
+    for name in (model, other):
+        if not {"trained", "random"} <= set(table[table.model == name]["init"]):
+            return {}
+        twins.append(means[name]["random"])
+        gains.append(means[name]["trained"].mean(axis="columns") - twins[-1].mean(axis="columns"))
+    differences = gains[0] - gains[1]
+    numbers = over_groups(differences)
+    p_twins, reach = two_gains(numbers["difference"], *(heard_by_all(part).mean() for part in twins))
+    low, high = crossed_interval(numbers["difference"], numbers["clips_low"], numbers["clips_high"], reach)
+    p = float(np.maximum(numbers["p_clips"], p_twins))
+    numbers = {**numbers, "p_twins": p_twins, "p": p, "low": low, "high": high, "groups": differences.notna().sum()}
+    return {name: numbers[name] for name in _GAP}
 
 
 def _listed(names: pd.Series) -> str:

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..evaluation.statistics import with_claims
 from ..experiments.reading import StoredRun, open_run
 from .study_tables import (
+    ALL_LAYERS,
+    BEST_LAYER,
     ablation_table,
     clip_values,
     grouped_clips,
@@ -76,25 +79,35 @@ class Study:
         return study_table(contributions, self.clips) if len(contributions) else contributions
 
     @cached_property
-    def headline(self) -> pd.DataFrame:
-        """Contribution in % at the best layer (cross-fitted): trained, random, difference with interval and test."""
-        return headline(self.table) if len(self.table) else pd.DataFrame()
+    def layers(self) -> pd.DataFrame | None:
+        """Trained, random and their difference in every layer, in %, corrected over all; None without a number to report."""
+        has_numbers = len(self.table) and without_control(self.table).contribution.notna().any()
+        return layer_statistics(self.table) if has_numbers else None
 
     @cached_property
+    def headlines(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """At the best layer (cross-fitted), and as the mean over all layers of a stack; corrected over both together."""
+        if self.layers is None:
+            return pd.DataFrame(), pd.DataFrame()
+        best = headline(self.table, layers=BEST_LAYER, statistics=self.layers)
+        best, mean = with_claims(best, headline(self.table, layers=ALL_LAYERS))
+        return best, mean
+
+    @property
+    def headline(self) -> pd.DataFrame:
+        """Contribution in % at the best layer: trained, random, difference with interval, test and claim."""
+        return self.headlines[0]
+
+    @property
     def mean_over_layers(self) -> pd.DataFrame:
         """The same as the mean over all layers of a stack."""
-        return headline(self.table, layers="all layers")
-
-    @cached_property
-    def layers(self) -> pd.DataFrame | None:
-        """The same in every layer, corrected over the layers of a stack; None without a number to report."""
-        return layer_statistics(self.table) if len(self.headline) else None
+        return self.headlines[1]
 
     @cached_property
     def control(self) -> pd.DataFrame | None:
         """The headline of the control's clips alone, about whose nouns the cue decides nothing; None without such clips."""
         control = self.table[self.table.control == "yes"] if len(self.table) else self.table
-        return headline(control.assign(control="no")) if len(control) else None
+        return with_claims(headline(control.assign(control="no")))[0] if len(control) else None
 
     @cached_property
     def ablation(self) -> pd.DataFrame:

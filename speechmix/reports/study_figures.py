@@ -5,6 +5,7 @@ In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) wi
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_PARTS = 8
+_BANDS = (
+    "Bands: of a trained model the 95 % interval of its mean over clips; of random twins where a new untrained model would "
+    "lie 95 of 100 times (with one twin there is no band)."
+)
 _CAPTIONS = {
-    "cue_contribution": "Cue contribution over layers; trained models solid, random twins dashed.",
+    "cue_contribution": f"Cue contribution over layers; trained models solid, random twins dashed. {_BANDS}",
     "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; the random twin beside the trained model.",
-    "cue_difference": "Trained - random in percentage points; white is no difference. Bold: q < 0.05 over a stack's layers.",
+    "cue_difference": "Trained - random in percentage points; white is no difference. Bold: claimed (see In which layers).",
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
 
@@ -39,7 +44,7 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, publishe
     table : DataFrame
         From `study_table`.
     layers : DataFrame, optional
-        From `layer_statistics`: which differences are in bold.
+        From `layer_statistics`: which differences are claimed, and in bold.
     published : bool
         With the published figures beside.
     """
@@ -51,8 +56,7 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, publishe
         drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis, published=published)
         drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part, published=published)
         if {"trained", "random"} <= set(part["init"]):
-            q = None if layers is None else layers[layers.side == side]
-            drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=q)
+            drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=_claimed(layers, side))
         drawn[f"cue_distribution{suffix}"] = distribution_figure(part)
         measure = "value_zeroing" if "value_zeroing" in set(part.measure) else part.measure.iloc[0]
         for name in PARTS:
@@ -60,6 +64,13 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, publishe
             if len(labelled) and 1 < labelled[name].nunique() <= _MOST_PARTS:
                 drawn[f"by_{name}{suffix}"] = cue_figure(labelled, rows=name, measures=[measure], x=axis)
     return drawn
+
+
+def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None:
+    """Rows of a side of which something is claimed."""
+    if layers is None or "claim" not in layers:
+        return None
+    return layers[(layers.side == side) & (layers.claim != "")]
 
 
 def pictures_of(study: Study, *, published: bool) -> list[Part]:
@@ -81,7 +92,7 @@ def pictures_of(study: Study, *, published: bool) -> list[Part]:
 def _caption(name: str) -> str:
     if name.startswith("by_"):
         what = name.removeprefix("by_").split("_")[0]
-        return f"Cue contribution by {what}; one measure, trained models solid, random twins dashed."
+        return f"Cue contribution by {what}; one measure, trained models solid, random twins dashed. {_BANDS}"
     return next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
 
 

@@ -1,7 +1,7 @@
 """The page of a study: trained models against their random twins, cue contribution beside ablation, clips to listen to.
 
 In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the figures as PNG and PDF, the
-headline as Markdown and LaTeX, and the statistics layer by layer as CSV.
+headline as Markdown, LaTeX and CSV, and the statistics layer by layer as CSV.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .study import Study
 from .study_clips import clip_cards, clip_table
 from .study_figures import pictures_of
 from .study_parts import agreement_part, boundaries_part, length_part, models_part
-from .study_tables import shown, shown_layers
+from .study_tables import headline_file, shown, shown_layers
 from .text_tables import latex, markdown
-from .wording import LENGTH, READING, method, sentences
+from .wording import FEWEST_GROUPS, LENGTH, READING, method, number_of, sentences
 
 if TYPE_CHECKING:
     from ..experiments.run import Run
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 _NO_CUE = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
 _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
 _BEST_LAYER = (
-    "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so nothing was chosen "
-    "on the data it is reported on, and p needs no correction over layers."
+    "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so no number is read "
+    "on the clips that chose its layer. The twins chose it too, and they cannot be halved: so the test over twins is that of "
+    '"in some layer of the stack" (Cauchy combination of the p of all layers).'
 )
 _ALL_LAYERS = "Mean over all layers of the stack."
 _ABLATION = (
@@ -51,9 +52,9 @@ _DEFAULT = (
 )
 _CONTROL = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
 _EVERY_LAYER = (
-    "Layers in which trained and random differ: permutation test in every layer, corrected over the layers of the stack by "
-    "Benjamini and Hochberg (false discovery rate q < 0.05: of the layers named here about one in twenty is "
-    "expected to be named by chance). All numbers are in layers.csv."
+    "Layers in which trained and random differ: both tests in every layer, corrected over all {count} layers of all stacks "
+    "and measures by Benjamini and Hochberg (of the layers named here about one in twenty is expected to be named by "
+    "chance). All numbers are in layers.csv."
 )
 _CHOSEN = (
     "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
@@ -63,7 +64,10 @@ _LISTENING = (
     "Play a clip and its position moves over the map; click a word to hear it and to see what gives to it. Columns give, rows "
     "receive; silence and padding are left out."
 )
-_FEW = " With fewer than six groups no test can reach p < 0.05, and intervals are too narrow: read those rows as anecdotes."
+_FEW = (
+    f" With fewer than {FEWEST_GROUPS} groups no test can reach p < 0.05, and intervals are too narrow: of those rows "
+    "nothing is claimed; read them as anecdotes."
+)
 
 
 def report(
@@ -155,8 +159,12 @@ def _write_tables(study: Study) -> None:
         return
     folder, table = study.run.folder, shown(study.headline)
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
-    caption = f"Cue contribution (%) at the best layer (cross-fitted), 95 % bootstrap intervals over {units}."
+    caption = (
+        f"Cue contribution (%) at the best layer (cross-fitted), 95 % intervals over {units} and random twins; q "
+        "is p corrected over all rows of the page's two headlines."
+    )
     write_csv(study.layers, folder.beside_page("layers", "csv"))
+    write_csv(headline_file(*study.headlines), folder.beside_page("headline", "csv"))
     write_text(folder.beside_page("headline", "md"), markdown(table) + "\n")
     write_text(folder.beside_page("headline", "tex"), latex(table, caption=caption))
 
@@ -166,7 +174,7 @@ def _opening(study: Study, notes: Sequence[str]) -> list[Part]:
     run = study.run
     stopped = [STOPPED] if run.description.get("state") == RUNNING else []
     parts: list[Part] = [
-        ("What was run", [*stopped, *notes, _counts(run), *models_part(run), _versions(run)]),
+        ("What was run", [*stopped, *notes, _counts(run), *_further_twins(study), *models_part(run), _versions(run)]),
     ]
     transcription = transcription_notes(run)
     return [*parts, ("Do the models transcribe the clips?", transcription)] if transcription else parts
@@ -178,12 +186,13 @@ def _results(study: Study) -> list[Part]:
         return [("Cue contribution", [_NO_CUE])]
     if study.layers is None:
         return [("Cue contribution", [_NO_NUMBER])]
-    words: list[Item] = [*sentences(study.headline), _many(study.headline)]
-    tables: list[Item] = [READING, LENGTH, method(study.ties)]
+    words: list[Item] = [*sentences(study.headline), _many(*study.headlines)]
+    tables: list[Item] = [READING, LENGTH, method(study.ties, study.headline.twins)]
     tables += [_BEST_LAYER, shown(study.headline), _ALL_LAYERS, shown(study.mean_over_layers)]
     parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
     layers = shown_layers(study.layers)
-    return [*parts, ("In which layers", [_EVERY_LAYER, layers])] if len(layers) else parts
+    every_layer = _EVERY_LAYER.format(count=len(study.layers))
+    return [*parts, ("In which layers", [every_layer, layers])] if len(layers) else parts
 
 
 def _ablation(study: Study) -> list[Part]:
@@ -215,15 +224,15 @@ def _clips(study: Study, asked: Sequence[str], audio: str | PathLike | None, cli
 
 
 def _few(headline: pd.DataFrame) -> str:
-    return _FEW if (headline.groups < 6).any() else ""
+    return _FEW if (headline.groups < FEWEST_GROUPS).any() else ""
 
 
-def _many(headline: pd.DataFrame) -> str:
+def _many(best: pd.DataFrame, mean: pd.DataFrame) -> str:
     return (
-        f"The table below holds {len(headline)} comparisons, each with its own interval: of twenty such intervals about one "
-        "misses the truth by chance. A high contribution says that the cue's vectors enter the target's; whether the model "
-        "then uses them is for ablation to say."
-    ) + _few(headline)
+        f"The two tables below hold {len(best) + len(mean)} comparisons, and q is corrected over all of them: of what is "
+        "claimed there about one in twenty is expected to be claimed by chance. A high contribution says that the cue's "
+        "vectors enter the target's; whether the model then uses them is for ablation to say."
+    ) + _few(best)
 
 
 def transcription_notes(run: StoredRun) -> list[str]:
@@ -241,6 +250,19 @@ def transcription_notes(run: StoredRun) -> list[str]:
     return notes
 
 
+def _further_twins(study: Study) -> list[str]:
+    """That some random twins heard fewer clips than others, if so."""
+    if study.table.empty or "seed" not in study.table:
+        return []
+    heard = study.table[study.table["init"] == "random"].groupby(["model", "seed"])["clip"].nunique()
+    if heard.empty or heard.min() == heard.max():
+        return []
+    return [
+        f"One random twin of each model heard {heard.max()} clips, further ones {heard.min()} of them, evenly chosen. These "
+        "say how much the draw of weights matters: where twins are compared, it is over the clips that all of them heard."
+    ]
+
+
 def _versions(run: StoredRun) -> str:
     scored = run.description.get("versions")
     return f"Scored with {scored}." if scored == versions() else f"Scored with {scored}; this page by {versions()}."
@@ -249,5 +271,6 @@ def _versions(run: StoredRun) -> str:
 def _counts(run: StoredRun) -> str:
     clips = run.clips
     doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
-    text = f"{len(clips)} clips; {run.done} scored (clip, model) pairs, {len(run.skipped)} left out."
-    return text + (f" The word times of {doubtful} clips are doubtful." if doubtful else "")
+    pairs = number_of(run.done, "scored (clip, model) pair")
+    text = f"{number_of(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out."
+    return text + (f" The word times of {number_of(doubtful, 'clip')} are doubtful." if doubtful else "")

@@ -1,8 +1,9 @@
 """The numbers of a study: which rows it looks at, the headline, layer by layer, ablation, one row per clip.
 
 In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is trained - random twin;
-uncertainty is over groups of clips that belong together (`evaluation.groups`); reported are the mean over all layers of a
-stack, and the best layer, cross-fitted (chosen on one half of the groups, read on the other).
+uncertainty is over groups of clips that belong together (`evaluation.groups`) and over random twins (`evaluation.twins`);
+reported are the mean over all layers of a stack, and the best layer, cross-fitted (chosen on one half of the groups, read on
+the other).
 """
 
 from __future__ import annotations
@@ -10,22 +11,36 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
+from ..evaluation.twins import combined_p
 from ..experiments.reading import StoredRun
 from ..plots.distributions import best_layers
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.
 PARTS = ("template", "number", "cue")
-_ROUNDED = ("trained", "random", "difference", "low", "high", "share of length", "length-matched", "above zero (%)")
+BEST_LAYER, ALL_LAYERS = "best layer", "all layers"
+# What the page calls the columns of the tables that it writes; of the limits over clips alone and the two p it shows nothing.
 _NAMES = {
-    "share_of_length": "share of length", "length_matched": "length-matched", "effect": "effect size d",
+    "length_matched": "length-matched", "share_of_length": "share of length", "effect": "effect size d",
     "positive": "above zero (%)",
 }  # fmt: skip
+_UNSEEN = ["clips_low", "clips_high", "p_clips", "p_twins"]
+_ROUNDED = (
+    "trained",
+    "random",
+    "difference",
+    "share of length",
+    "length-matched",
+    "above zero (%)",
+    "smallest",
+    "largest",
+)
 
 
 def study_table(contributions: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +101,7 @@ def _column(clips: pd.DataFrame, name: str) -> str:
     return name if name in clips else renamed
 
 
-def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame:
+def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.DataFrame | None = None) -> pd.DataFrame:
     """Contribution in %: trained, random, difference with interval, test and effect size, baselines of length.
 
     Parameters
@@ -94,27 +109,46 @@ def headline(table: pd.DataFrame, *, layers: str = "best layer") -> pd.DataFrame
     table : DataFrame
         From `study_table`.
     layers : {"best layer", "all layers"}
-        "best layer" is cross-fitted; "layer" then says which were chosen.
+        "best layer" is cross-fitted over clips; the column layer then says which were chosen. The twins that it was chosen on
+        are those that it is held against, so p_twins is then of "some layer" (`combined_p` over all layers of the stack).
+    statistics : DataFrame, optional
+        `layer_statistics` of the table, if they are at hand.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `trained_against_random`, and layer. What is claimed is for `with_claims` to say, of all rows of a page.
     """
-    table = _in_percent(without_control(table))
-    if layers == "best layer":
-        table = cross_fitted_layer(table, by=KEYS, group="group")
-    if table.empty:
+    percent = _in_percent(without_control(table))
+    if layers == BEST_LAYER:
+        percent = cross_fitted_layer(percent, by=KEYS, group="group")
+    if percent.empty:
         return pd.DataFrame(columns=[*KEYS, "trained", "random", "groups"])
-    result = trained_against_random(table, by=KEYS, group="group").rename(columns=_NAMES)
-    if "length-matched" in result:  # beside the numbers it is there for
-        result.insert(list(result).index("random") + 1, "length-matched", result.pop("length-matched"))
-    if "above zero (%)" in result:
-        result["above zero (%)"] *= 100
-    if layers == "best layer":
-        layer = table.groupby(list(KEYS), sort=False).layer.agg(lambda best: ", ".join(map(str, sorted(set(best)))))
-        result = result.merge(layer.reset_index(), on=list(KEYS))
-    return result
+    result = trained_against_random(percent, by=KEYS, group="group")
+    if layers != BEST_LAYER:
+        return result
+    chosen_layers = percent.groupby(list(KEYS), sort=False).layer.agg(
+        lambda best: ", ".join(map(str, sorted(set(best))))
+    )
+    result = result.merge(chosen_layers.reset_index(), on=list(KEYS))
+    if "p" not in result:
+        return result
+    statistics = layer_statistics(table) if statistics is None else statistics
+    some_layer = statistics.groupby(list(KEYS), sort=False).p_twins.agg(combined_p).reset_index()
+    result = result.drop(columns="p_twins").merge(some_layer, on=list(KEYS))[list(result)]
+    return result.assign(p=np.maximum(result.p_clips, result.p_twins))
 
 
 def layer_statistics(table: pd.DataFrame) -> pd.DataFrame:
-    """The same in every layer, in %, with q: p corrected over the layers of a stack (false discovery rate)."""
+    """The same in every layer, in %, with q and claim: p corrected over all layers of all stacks and measures."""
     return by_layer(_in_percent(without_control(table)), by=KEYS, group="group")
+
+
+def headline_file(best: pd.DataFrame, mean: pd.DataFrame) -> pd.DataFrame:
+    """Both headlines, of the best layer and of the mean over all, as one tidy table: the column layers tells them apart."""
+    both = pd.concat([best.assign(layers=BEST_LAYER), mean.assign(layers=ALL_LAYERS)], ignore_index=True)
+    first = [*KEYS, "layers", "layer"]
+    return both[[*first, *(name for name in both if name not in first)]]
 
 
 def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
@@ -123,15 +157,14 @@ def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
-    """Layers in which trained and random differ at q < 0.05, in words."""
-    if "q" not in statistics:
+    """Layers of which it is claimed that trained and random differ, in words."""
+    if "claim" not in statistics:
         return pd.DataFrame()
     rows = []
     for key, part in statistics.groupby(list(KEYS), sort=False):
-        sure = part[part.q < 0.05]
         differing = {
-            "trained above random": _ranges(sure[sure.difference > 0].layer),
-            "trained below random": _ranges(sure[sure.difference < 0].layer),
+            "trained above random": _ranges(part[part.claim == "more"].layer),
+            "trained below random": _ranges(part[part.claim == "less"].layer),
         }
         rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
     return _without_single_side(pd.DataFrame(rows))
@@ -204,20 +237,39 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as people read it: rounded, the interval in one column, no column that says nothing."""
-    table = _without_single_side(table.copy())
-    for name in ("p", "q"):
-        if name in table:
-            table[name] = table[name].map(said_p)
-    if "effect size d" in table:
-        table["effect size d"] = table["effect size d"].map(lambda d: "" if d != d else f"{d:.2f}")
-    table = table.round({name: 1 for name in table if name in _ROUNDED})
-    for low, high, name in (("low", "high", "95 % interval"), ("seed_low", "seed_high", "range of seeds")):
+    """Return the table as people read it: rounded, an interval in one column, no column that says nothing."""
+    table = _without_single_side(table).drop(columns=_UNSEEN, errors="ignore").copy()
+    if "positive" in table:
+        table["positive"] *= 100
+    for low, high, name in (("low", "high", "95 % interval"), ("twin_low", "twin_high", "a new untrained model")):
         if low in table:
-            pairs = zip(table[low].round(1) + 0.0, table[high].round(1) + 0.0, strict=True)
-            table.insert(list(table).index(low), name, [f"{a} to {b}" if a == a else "" for a, b in pairs])
+            pairs = zip(table[low], table[high], strict=True)
+            table.insert(
+                list(table).index(low), name, [said_interval(*pair, share=low == "twin_low") for pair in pairs]
+            )
             table = table.drop(columns=[low, high])
-    return table
+    for name in {"p", "q"} & set(table):
+        table[name] = table[name].map(said_p)
+    if "effect" in table:
+        table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
+    if "length_matched" in table and "random" in table:  # beside the numbers it is there for
+        table.insert(list(table).index("random") + 1, "length_matched", table.pop("length_matched"))
+    table = table.rename(columns=_NAMES)
+    return table.round({name: 1 for name in table if name in _ROUNDED})
+
+
+def said_interval(low: float, high: float, *, share: bool = False) -> str:
+    """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
+
+    Examples
+    --------
+    >>> said_interval(-4.26, 19.5), said_interval(-4.26, 19.5, share=True), said_interval(float("nan"), float("nan"))
+    ('-4.3 to 19.5', '0.0 to 19.5', '')
+    """
+    if low != low:
+        return ""
+    low, high = (max(low, 0.0), min(high, 100.0)) if share else (low, high)
+    return f"{round(low, 1) + 0.0} to {round(high, 1) + 0.0}"
 
 
 def said_p(p: float) -> str:

@@ -1,11 +1,14 @@
-"""Is anything claimed of an untrained model? Twins pose as trained, one after the other, and claims at 5 % are counted.
+"""Is anything claimed of an untrained model? Twins pose as trained, one after the other, and what a page claims is counted.
 
-    python tests/benchmarks/twins_as_trained.py runs/twins --score 24         # score the bundled models and 24 twins of each
-    python tests/benchmarks/twins_as_trained.py runs/twins --twins 3 5 10     # and count, for several numbers of twins
+    python tests/benchmarks/twins_as_trained.py runs/twins --score 24        # score the bundled models and 24 twins of each
+    python tests/benchmarks/twins_as_trained.py runs/twins --twins 3 5 10    # and count, for several numbers of twins
 
-Each twin is called trained and held against the next ones in turn: by clips alone (permutation test over groups), by twins
-alone (`new_twin_p`), and by both, which is the larger p; in every layer, and in some layer of a stack (`combined_p`).
-Comparisons of one twin are not independent, so the error is that of the share over twins.
+Each twin is called trained and held against the next ones in turn, of which all but one heard few clips (as in `speechmix
+study`; `--twin-clips 0`: all of them), by the functions that a study's page is made with: at the best layer, as the mean over
+layers, and in every layer. Counted are p < 0.05 of both tests and of each alone, and claims (q). Comparisons of one twin are
+not independent, so twins are counted and not rows: a share of 5 % of so many twins has the binomial error that is given beside
+it. At last the trained models themselves: how many of the effects that clips alone show remain. `docs/calibration.md` holds
+what it prints.
 """
 
 from __future__ import annotations
@@ -21,14 +24,22 @@ import numpy as np
 import pandas as pd
 
 from speechmix import bundled, load
-from speechmix.evaluation.statistics import permutation_p
-from speechmix.evaluation.twins import combined_p, new_twin_p
+from speechmix.evaluation.statistics import with_claims
+from speechmix.experiments.few_clips import few_of
 from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
-from speechmix.reports.study_tables import KEYS, grouped_clips, study_table, without_control
+from speechmix.reports.study_tables import (
+    ALL_LAYERS,
+    BEST_LAYER,
+    grouped_clips,
+    headline,
+    layer_statistics,
+    study_table,
+)
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
-TESTS = ("by clips", "by twins", "by both")
+TESTS = {"p": "both", "p_clips": "clips alone", "p_twins": "twins alone"}
+EVERY_LAYER = "every layer"
 
 
 def score(folder: Path, twins: int) -> None:
@@ -38,45 +49,80 @@ def score(folder: Path, twins: int) -> None:
     print(score_clips(models, bundled.clips(), folder, measures=MEASURES, figures=0).summary())
 
 
-def p_values(trained: np.ndarray, twins: np.ndarray) -> tuple[float, float, float]:
-    """The three p of one model [groups] against twins [twins, groups]."""
-    by_clips = permutation_p(trained - twins.mean(axis=0), permutations=999)
-    by_twins = new_twin_p(trained.mean(), twins.mean(axis=1))
-    return by_clips, by_twins, float(np.maximum(by_clips, by_twins))
-
-
-def compared(folder: Path, count: int) -> pd.DataFrame:
-    """P of every layer, for every twin that poses as trained, and for the trained models (pose "trained")."""
+def read(folder: Path) -> pd.DataFrame:
     run = open_run(folder)
-    table = without_control(study_table(run.contributions, grouped_clips(run.clips)))
-    means = table.assign(seed=table.seed.fillna(-1)).groupby([*KEYS, "layer", "seed", "group"], sort=False)
-    rows = []
-    for key, part in means.contribution.mean().groupby(level=[*KEYS, "layer"], sort=False):
-        models = part.unstack("group").droplevel(list(range(len(KEYS) + 1))).dropna(axis=1)
-        trained, twins = models.loc[-1].to_numpy(), models.drop(index=-1).to_numpy()
-        cases = {pose: (twins[pose], np.roll(twins, -pose - 1, axis=0)[:count]) for pose in range(len(twins))}
-        for pose, case in {**cases, "trained": (trained, twins[:count])}.items():
-            p = dict(zip(TESTS, p_values(*case), strict=True))
-            rows.append({**dict(zip((*KEYS, "layer"), key, strict=True)), "pose": pose, **p})
-    return pd.DataFrame(rows)
+    return study_table(run.contributions, grouped_clips(run.clips))
 
 
-def told(layers: pd.DataFrame) -> None:
-    """Print shares of p < 0.05 in every layer and in some layer, by stack and measure, with the error over twins."""
-    some_layer = layers.groupby([*KEYS, "pose"], sort=False)[list(TESTS)].agg(combined_p).reset_index()
-    for kind, results in (("every layer", layers), ("some layer", some_layer)):
-        null, shipped = results[results.pose != "trained"], results[results.pose == "trained"]
-        claimed = null.assign(**{name: 100 * (null[name] < 0.05) for name in TESTS})
-        by_twin = claimed.groupby(["model", "pose"])[list(TESTS)].mean()
+def posing(table: pd.DataFrame, pose: int, count: int, few: set[str]) -> pd.DataFrame:
+    """Contributions of one model in which the twin of seed `pose` is called trained and the next ones are its twins."""
+    random = table[table["init"] == "random"]
+    seeds = sorted(random.seed.unique())
+    place = seeds.index(pose)
+    others = [seeds[(place + step) % len(seeds)] for step in range(1, count + 1)]
+    poser = random[random.seed == pose].assign(init="trained", seed=pd.NA).astype({"seed": "Int64"})
+    return pd.concat([poser, as_twins(random, others, few)], ignore_index=True)
+
+
+def as_twins(random: pd.DataFrame, seeds: list[int], few: set[str]) -> pd.DataFrame:
+    """Contributions of these twins: of the first from all clips, of further ones from few."""
+    return random[(random.seed == seeds[0]) | (random.seed.isin(seeds[1:]) & random["clip"].isin(few))]
+
+
+def page(table: pd.DataFrame) -> pd.DataFrame:
+    """All rows that a study's page is made of, with the column `kind`."""
+    layers = layer_statistics(table)
+    best = headline(table, layers=BEST_LAYER, statistics=layers)
+    best, mean = with_claims(best, headline(table, layers=ALL_LAYERS))
+    tables = {BEST_LAYER: best, ALL_LAYERS: mean, EVERY_LAYER: layers}
+    return pd.concat([rows.assign(kind=kind) for kind, rows in tables.items()], ignore_index=True)
+
+
+def pages(table: pd.DataFrame, count: int, few: set[str]) -> pd.DataFrame:
+    """Pages of all twins that pose as trained (column `pose`: the seed), and of the trained models (pose -1)."""
+    parts = []
+    for _, model in table.groupby("model", sort=False):
+        seeds = sorted(model[model["init"] == "random"].seed.unique())
+        parts += [page(posing(model, pose, count, few)).assign(pose=pose) for pose in seeds]
+        is_trained = model["init"] == "trained"
+        shipped = pd.concat([model[is_trained], as_twins(model[~is_trained], seeds[:count], few)], ignore_index=True)
+        parts.append(page(shipped).assign(pose=-1))
+    return pd.concat(parts, ignore_index=True)
+
+
+def shares(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Share (%) of comparisons with p < 0.05, mean over twins, and what 5 % of so many twins may be by chance."""
+    rejected = rows.assign(**{name: 100.0 * (rows[test] < 0.05) for test, name in TESTS.items()})
+    by_twin = rejected.groupby([*by, "model", "pose"], sort=False)[list(TESTS.values())].mean()
+    table = by_twin.groupby(level=by, sort=False).mean().round(1)
+    twins = by_twin.groupby(level=by, sort=False).size()
+    table["rows"], table["twins"] = rejected.groupby(by, sort=False).size(), twins
+    table["chance"] = [
+        f"{max(5 - 100 * reach, 0):.1f} to {5 + 100 * reach:.1f}" for reach in 1.96 * np.sqrt(0.0475 / twins)
+    ]
+    return table.reset_index()
+
+
+def told(rows: pd.DataFrame) -> None:
+    """Print how often an untrained model is claimed to be special, and what remains of the trained ones."""
+    null, shipped = rows[rows.pose >= 0], rows[rows.pose < 0]
+    everything = shares(null.assign(all="all rows"), ["all"]).rename(columns={"all": "kind"})
+    print(pd.concat([everything, shares(null, ["kind"])]).to_string(index=False), "\n")
+    for by in (["measure"], ["stack"], ["model", "stack", "measure"]):
+        print(shares(null, by).to_string(index=False), "\n")
+    claims = null.assign(claims=null.claim != "").groupby(["model", "pose"]).claims.agg(["sum", "any"])
+    print(
+        f"claimed (q < 0.05): {claims['sum'].sum()} of {len(null)} rows, on {claims['any'].sum()} of {len(claims)} pages"
+    )
+    for kind, part in shipped.groupby("kind", sort=False):
+        clear = part[(part.clips_low > 0) | (part.clips_high < 0)]
+        kept, claimed = (clear.claim != "").sum(), (part.claim != "").sum()
         print(
-            f"{kind}: {len(null)} comparisons of {len(by_twin)} twins; claimed at 5 % (error), and of the shipped models"
+            f"trained models, {kind}: {claimed} of {len(part)} claimed; {kept} of the {len(clear)} clear by clips alone"
         )
-        for name in TESTS:
-            kept = 100 * (shipped[name] < 0.05).mean()
-            print(
-                f"  {name:9s} {by_twin[name].mean():5.1f} % ({by_twin[name].sem():.1f}); shipped {kept:.0f} % of {len(shipped)}"
-            )
-        print(claimed.groupby(["model", "stack", "measure"], sort=False)["by both"].mean().round(1).to_string(), "\n")
+    best = shipped[shipped.kind == BEST_LAYER].drop(columns=["kind", "layers"], errors="ignore")
+    columns = "model side stack measure layer difference clips_low clips_high low high p_clips p_twins q claim".split()
+    print(best[columns].round(3).to_string(index=False))
 
 
 def main() -> None:
@@ -84,12 +130,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--score", type=int, metavar="TWINS", help="score the models and so many twins of each first")
     parser.add_argument("--twins", type=int, nargs="*", default=[3, 5, 10], help="twins beside each (default: 3 5 10)")
+    parser.add_argument(
+        "--twin-clips", type=int, default=24, help="clips that further twins hear (default: 24; 0: all)"
+    )
     options = parser.parse_args()
     if options.score:
         score(options.folder, options.score)
+    table = read(options.folder)
+    few = {clip.name for clip in few_of(bundled.clips(), options.twin_clips or len(table))}
     for count in options.twins:
         print(f"--- {count} twins beside each")
-        told(compared(options.folder, count))
+        told(pages(table, count, few))
 
 
 if __name__ == "__main__":

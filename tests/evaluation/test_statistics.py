@@ -15,7 +15,9 @@ from speechmix.evaluation.statistics import (
     intervals_of_means,
     permutation_p,
     trained_against_random,
+    with_claims,
 )
+from speechmix.evaluation.twins import new_twin_interval, new_twin_p
 
 
 def test_interval_holds_the_mean_and_narrows_with_more_values():
@@ -54,7 +56,64 @@ def test_difference_is_paired_within_groups_and_seeds_are_averaged():
     assert found.random == pytest.approx(0.5 / 3)
     assert found.difference == pytest.approx(0.7 - 0.5 / 3)
     assert found.groups == 3
-    assert 0.29 < found.low < found.difference < found.high < 0.81
+    assert 0.29 < found.clips_low < found.difference < found.clips_high < 0.81
+    assert found.low < found.clips_low
+    assert found.clips_high < found.high
+
+
+def twins_and_a_model(model_shift, *, twins=5, groups=12, seed=0):
+    """A model and its twins on the same groups: each has a shift of its own, the model this one."""
+    rng = np.random.default_rng(seed)
+    clips, shifts = rng.normal(30, 5, groups), rng.normal(0, 3, twins)
+    rows = [(f"g{group}", "trained", None, clips[group] + model_shift + rng.normal()) for group in range(groups)]
+    rows += [
+        (f"g{group}", "random", number, clips[group] + shift + rng.normal())
+        for number, shift in enumerate(shifts)
+        for group in range(groups)
+    ]
+    return pd.DataFrame(rows, columns=["clip", "init", "seed", "contribution"]).assign(stack="encoder")
+
+
+def test_p_is_the_larger_of_that_over_clips_and_that_over_twins():
+    table = twins_and_a_model(5.0)
+    row = trained_against_random(table, by=["stack"]).iloc[0]
+    means = table[table["init"] == "random"].groupby("seed").contribution.mean()
+    assert row.p_twins == pytest.approx(new_twin_p(row.trained, means))
+    assert row.p_clips < 0.01 < row.p_twins
+    assert row.p == row.p_twins
+    assert (row.twin_low, row.twin_high) == pytest.approx(new_twin_interval(means))
+    assert (row.twins, row.groups, row.clips) == (5, 12, 12)
+    few = trained_against_random(twins_and_a_model(60.0, groups=3), by=["stack"]).iloc[0]
+    assert few.p == few.p_clips == 0.25
+    assert few.p_twins < 0.001
+
+
+def test_twins_are_compared_over_the_groups_that_all_of_them_and_the_model_have():
+    table = twins_and_a_model(25.0)
+    half = table[~((table.seed > 2) & table["clip"].isin([f"g{number}" for number in range(6)]))]
+    row = trained_against_random(half, by=["stack"]).iloc[0]
+    shared = half[half["clip"].isin([f"g{number}" for number in range(6, 12)])]
+    of_twins = shared[shared["init"] == "random"].groupby("seed").contribution.mean()
+    assert row.p_twins == pytest.approx(new_twin_p(shared[shared["init"] == "trained"].contribution.mean(), of_twins))
+    assert (row.twins, row.groups) == (5, 12)
+
+
+def test_one_twin_makes_no_claim_however_large_the_difference():
+    row = trained_against_random(twins_and_a_model(60.0, twins=1), by=["stack"])
+    assert row.p_clips[0] < 0.001
+    assert row[["p", "p_twins", "low", "high", "twin_low"]].isna().all(axis=None)
+    (claimed,) = with_claims(row)
+    assert (claimed.claim[0], claimed.twins[0]) == ("", 1)
+
+
+def test_q_is_over_the_rows_of_all_tables_and_a_claim_needs_the_interval_too():
+    first = pd.DataFrame({"p": [0.01, 0.04], "low": [1.0, 1.0], "high": [2.0, 2.0]})
+    second = pd.DataFrame({"p": [0.02, 0.001, np.nan], "low": [-1.0, -2.0, np.nan], "high": [2.0, -1.0, np.nan]})
+    first, second, untouched = with_claims(first, second, pd.DataFrame({"trained": [1.0]}))
+    np.testing.assert_allclose([*first.q, *second.q[:2]], corrected([0.01, 0.04, 0.02, 0.001]))
+    assert first.claim.tolist() == ["more", "more"]
+    assert second.claim.tolist() == ["", "less", ""]
+    assert list(untouched) == ["trained"]
 
 
 def test_without_a_trained_model_there_is_no_difference():
@@ -65,21 +124,21 @@ def test_without_a_trained_model_there_is_no_difference():
 
 
 def contributions(truth, *, pairs=12, noise=0.0, seed=0):
-    """Trained contributions by layer as in `truth`, random ones at 0.2."""
+    """Trained contributions by layer as in `truth`, those of three random twins at 0.2."""
     rng = np.random.default_rng(seed)
     rows = []
     for pair in range(pairs):
         for layer, value in enumerate(truth):
-            rows.append((f"p{pair:02d}", "trained", layer, value + noise * rng.normal()))
-            rows.append((f"p{pair:02d}", "random", layer, 0.2 + noise * rng.normal()))
-    return pd.DataFrame(rows, columns=["pair", "init", "layer", "contribution"]).assign(stack="decoder")
+            rows.append((f"p{pair:02d}", "trained", None, layer, value + noise * rng.normal()))
+            rows += [(f"p{pair:02d}", "random", twin, layer, 0.2 + noise * rng.normal()) for twin in range(3)]
+    return pd.DataFrame(rows, columns=["pair", "init", "seed", "layer", "contribution"]).assign(stack="decoder")
 
 
 def test_the_best_layer_is_found_and_every_group_kept_once():
     table = contributions([0.2, 0.7, 0.3])
     kept = cross_fitted_layer(table, by=["stack"], group="pair")
     assert set(kept.layer) == {1}
-    assert (kept.groupby(["pair", "init"]).size() == 1).all()
+    assert (kept.groupby(["pair", "init", "seed"], dropna=False).size() == 1).all()
     assert trained_against_random(kept, by=["stack"], group="pair").difference[0] == pytest.approx(0.5)
 
 
@@ -98,7 +157,7 @@ def test_under_a_true_null_the_best_layer_does_not_look_good():
 def test_random_models_alone_and_a_single_group_are_no_trouble():
     table = contributions([0.2, 0.7])
     alone = table[table["init"] == "random"]
-    assert len(cross_fitted_layer(alone, by=["stack"], group="pair")) == 12
+    assert len(cross_fitted_layer(alone, by=["stack"], group="pair")) == 12 * 3
     one = table[table.pair == "p00"]
     assert set(cross_fitted_layer(one, by=["stack"], group="pair").layer) == {1}
 
@@ -175,17 +234,17 @@ def test_by_layer_finds_the_layer_that_differs_and_no_other():
     assert found.layer.tolist() == [0, 1, 2, 3]
     assert (found.q >= found.p - 1e-12).all()
     assert found.q[1] < 0.01
-    assert (found.q[[0, 2, 3]] > 0.05).all()
+    assert found.claim.tolist() == ["", "more", "", ""]
 
 
-def test_several_seeds_make_a_band_and_baselines_are_kept():
+def test_several_seeds_say_where_a_new_one_would_lie_and_baselines_are_kept():
     rows = [("a", "trained", None, 0.6), ("b", "trained", None, 0.8)]
     rows += [(clip, "random", seed, 0.1 + 0.1 * seed) for clip in "ab" for seed in (0, 1, 2)]
     table = pd.DataFrame(rows, columns=["clip", "init", "seed", "contribution"]).assign(
         stack="encoder", length_matched=0.2
     )
     found = trained_against_random(table, by=["stack"]).iloc[0]
-    assert (found.seed_low, found.seed_high) == pytest.approx((0.1, 0.3))
+    assert (found.twin_low, found.twin_high) == pytest.approx(new_twin_interval([0.1, 0.2, 0.3]))
     assert found.random == pytest.approx(0.2)
     assert found.length_matched == pytest.approx(0.2)
     assert found.positive == 1.0

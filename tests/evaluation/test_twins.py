@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from speechmix.evaluation.statistics import permutation_p
-from speechmix.evaluation.twins import combined_p, crossed_interval, new_twin_interval, new_twin_p, smallest_claim
+from speechmix.evaluation.twins import (
+    combined_p,
+    crossed_interval,
+    new_twin_interval,
+    new_twin_p,
+    new_twin_reach,
+    smallest_claim,
+    two_gains,
+)
 
 
 def test_p_is_that_of_a_two_sample_t_test_with_one_draw_in_one_sample():
@@ -16,6 +24,15 @@ def test_p_is_that_of_a_two_sample_t_test_with_one_draw_in_one_sample():
         means, mean = rng.normal(20, 3, count), 31.0
         expected = stats.ttest_ind(np.array([mean, np.nan]), means, nan_policy="omit", equal_var=True).pvalue
         assert new_twin_p(mean, means) == pytest.approx(expected, rel=1e-9)
+
+
+def test_two_gains_are_compared_as_by_scipys_welch_test_with_the_variance_of_a_new_twin():
+    means, others = np.array([10.0, 14.0, 11.0, 12.5]), np.array([30.0, 31.0, 37.0])
+    spreads = [part.std(ddof=1) * np.sqrt(len(part) + 1) for part in (means, others)]
+    expected = stats.ttest_ind_from_stats(9.0, spreads[0], 4, 0.0, spreads[1], 3, equal_var=False).pvalue
+    p, reach = two_gains(9.0, means, others)
+    assert p == pytest.approx(expected)
+    assert two_gains(reach, means, others)[0] == pytest.approx(0.05)
 
 
 def test_interval_ends_where_p_is_five_percent():
@@ -33,7 +50,10 @@ def test_a_difference_as_large_as_the_smallest_claim_is_one():
 def test_one_twin_says_nothing_and_twins_that_are_all_alike_say_all():
     assert np.isnan(new_twin_p(3.0, [1.0]))
     assert np.isnan(new_twin_interval([1.0])).all()
-    assert np.isnan(crossed_interval(1.0, 0.5, 1.5, [1.0])).all()
+    assert np.isnan(crossed_interval(1.0, 0.5, 1.5, new_twin_reach([1.0]))).all()
+    assert np.isnan(two_gains(1.0, [1.0], [2.0, 3.0])).all()
+    assert two_gains(0.0, [1.0, 1.0], [2.0, 2.0]) == (1.0, 0.0)
+    assert two_gains(0.1, [1.0, 1.0], [2.0, 2.0]) == (0.0, 0.0)
     assert np.isnan(new_twin_p(np.nan, [1.0, 2.0]))
     assert new_twin_p(0.0, [0.0, 0.0]) == 1
     assert new_twin_p(0.1, [0.0, 0.0]) == 0
@@ -75,6 +95,6 @@ def test_the_crossed_interval_holds_the_truth_of_trained_models_in_general():
         twins = rng.normal(20, 3, 5)
         differences = rng.normal(15, 6, 25) - (twins.mean() - 20) + rng.normal(0, 3)
         mean, half = differences.mean(), 2.064 * differences.std(ddof=1) / 5
-        low, high = crossed_interval(mean, mean - half, mean + half, twins)
+        low, high = crossed_interval(mean, mean - half, mean + half, new_twin_reach(twins))
         hits += low <= 15 <= high
     assert hits / 300 >= 0.93

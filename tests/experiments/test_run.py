@@ -292,3 +292,24 @@ def test_what_a_kill_left_while_the_page_was_made_is_gone_after_the_next_start(m
     leftover.write_text("half a page")
     runs.score_clips(models[0], [clip("a")], tmp_path, **quiet)
     assert not leftover.exists()
+
+
+def test_further_twins_hear_few_clips_and_are_asked_for_contributions_alone(models, tmp_path):
+    import transformers
+
+    trained_model, twin = models
+    other = speechmix.load(
+        build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor(), init="random", seed=4
+    )
+    clips = [clip(letter * (number + 1), meta={"pair": letter}) for letter in "abcd" for number in range(2)]
+    run = runs.score_clips(
+        [trained_model, twin, other], clips, tmp_path, figures=1, twin_clips=4, progress=False, report=lambda line: None
+    )
+    heard = run.contributions.groupby("seed", dropna=False)["clip"].unique()
+    assert len(heard[3]) == len(heard[pd.NA]) == 8
+    assert list(heard[4]) == ["a", "aa", "d", "dd"]
+    assert {path.parent.name for path in tmp_path.glob("figures/*/*.png")} == {trained_model.label, twin.label}
+    again = runs.score_clips(
+        [trained_model, twin, other], clips, tmp_path, figures=1, progress=False, report=lambda line: None
+    )
+    assert (run.done, again.done) == (20, 24)

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import speechmix
-from speechmix.adapters.intervene import zeroed_values
+from speechmix.bundled import clips
 from speechmix.errors import InputError
+from speechmix.interventions.decision import Decision
 from tests import oracle
-from tests.conftest import inputs_of
+from tests.conftest import trained
+from tests.text_models import bert
 
 
-def run(model, inputs):
-    with torch.no_grad():
-        return model.family.run(model.base, inputs, tuple(model.stacks)).last_hidden_state
-
-
-def test_zeroing_in_every_layer_is_zeroing_each_layers_values_in_one_pass(model):
-    inputs = inputs_of(model)
-    clean = run(model, inputs)
+@pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
+def test_the_margin_is_that_of_a_pass_with_all_values_of_the_stack_zeroed(name):
+    model, clip = trained(name), clips()[0]
+    decision = Decision.of(model, clip)
+    table = speechmix.ablate(model, clip).set_index("ablated")
+    assert list(table.index) == ["none", *model.stacks]
+    assert table.margin["none"] == pytest.approx(decision.margin, abs=1e-5)
     for stack in model.stacks:
-        rows = [3, 4]
-        with zeroed_values(model, {stack: rows}):
-            found = run(model, inputs)
+        (cue,) = decision.sources_of(stack, [clip.cue])
         modules = [oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)]
-        with oracle.zeroed_values_of_all(modules, rows):
-            expected = run(model, inputs)
-        assert torch.allclose(found, expected, atol=1e-10)
-        assert not torch.allclose(found, clean, atol=1e-6)
-    assert torch.equal(run(model, inputs), clean)
+        with oracle.zeroed_values_of_all(modules, list(cue.positions)):
+            assert table.margin[stack] == pytest.approx(decision.of_inputs(decision.prepared.inputs), abs=1e-4)
+    assert (table.right == (table.margin > 0)).all()
 
 
-def test_zeroing_nothing_changes_nothing(model):
-    inputs = inputs_of(model)
-    clean = run(model, inputs)
-    with zeroed_values(model, dict.fromkeys(model.stacks, ())):
-        assert torch.equal(run(model, inputs), clean)
+def test_a_text_is_ablated_like_a_clip():
+    sentence = speechmix.Sentence("the cats are here", cue="cats", target="are", foil="is")
+    table = speechmix.ablate(bert(), sentence)
+    assert table.ablated.tolist() == ["none", "encoder"]
+    assert table.margin[0] != table.margin[1]
 
 
 def test_a_clip_without_a_target_is_refused():

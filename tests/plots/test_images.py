@@ -45,7 +45,7 @@ def clip():
 def table(models=("small", "large"), stacks=("encoder", "cross"), clips=14):
     rng, rows = np.random.default_rng(5), []
     for model, layers in zip(models, (4, 8), strict=False):
-        for init, seed in (("trained", None), ("random", 0), ("random", 1)):
+        for init, seed in (("trained", None), *(("random", seed) for seed in range(5))):
             for number in range(clips):
                 for stack in stacks:
                     for layer in range(layers):

@@ -15,7 +15,7 @@ from speechmix.maps.mixing import MixingMap
 from speechmix.versions import versions
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
-RATE = 16_000
+RATE, TWINS = 16_000, 5
 
 
 def synthetic_run(
@@ -58,7 +58,7 @@ def synthetic_run(
         if has_sound:
             _write_sound(path, seconds)
         for model in models:
-            for init, seed in (("trained", None), ("random", 0), ("random", 1)):
+            for init, seed in (("trained", None), *(("random", seed) for seed in range(TWINS))):
                 if number < mapped and seed in (None, 0):
                     _write_maps(folder, rows[-1], model, init, seed, layers, measures, stacks, cue, value, rng)
                 if cue:

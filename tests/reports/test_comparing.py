@@ -9,15 +9,16 @@ import pytest
 import speechmix
 from speechmix.cli import main
 from speechmix.errors import InputError
+from speechmix.evaluation.statistics import corrected
 from tests.reports.synthetic_runs import synthetic_run
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Models of 4 and 8 layers on the same 12 clips; the second run's trained model has twice the gain."""
+    """Models of 4 and 8 layers on the same 20 clips; the second run's trained model has twice the gain."""
     folder = tmp_path_factory.mktemp("compare")
-    shallow = synthetic_run(folder / "shallow", clips=12, layers=4, mapped=0, models=("small",))
-    deep = synthetic_run(folder / "deep", clips=12, layers=8, mapped=0, models=("large",), stacks=("encoder", "cross"))
+    shallow = synthetic_run(folder / "shallow", clips=20, layers=4, mapped=0, models=("small",))
+    deep = synthetic_run(folder / "deep", clips=20, layers=8, mapped=0, models=("large",), stacks=("encoder", "cross"))
     table = pd.read_parquet(deep / "cue_contribution.parquet")
     gained = (table["init"] == "trained") & (table.layer == 4)
     table.loc[gained, "contribution"] += 0.3
@@ -52,7 +53,16 @@ def test_models_are_paired_on_the_clips_that_both_have(found):
     assert (row.model, row.other, row["stack"]) == ("small", "large", "encoder")
     assert row.difference == pytest.approx(-30, abs=5)
     assert row.high < 0
-    assert (row.groups, row.clips) == (6, 12)
+    assert (row.groups, row.clips) == (10, 20)
+    assert row.p == max(row.p_clips, row.p_twins)
+    assert row.clips_low > row.low
+
+
+def test_claims_are_corrected_over_all_comparisons_of_the_page(found):
+    tables = (found.headline, found.by_depth, found.pairs)
+    together = np.concatenate([table.p for table in tables])
+    np.testing.assert_allclose(np.concatenate([table.q for table in tables]), corrected(together))
+    assert set(found.headline.query("stack == 'encoder'").claim) == {"more"}
 
 
 def test_agreement_between_measures_in_each_layer(found):
@@ -79,7 +89,7 @@ def test_page_and_tables(found, tmp_path):
 
 
 def test_a_model_in_two_runs_is_told_apart_and_one_run_is_fine(runs, tmp_path):
-    again = synthetic_run(tmp_path / "again", clips=12, layers=4, mapped=0, models=("small",))
+    again = synthetic_run(tmp_path / "again", clips=20, layers=4, mapped=0, models=("small",))
     assert set(speechmix.compare(runs[0], again).table.model) == {"small (shallow)", "small (again)"}
     assert speechmix.compare(runs[0], measures=["attention"]).pairs.empty
 

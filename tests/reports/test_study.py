@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 
 from speechmix.cli import main
 from speechmix.errors import InputError
+from speechmix.evaluation.statistics import corrected
+from speechmix.evaluation.twins import combined_p
 from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
 from speechmix.reports.clip_card import clip_card
 from speechmix.reports.study import Study
 from speechmix.reports.study_clips import reasons_to_show
 from speechmix.reports.study_page import report
 from speechmix.reports.study_tables import clip_values, headline, layer_statistics, main_rows, shown, shown_layers
-from speechmix.reports.wording import method, sentences
+from speechmix.reports.wording import method, said_twins, sentences
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -61,12 +64,27 @@ def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(table
     assert row.difference == pytest.approx(30, abs=3)
     assert row.low < 30 < row.high + 3
     assert row.p < 0.01
-    assert row["effect size d"] > 3
-    assert row["above zero (%)"] == 100
-    assert row["length-matched"] == pytest.approx(15)
+    assert row.effect > 3
+    assert row.positive == 1
+    assert row.length_matched == pytest.approx(15)
     assert row.groups == 10  # pairs
     assert row.layer == "2"
-    assert row.seed_low <= row.random <= row.seed_high
+    assert row.twin_low < row.random < row.twin_high < row.trained
+    assert (row.twins, row.clips) == (5, 20)
+
+
+def test_twins_are_asked_for_some_layer_where_they_chose_the_layer(table):
+    row = headline(table).set_index("measure").loc["value_zeroing"]
+    assert row.p_twins == pytest.approx(combined_p(layer_statistics(table).query("measure == 'value_zeroing'").p_twins))
+    assert row.p == max(row.p_clips, row.p_twins)
+    mean = headline(table, layers="all layers").set_index("measure").loc["value_zeroing"]
+    assert mean.p == max(mean.p_clips, mean.p_twins)
+
+
+def test_q_of_the_page_is_over_both_headlines(run):
+    best, mean = Study(run).headlines
+    np.testing.assert_allclose([*best.q, *mean.q], corrected([*best.p, *mean.p]))
+    assert set(best.claim) == {"more"}
 
 
 def test_the_layer_that_differs_is_named_and_no_other(table):
@@ -77,28 +95,64 @@ def test_the_layer_that_differs_is_named_and_no_other(table):
 
 def test_p_is_shown_as_people_write_it(table):
     found = shown(headline(table))
-    assert set(found.p) <= {"< 0.001", "0.002"}
-    assert "95 % interval" in found
-    assert "side" not in found
+    assert all(re.fullmatch(r"< 0.001|0\.00\d", p) for p in found.p)
+    assert {"95 % interval", "a new untrained model", "effect size d", "above zero (%)"} <= set(found)
+    assert not {"side", "low", "p_clips", "clips_low"} & set(found)
+
+
+ROW = {
+    "side": "all", "model": "m", "stack": "encoder", "measure": "value_zeroing", "trained": 50.0, "random": 20.0, "twins": 5,
+    "twin_low": -1.0, "twin_high": 41.0, "difference": 30.0, "low": 25.0, "high": 35.0, "p": 0.0002, "q": 0.01, "claim": "more",
+    "effect": 2.0, "positive": 0.9, "groups": 10, "length_matched": 21.0,
+}  # fmt: skip
+
+
+def sentence(**changes):
+    return sentences(pd.DataFrame([{**ROW, **changes}]))[0]
 
 
 def test_sentences_say_more_less_and_cannot_tell():
-    row = {
-        "side": "all", "model": "m", "stack": "encoder", "measure": "value_zeroing", "trained": 50.0, "random": 20.0,
-        "difference": 30.0, "low": 25.0, "high": 35.0, "p": 0.0002, "effect size d": 2.0, "above zero (%)": 90.0, "groups": 10,
-        "length-matched": 21.0,
-    }  # fmt: skip
-    (text,) = sentences(pd.DataFrame([row]))
-    for part in ("50.0 % in the trained model", "+30.0 points", "25.0 to 35.0", "p < 0.001", "9 of 10 groups", "effect large",
-                 "counts for more", "would get 21.0 %"):  # fmt: skip
-        assert part in text
-    assert "counts for less" in sentences(pd.DataFrame([{**row, "low": -9.0, "high": -2.0}]))[0]
-    assert "can be told from chance" in sentences(pd.DataFrame([{**row, "low": -9.0}]))[0]
-    assert "no uncertainty" in sentences(pd.DataFrame([{**row, "low": np.nan}]))[0]
-    assert "no random twin" in sentences(pd.DataFrame([{**row, "random": np.nan}]))[0]
-    assert "no trained model" in sentences(pd.DataFrame([{**row, "trained": np.nan}]))[0]
-    assert "swapped at random within groups" in method("the pair")
-    assert "bootstrap over clips" in method("")
+    for part in ("50.0 % in the trained model, 20.0 % in its 5 random twins", "a new untrained model would give 0.0 to 41.0 %",
+                 "+30.0 points", "25.0 to 35.0", "p < 0.001, q = 0.010", "9 of 10 groups", "effect large", "counts for more",
+                 "would get 21.0 %"):  # fmt: skip
+        assert part in sentence()
+    assert "counts for less" in sentence(claim="less")
+    assert "Nothing is claimed" in sentence(claim="")
+    assert "no random twin" in sentence(random=np.nan)
+    assert "no trained model" in sentence(trained=np.nan)
+
+
+def test_sentences_are_silent_where_the_test_is():
+    unknown = dict.fromkeys(("twin_low", "twin_high", "low", "high", "p", "q"), np.nan)
+    alone = sentence(twins=1, claim="", **unknown)
+    assert "With one random twin nothing is claimed." in alone
+    assert not {"interval", " p ", " q ", "nan"} & set(re.findall(r"interval| [pq] |nan", alone))
+    assert "With 3 groups nothing is claimed" in sentence(groups=3, p=0.25, q=0.3, claim="")
+    assert "above zero in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
+
+
+def test_three_clips_make_no_claim_on_the_page(tmp_path):
+    page = report(synthetic_run(tmp_path / "run", clips=3, pairs=False, mapped=1)).read_text(encoding="utf-8")
+    assert "With 3 groups nothing is claimed" in page
+    assert "counts for" not in page
+    assert pd.read_csv(tmp_path / "run" / "headline.csv").claim.isna().all()
+
+
+def test_the_page_says_how_many_twins_a_claim_needs():
+    assert "5 random twins: to reach p < 0.05 a difference must be 3.0 of their standard deviations" in method(
+        "", [5, 5]
+    )
+    assert "it takes two at least" in method("", [1])
+    assert "nothing to hold a trained model against" in said_twins(0)
+    assert "swapped at random within groups" in method("the pair", [3])
+    assert "permutation test over clips" in method("", [3])
+
+
+def test_one_clip_is_no_plural(tmp_path):
+    run = synthetic_run(tmp_path / "run", clips=2)
+    clips = pd.read_csv(run / "clips.csv").assign(doubts=["too fast", ""])
+    clips.to_csv(run / "clips.csv", index=False)
+    assert "The word times of 1 clip are doubtful." in report(run).read_text(encoding="utf-8")
 
 
 def test_most_median_least_and_asked_for_clips_are_shown(run, table):

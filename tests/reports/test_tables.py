@@ -32,9 +32,10 @@ def documented(section):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Four bundled clips (two pairs) through the tiny Whisper-style model and its twin, boundaries moved in one pair."""
+    """Four bundled clips (two pairs) through the tiny Whisper-style model and its twins, boundaries moved in one pair."""
     folder = bundled.models()["tiny-french-whisper"]
-    models = [trained("tiny-french-whisper"), speechmix.load(folder, init="random", seed=0, device="cpu")]
+    twins = [speechmix.load(folder, init="random", seed=seed, device="cpu") for seed in (0, 1)]
+    models = [trained("tiny-french-whisper"), *twins]
     clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:4]
     done = score_clips(
         models, clips, tmp_path_factory.mktemp("tables") / "run", measures=["value_zeroing", "attention"], ablation=True,
@@ -46,7 +47,8 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", ["cue_contribution", "scores", "ablation", "transcripts", "boundaries", "clips", "skipped", "layers"]
+    "name",
+    ["cue_contribution", "scores", "ablation", "transcripts", "boundaries", "clips", "skipped", "layers", "headline"],
 )
 def test_every_column_is_in_the_dictionary_and_the_other_way_round(run, name):
     found = set(pd.read_csv(run / f"{name}.csv").columns)
@@ -112,7 +114,16 @@ def test_headline_as_markdown_and_latex(run):
     text = (run / "headline.tex").read_text(encoding="utf-8")
     assert "\\toprule" in text
     assert "value\\_zeroing" in text
-    assert "95 \\% bootstrap intervals" in text
+    assert "95 \\% intervals over" in text
+
+
+def test_headline_as_a_tidy_table(run):
+    table = pd.read_csv(run / "headline.csv")
+    assert not table.duplicated(["side", "model", "stack", "measure", "layers"]).any()
+    assert set(table.layers) == {"best layer", "all layers"}
+    assert (table.twins == 2).all()
+    assert (table.clips == 4).all()
+    np.testing.assert_allclose(table.difference, table.trained - table.random)
 
 
 def test_what_is_special_in_markdown_and_latex_is_escaped():

@@ -1,0 +1,159 @@
+"""Silence and blank: what takes a word's place is what it says, the rest stays, and input ablation reads the margin of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import speechmix
+from speechmix.bundled import clips
+from speechmix.errors import InputError
+from speechmix.interventions.decision import Decision
+from speechmix.interventions.sound import SOUND_FILLS, silence
+from speechmix.interventions.tokens import blanked, token_fills
+from tests.conftest import trained
+from tests.text_models import WORDS, bart, bert, gpt2
+
+RATE = 16_000
+
+
+@pytest.fixture
+def clip():
+    rng = np.random.default_rng(0)
+    audio = 0.01 * rng.standard_normal(RATE).astype(np.float32)
+    audio[3_200:6_400] += np.sin(2 * np.pi * 440 * np.arange(3_200) / RATE).astype(np.float32)
+    audio[6_400:8_000] += 0.5
+    words = [("les", 0.2, 0.4), ("beaux", 0.4, 0.5), ("livres", 0.6, 0.9)]
+    return speechmix.Clip.from_array(audio, RATE, text="les beaux livres", words=words, cue="les", target="livres")
+
+
+class TestSound:
+    @pytest.mark.parametrize("fill", SOUND_FILLS)
+    def test_only_the_word_changes(self, clip, fill):
+        before, after = clip.audio(RATE), silence(clip, fill=fill).audio(RATE)
+        assert len(before) == len(after)
+        assert np.array_equal(before[:3_200], after[:3_200])
+        assert np.array_equal(before[6_400:], after[6_400:])
+        assert not np.allclose(before[3_300:6_300], after[3_300:6_300])
+
+    def test_zeros_are_zeros(self, clip):
+        assert not silence(clip).audio(RATE)[3_200:6_400].any()
+
+    def test_room_tone_is_the_clip_s_own(self, clip):
+        filled = silence(clip, fill="room").audio(RATE)[3_300:6_300]
+        assert 0.005 < filled.std() < 0.02  # as loud as where nobody speaks
+        silent = clip.audio(RATE)[:3_200]
+        assert np.isin(filled, silent).all()
+
+    def test_noise_has_the_word_s_spectrum_and_loudness(self, clip):
+        word, noise = clip.audio(RATE)[3_200:6_400], silence(clip, fill="noise").audio(RATE)[3_200:6_400]
+        assert np.sqrt((noise**2).mean()) == pytest.approx(np.sqrt((word**2).mean()), rel=0.05)
+        assert np.abs(np.fft.rfft(noise)).argmax() == np.abs(np.fft.rfft(word)).argmax() == 88  # 440 Hz
+        again, other = (silence(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1))
+        assert np.array_equal(noise, again)
+        assert not np.allclose(noise, other)
+
+    def test_another_word_is_neither_cue_nor_target(self, clip):
+        filled = silence(clip, fill="word").audio(RATE)[3_400:6_200]
+        assert filled.mean() == pytest.approx(0.5, abs=0.01)  # "beaux", repeated
+
+    def test_no_room_to_be_heard(self):
+        words = [("les", 0.0, 0.5), ("livres", 0.5, 1.0)]
+        full = speechmix.Clip.from_array(
+            np.ones(RATE), RATE, text="les livres", words=words, cue="les", target="livres"
+        )
+        with pytest.raises(InputError, match="expected at least 30 ms that no word has, found 0 ms"):
+            silence(full, fill="room")
+
+    @pytest.mark.parametrize(
+        ("changes", "options", "said"),
+        [
+            ({}, {"fill": "cotton"}, "fill should be one of"),
+            ({}, {"word": 9}, "found 3 words, word=9"),
+            ({"cue": None}, {}, "word=None"),
+        ],
+    )
+    def test_what_cannot_be_silenced(self, clip, changes, options, said):
+        with pytest.raises(InputError, match=said):
+            silence(clip.replace(**changes), **options)
+
+
+class TestTokens:
+    @pytest.mark.parametrize(("fill", "token"), [("mask", "[MASK]"), ("unk", "[UNK]"), ("pad", "[PAD]")])
+    def test_a_token_takes_the_place(self, fill, token):
+        model = bert()
+        inputs = dict(model.tokenizer("the cats are here", return_tensors="pt"))
+        changed, kept = blanked(model, inputs, [2], fill=fill)
+        assert changed["input_ids"][0].tolist()[2] == WORDS.index(token)
+        assert kept == list(range(6))
+        assert changed["attention_mask"][0].tolist()[2] == (fill != "pad")
+        assert inputs["input_ids"][0, 2] == WORDS.index("cats")  # as it was
+
+    def test_removed_tokens_are_gone(self):
+        model = bert()
+        changed, kept = blanked(
+            model, dict(model.tokenizer("the cats are", return_tensors="pt")), [1, 2], fill="remove"
+        )
+        assert kept == [0, 3, 4]
+        assert {name: tensor.shape[1] for name, tensor in changed.items()} == dict.fromkeys(changed, 3)
+
+    def test_a_model_has_the_fills_of_its_tokenizer(self):
+        assert token_fills(bert()) == ("mask", "unk", "pad", "remove")
+        with pytest.raises(InputError, match="has no mask token"):
+            blanked(trained("tiny-french-whisper"), {"input_ids": torch.tensor([[1, 2]])}, [0], fill="mask")
+
+
+class TestInputAblation:
+    def test_of_a_text_each_margin_is_that_of_the_changed_text(self):
+        model = bert()
+        table = speechmix.ablate_input(model, speechmix.Sentence("the cats are here", target="are", foil="is")).table
+        expected = Decision.of(model, speechmix.Sentence("the [UNK] are here", target="are", foil="is"))
+        row = table[(table["label"] == "cats") & (table["intervention"] == "blank (unk)")].iloc[0]
+        assert row["margin"] == pytest.approx(expected.margin, abs=1e-12)
+        row = table[(table["label"] == "here") & (table["intervention"] == "blank (remove)")].iloc[0]
+        expected = Decision.of(model, speechmix.Sentence("the cats are", target="are", foil="is"))
+        assert row["margin"] == pytest.approx(expected.margin, abs=1e-12)
+
+    def test_removing_moves_the_position_that_is_read(self):
+        model = gpt2()
+        table = speechmix.ablate_input(
+            model, speechmix.Sentence("so the cats are", target="are", foil="ape"), fills=["remove"]
+        ).table
+        row = table[table["label"] == "the"].iloc[0]
+        without = speechmix.Sentence("so  cats are", target="are", foil="ape")  # a space is a token of no word
+        assert row["margin"] == pytest.approx(Decision.of(model, without).margin, abs=1e-9)
+        assert "are" not in table["label"].tolist()  # it holds the position that is read
+
+    def test_of_a_translation_it_is_what_the_encoder_reads(self):
+        sentence = speechmix.Sentence("the cats", translation="les chats", target="chats", foil="chiens")
+        table = speechmix.ablate_input(bart(), sentence).table
+        assert set(table["label"]) == {"the", "cats"}
+        assert (table["drop"] != 0).all()
+
+    def test_of_a_clip_sound_text_and_both(self):
+        model, clip = trained("tiny-french-whisper"), clips()[0]
+        drops = speechmix.ablate_input(model, clip, sides=["sound", "text", "both"])
+        assert {name.split()[0] for name in drops.interventions} == {"silence", "blank"}
+        assert "silence and blank (zeros + remove)" in drops.interventions
+        silenced = drops.table.query("intervention == 'silence (zeros)' and word == @clip.cue").iloc[0]
+        expected = Decision.of(model, silence(clip)).margin
+        assert silenced["margin"] == pytest.approx(expected, abs=1e-5)
+        assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "silence (zeros)"
+
+    def test_a_fill_that_is_not_possible_is_left_out_unless_it_is_asked_for(self):
+        words = [("notre", 0.0, 0.5), ("maison", 0.5, 1.0)]
+        audio = np.random.default_rng(0).standard_normal(RATE).astype(np.float32)
+        full = speechmix.Clip.from_array(
+            audio, RATE, text="notre maison", words=words, cue="notre", target="maison", foil="maisons"
+        )
+        model = trained("tiny-french-ctc")
+        with pytest.warns(UserWarning, match="left out: .*no sound of the room"):
+            drops = speechmix.ablate_input(model, full)
+        assert drops.interventions == ["silence (zeros)", "silence (noise)", "silence (word)"]
+        with pytest.raises(InputError, match="no sound of the room"):
+            speechmix.ablate_input(model, full, fills=["room"])
+
+    def test_a_side_that_is_not_there(self):
+        with pytest.raises(InputError, match=r"sides are \['text'\], found \['sound'\]"):
+            speechmix.ablate_input(bert(), speechmix.Sentence("the cats are", target="are", foil="is"), sides=["sound"])
