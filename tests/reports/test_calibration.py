@@ -27,7 +27,9 @@ def contributions(gain: float, seed: int) -> pd.DataFrame:
         heard = GROUPS if twin in (None, 0) else FEW
         for layer in range(LAYERS):
             here = clips[:heard] + shifts[layer] + (gain if init == "trained" and layer == 1 else 0)
-            rows += [(f"c{clip}", init, twin, layer, value) for clip, value in enumerate(here + rng.normal(0, 0.02, heard))]
+            rows += [
+                (f"c{clip}", init, twin, layer, value) for clip, value in enumerate(here + rng.normal(0, 0.02, heard))
+            ]
     table = pd.DataFrame(rows, columns=["clip", "init", "seed", "layer", "contribution"])
     fixed = {"side": "all", "control": "no", "model": "m", "stack": "encoder", "measure": "value_zeroing"}
     return table.assign(**fixed, group=table["clip"])

@@ -218,7 +218,7 @@ def _unbeaten(measures: pd.DataFrame) -> str:
     """The baselines that no row is surely better than; all of them where each is beaten by another row."""
     names = {"random": "random scores", "length": "the order by length", "position": "the order by position"}
     kept = [told for name, told in names.items() if not (measures[f"p_{name}"] < _LEVEL).any()]
-    return " and ".join(kept) or "all three baselines"
+    return " and ".join(part for part in (", ".join(kept[:-1]), *kept[-1:]) if part) or "all three baselines"
 
 
 def _counts(board: pd.DataFrame) -> str:

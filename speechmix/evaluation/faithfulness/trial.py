@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
+from ...files.text_files import write_csv
 from ...interventions.decision import Decision
 from ...measures.defined import check_defined
 from ...measures.registry import MEASURES, measure_named
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
 FEWEST_WORDS = 3
+FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
 CUE = "cue"  # the judge of average precision: the word that was annotated
 # Named settings: options of `faithfulness`, and whether foils are left aside.
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -94,6 +98,22 @@ class Trial:
         """Who wins by one judge and metric, and how surely; or that no measure is better than the baselines."""
         judge = judge or self._first_judge()
         return sentence(self.leaderboard(metric, judge=judge), judge=judge, metric=metric)
+
+    def write(self, folder: str | PathLike) -> Path:
+        """Write ``faithfulness.csv`` into a folder: the leaderboards of all judges and metrics, one under the other.
+
+        A run's page shows it (`speechmix report`). Beside it ``faithfulness_values.csv`` has one number an item.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {name: self.provenance.get(name) for name in ("model", "init")}
+        boards = [
+            self.leaderboard(str(metric), judge=str(judge)).assign(judge=judge, metric=metric, **facts)
+            for judge, metric in self.values[["judge", "metric"]].drop_duplicates().itertuples(index=False)
+        ]
+        write_csv(self.values, folder / VALUES_FILE)
+        write_csv(pd.concat(boards, ignore_index=True) if boards else self.table, folder / FILE)
+        return folder / FILE
 
     def _first_judge(self) -> str:
         if not self.judges:
