@@ -222,7 +222,8 @@ def _unbeaten(measures: pd.DataFrame) -> str:
 
 
 def _counts(board: pd.DataFrame) -> str:
-    return f"{int(board['clips'].max())} clips in {int(board['groups'].max())} groups"
+    clips, groups = int(board["clips"].max()), int(board["groups"].max())
+    return f"{clips} clips in {groups} group{'' if groups == 1 else 's'}"
 
 
 def _row(row: pd.Series) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
-from ...files.text_files import write_csv
+from ...files.text_files import read_csv, write_csv
 from ...interventions.decision import Decision
 from ...measures.defined import check_defined
 from ...measures.registry import MEASURES, measure_named
@@ -102,17 +102,17 @@ class Trial:
     def write(self, folder: str | PathLike) -> Path:
         """Write ``faithfulness.csv`` into a folder: the leaderboards of all judges and metrics, one under the other.
 
-        A run's page shows it (`speechmix report`). Beside it ``faithfulness_values.csv`` has one number an item.
+        A run's page shows it (`speechmix report`). Beside it ``faithfulness_values.csv`` has one number an item. Rows of other
+        models that are there already stay.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        facts = {name: self.provenance.get(name) for name in ("model", "init")}
-        boards = [
-            self.leaderboard(str(metric), judge=str(judge)).assign(judge=judge, metric=metric, **facts)
-            for judge, metric in self.values[["judge", "metric"]].drop_duplicates().itertuples(index=False)
-        ]
-        write_csv(self.values, folder / VALUES_FILE)
-        write_csv(pd.concat(boards, ignore_index=True) if boards else self.table, folder / FILE)
+        asked = self.values[["judge", "metric"]].drop_duplicates().astype(str).itertuples(index=False, name=None)
+        boards = [self.leaderboard(metric, judge=judge).assign(judge=judge, metric=metric) for judge, metric in asked]
+        tables = {VALUES_FILE: self.values, FILE: pd.concat(boards, ignore_index=True) if boards else self.table}
+        facts = {name: str(self.provenance.get(name)) for name in ("model", "init", "seed")}
+        for name, table in tables.items():
+            write_csv(_beside_other_models(table.assign(**facts), folder / name, facts), folder / name)
         return folder / FILE
 
     def _first_judge(self) -> str:
@@ -125,6 +125,17 @@ class Trial:
     def __repr__(self) -> str:
         count = self.values["item"].nunique()
         return f"Trial({self.provenance.get('model')}: {count} items judged by {', '.join(self.judges) or 'nobody'})"
+
+
+def _beside_other_models(table: pd.DataFrame, path: Path, facts: Mapping[str, str]) -> pd.DataFrame:
+    """The table behind what a file holds of other models."""
+    if not path.is_file():
+        return table
+    former = read_csv(path)
+    if set(former) != set(table):
+        raise InputError(f"{path} holds another table: write to another folder, or take the file away")
+    same = (former[list(facts)] == pd.Series(dict(facts))).all(axis=1)
+    return pd.concat([former[~same], table.astype(object)], ignore_index=True)
 
 
 def faithfulness(

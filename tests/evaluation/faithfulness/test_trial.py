@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import spearmanr
@@ -247,3 +248,24 @@ def test_all_measures_are_those_that_are_defined():
     assert names[-1] == "random"
     assert "globenc" not in names
     assert {"value_zeroing", "alti", "hta", "integrated_gradients"} <= set(names)
+
+
+def test_trials_of_several_models_lie_in_one_folder(tmp_path):
+    from speechmix.reports.faithfulness_part import faithfulness_part
+
+    assert faithfulness_part(tmp_path) == []
+    trial = trial_of("tiny-french-whisper")
+    other = speechmix.evaluation.faithfulness.Trial(
+        trial.values, trial.left_out, "", {"model": "other", "init": "random"}
+    )
+    for written in (trial, other, trial):
+        path = written.write(tmp_path)
+    table = pd.read_csv(path)
+    assert len(table) == 2 * len(trial.table)
+    ((title, items),) = faithfulness_part(tmp_path)
+    assert title == "Which measure can be believed here?"
+    assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]
+    path.write_text("a,b\n1,2\n")
+    assert "found no column stack" in faithfulness_part(tmp_path)[0][1][0]
+    with pytest.raises(InputError, match="holds another table"):
+        trial.write(tmp_path)
