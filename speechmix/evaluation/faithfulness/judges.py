@@ -45,6 +45,8 @@ class Verdict:
         By index of the word, in nats.
     removals : tuple of Removals
         One for each fill; none where several words cannot be taken away together.
+    by_fill : dict of str to dict of int to float
+        Drops by each fill alone, by its name as a judge.
     notes : tuple of str
         Fills that were not possible, and why.
     """
@@ -53,6 +55,7 @@ class Verdict:
     stacks: tuple[str, ...]
     drops: dict[int, float]
     removals: tuple[Removals, ...] = ()
+    by_fill: dict[str, dict[int, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
     def of(self, words: Sequence[int]) -> np.ndarray:
@@ -171,20 +174,22 @@ def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] 
     if side not in sides_of(decision):
         raise InputError(f"{decision.model.name} with {decision.name} has no {side} to take words out of")
     words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
-    removals, drops, notes = [], [], []
+    removals, by_fill, notes = [], {}, []
     for fill in fills_of(decision, side, fills):
         removal = Removals(decision, side, fill)
         try:
-            intact, *without = removal.margins([(), *((word,) for word in words)])
+            intact, *without = removal.margins([(), *((word,) for word in words)]).tolist()
         except SpeechmixError as error:
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
-        drops.append(intact - np.array(without))
+        by_fill[f"{_parts(judge)[0]} ({fill})"] = {
+            word: intact - margin for word, margin in zip(words, without, strict=True)
+        }
     if not removals:
         raise InputError(f"{decision.name}: {judge} is not possible: {'; '.join(notes) or 'no such fill'}")
-    by_word = dict(zip(words, np.mean(drops, axis=0).tolist(), strict=True))
-    return Verdict(judge, _stacks_of(decision, side), by_word, tuple(removals), tuple(notes))
+    drops = {word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words}
+    return Verdict(judge, _stacks_of(decision, side), drops, tuple(removals), by_fill, tuple(notes))
 
 
 def _by_knock_out(decision: Decision, stack: str) -> Verdict:

@@ -18,13 +18,14 @@ import pandas as pd
 
 from ...errors import InputError
 from ..statistics import cross_fitted_layer, intervals_of_means
-from .scores import LOWER_IS_BETTER
+from .scores import LOWER_IS_BETTER, spearman
 from .words import LAYER
 
 BASELINES = ("random", "length", "position")
 ORACLE = "oracle"
 ROW = ["stack", "measure", "aggregation"]
 VALUE_COLUMNS = ["item", "group", "words", *ROW, "layer", "judge", "metric", "value", "chance"]
+DROP_COLUMNS = ["item", "group", "stack", "judge", "word", "drop"]
 TABLE_COLUMNS = ["judge", "metric", *ROW, "value", "low", "high", "chance", "clips", "groups"]
 _LEVEL, _FEWEST_GROUPS = 0.05, 6
 _FEW = " With fewer than six groups no test can tell."
@@ -79,6 +80,35 @@ def summary(values: pd.DataFrame) -> pd.DataFrame:
 def group_means(values: pd.DataFrame) -> pd.DataFrame:
     """Mean of each group in one judge's metric: index stack, measure, aggregation; a column for each group."""
     return values.groupby([*ROW, "group"], sort=False)["value"].mean().unstack("group")
+
+
+def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
+    """Spearman between judges over the words of an item, mean over groups: how well a measure can be expected to do.
+
+    Parameters
+    ----------
+    drops : DataFrame
+        Columns `DROP_COLUMNS`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each stack and pair of judges: stack, judge, other, rho, low, high (95 % over groups), items.
+    """
+    rows = []
+    for (stack, item, group), part in drops.groupby(["stack", "item", "group"], sort=False):
+        by_judge = part.drop_duplicates(["judge", "word"]).pivot(index="word", columns="judge", values="drop")
+        for judge, other in itertools.combinations(part["judge"].unique(), 2):
+            rho = spearman(by_judge[judge].to_numpy(float), by_judge[other].to_numpy(float))
+            place = {"stack": stack, "item": item, "group": group}
+            rows.append({**place, "judge": judge, "other": other, "rho": rho})
+    table = pd.DataFrame(rows, columns=["stack", "item", "group", "judge", "other", "rho"]).dropna(subset="rho")
+    keys = ["stack", "judge", "other"]
+    by_group = table.groupby([*keys, "group"], sort=False)["rho"].mean().unstack("group")
+    result = by_group.index.to_frame(index=False).assign(rho=_means(by_group.to_numpy()))
+    result["low"], result["high"] = intervals_of_means(by_group.to_numpy(), resamples=2000)
+    counts = table.groupby(keys, sort=False)["item"].nunique().rename("items").reset_index()
+    return result.merge(counts, on=keys)
 
 
 def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFrame:

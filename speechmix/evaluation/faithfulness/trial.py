@@ -31,7 +31,16 @@ from ..cue_alignment import average_precision, chance_level
 from ..groups import groups_of
 from .curves import curve_metrics, soft_metrics
 from .judges import APART, SIDES, Verdict, check_judge, judges_of, verdicts
-from .leaderboard import ORACLE, VALUE_COLUMNS, leaderboard, sentence, summary, with_best_layer
+from .leaderboard import (
+    DROP_COLUMNS,
+    ORACLE,
+    VALUE_COLUMNS,
+    judge_agreement,
+    leaderboard,
+    sentence,
+    summary,
+    with_best_layer,
+)
 from .scores import CURVE_METRICS, METRICS, SOFT_METRICS, of_ranks
 from .words import AGGREGATIONS, WordScores, orders, source_words, word_scores
 
@@ -62,6 +71,8 @@ class Trial:
         layer (where one was chosen), judge, metric, value, chance.
     left_out : DataFrame
         Columns item, what ("item", a judge, a metric), reason.
+    drops : DataFrame
+        What each judge, and each fill alone, says of every word: item, group, stack, judge, word (index), drop (nats).
     ties : str
         What ties items into groups, in words.
     provenance : dict
@@ -70,6 +81,7 @@ class Trial:
 
     values: pd.DataFrame
     left_out: pd.DataFrame
+    drops: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=DROP_COLUMNS))
     ties: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -98,6 +110,10 @@ class Trial:
         """Who wins by one judge and metric, and how surely; or that no measure is better than the baselines."""
         judge = judge or self._first_judge()
         return sentence(self.leaderboard(metric, judge=judge), judge=judge, metric=metric)
+
+    def judge_agreement(self) -> pd.DataFrame:
+        """How far the judges, and the fills of one, rank the words of an item alike; see `leaderboard.judge_agreement`."""
+        return judge_agreement(self.drops)
 
     def write(self, folder: str | PathLike) -> Path:
         """Write ``faithfulness.csv`` into a folder: the leaderboards of all judges and metrics, one under the other.
@@ -203,6 +219,7 @@ def faithfulness(
     labels, groups, ties = _grouped(items)
     pairs = _pairs(items)
     rows: list[dict[str, Any]] = []
+    drops: list[dict[str, Any]] = []
     left_out: list[dict[str, str]] = []
     for index in _bar(range(len(items)), model, progress):
         place = {"item": labels[index], "group": groups[index]}
@@ -215,11 +232,18 @@ def faithfulness(
         pair = None if other is None else _quietly(model, items[other], foils=options["foils"])
         one = _Item(decision, pair, names, options, fewest)
         rows += [{**place, **row} for row in one.rows()]
+        drops += [{**place, **drop} for drop in one.drops]
         left_out += [{"item": labels[index], **note} for note in one.notes]
     values = with_best_layer(pd.DataFrame(rows, columns=VALUE_COLUMNS))
     facts = {"model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint}
     told = {"measures": list(names), "fewest": fewest, "protocol": protocol, "items": len(items)}
-    return Trial(values, pd.DataFrame(left_out, columns=["item", "what", "reason"]), ties, {**facts, **told})
+    return Trial(
+        values,
+        pd.DataFrame(left_out, columns=["item", "what", "reason"]),
+        pd.DataFrame(drops, columns=DROP_COLUMNS),
+        ties,
+        {**facts, **told},
+    )
 
 
 class _Item:
@@ -236,6 +260,7 @@ class _Item:
         self._decision, self._pair, self._measures = decision, pair, measures
         self._options, self._fewest = options, fewest
         self.notes: list[dict[str, str]] = []
+        self.drops: list[dict[str, Any]] = []
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each number; what cannot be judged is noted."""
@@ -289,6 +314,8 @@ class _Item:
             if not here:
                 continue
             drops = verdict.of(words)
+            for name, of_judge in {verdict.judge: verdict.drops, **verdict.by_fill}.items():
+                self.drops += [{"stack": stack, "judge": name, "word": word, "drop": of_judge[word]} for word in words]
             here.append(WordScores(stack, ORACLE, "", None, drops))
             scores = [vector.scores for vector in here]
             kinds = (

@@ -269,3 +269,16 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
     assert "found no column stack" in faithfulness_part(tmp_path)[0][1][0]
     with pytest.raises(InputError, match="holds another table"):
         trial.write(tmp_path)
+
+
+def test_judges_are_compared_word_by_word():
+    trial = trial_of("tiny-french-whisper")
+    drops = trial.drops[(trial.drops["stack"] == "cross")].pivot_table(
+        index=["item", "word"], columns="judge", values="drop"
+    )
+    fills = drops.filter(like="silence (")
+    assert np.allclose(fills.mean(axis=1), drops["silence"])
+    agreement = trial.judge_agreement().set_index(["stack", "judge", "other"])
+    by_hand = [spearmanr(part["silence"], part["patch"])[0] for _, part in drops.groupby("item")]
+    assert agreement.loc[("cross", "silence", "patch"), "rho"] == pytest.approx(np.mean(by_hand))
+    assert agreement["items"].max() == 4
