@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ...inputs.sentences import Sentence
 
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
+SLOW = ("hta", "hta_input")  # left out of "all"
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
 FEWEST_WORDS = 3
 FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
@@ -176,7 +177,8 @@ def faithfulness(
         With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
         ``meta["pair"]`` judge each other by patching.
     measures : str or sequence of str
-        Names of measures, or "all" that are defined for the model. `random` is always among them.
+        Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a minute
+        a clip: name them. `random` is always among them.
     judges : str or sequence of str, optional
         "silence", "blank", "patch", "knock-out", or one with its fill, as "silence (zeros)" and "blank (unk)". By default all
         that the items can have.
@@ -392,7 +394,7 @@ def _options(protocol: str | None, judges, aggregations, metrics) -> dict[str, A
 def _measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
     """Names of measures, each defined for every stack of the model; random last."""
     if asked == "all":
-        names = [name for name in MEASURES if _is_defined(model, name)]
+        names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
     else:
         names = [asked] if isinstance(asked, str) else list(asked)
         for name in names:
