@@ -104,6 +104,8 @@ def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
             rows.append({**place, "judge": judge, "other": other, "rho": rho})
     table = pd.DataFrame(rows, columns=["stack", "item", "group", "judge", "other", "rho"]).dropna(subset="rho")
     keys = ["stack", "judge", "other"]
+    if table.empty:
+        return pd.DataFrame(columns=[*keys, "rho", "low", "high", "items"])
     by_group = table.groupby([*keys, "group"], sort=False)["rho"].mean().unstack("group")
     result = by_group.index.to_frame(index=False).assign(rho=_means(by_group.to_numpy()))
     result["low"], result["high"] = intervals_of_means(by_group.to_numpy(), resamples=2000)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips import Clip
     from ...inputs.sentences import Sentence
+    from ...maps.mixing import Maps
 
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
 SLOW = ("hta", "hta_input")  # left out of "all"
@@ -177,8 +178,8 @@ def faithfulness(
         With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
         ``meta["pair"]`` judge each other by patching.
     measures : str or sequence of str
-        Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a minute
-        a clip: name them. `random` is always among them.
+        Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a
+        minute a clip: name them. `random` is always among them.
     judges : str or sequence of str, optional
         "silence", "blank", "patch", "knock-out", or one with its fill, as "silence (zeros)" and "blank (unk)". By default all
         that the items can have.
@@ -284,11 +285,10 @@ class _Item:
     def _vectors(self) -> list[WordScores]:
         """Scores of words by every measure, aggregation and order, in the stacks that have enough words."""
         decision = self._decision
-        if decision.item is None:
-            raise InputError("prepared inputs have no words to rank: give clips or sentences")
-        maps = mix_one(decision.model, decision.item, measures=self._measures, objective=_objective(decision))
         aggregations = self._options["aggregations"]
-        vectors = [vector for name in self._measures for vector in word_scores(maps, name, decision, aggregations)]
+        vectors = [
+            vector for name, maps in self._maps().items() for vector in word_scores(maps, name, decision, aggregations)
+        ]
         stacks = list(dict.fromkeys(vector.stack for vector in vectors))
         vectors += [order for stack in stacks for order in orders(decision, stack)]
         counts = {stack: len(source_words(decision, stack)) for stack in stacks}
@@ -296,6 +296,25 @@ class _Item:
         if few:
             self._note("words", f"fewer than {self._fewest} words besides the target: {few}")
         return [vector for vector in vectors if counts[vector.stack] >= self._fewest]
+
+    def _maps(self) -> dict[str, Maps]:
+        """Maps by measure; where all together fail, one by one, and a measure that fails is noted."""
+        with suppress(SpeechmixError):
+            together = self._mix(self._measures)
+            return dict.fromkeys(self._measures, together)
+        maps = {}
+        for name in self._measures:
+            try:
+                maps[name] = self._mix([name])
+            except SpeechmixError as error:
+                self._note(name, str(error))
+        return maps
+
+    def _mix(self, measures: Sequence[str]) -> Maps:
+        item = self._decision.item
+        if item is None:
+            raise InputError("prepared inputs have no words to rank: give clips or sentences")
+        return mix_one(self._decision.model, item, measures=measures, objective=_objective(self._decision))
 
     def _of_cue(self, vectors: list[WordScores]) -> Iterator[dict[str, Any]]:
         """Average precision of the annotated cue, which needs no judge."""

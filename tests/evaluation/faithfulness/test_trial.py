@@ -20,6 +20,7 @@ from speechmix.evaluation.faithfulness.words import source_words
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_without
 from speechmix.interventions.sound import attenuated
+from speechmix.measures.registry import forget_measure
 from tests import text_models
 from tests.conftest import trained
 
@@ -216,6 +217,29 @@ def test_a_trial_of_nothing_says_why():
     with pytest.raises(InputError, match="nothing was judged: fewer than 3 words"):
         trial.sentence()
     assert trial.table.empty
+    assert trial.judge_agreement().empty
+
+
+def test_a_measure_that_fails_is_noted_and_the_others_are_judged():
+    @speechmix.register_measure("broken", description="fails", citation="none", no_heads=": it fails")
+    def broken(block, units):
+        raise InputError("broken as it is")
+
+    try:
+        trial = speechmix.faithfulness(
+            trained("tiny-french-ctc"), clips()[:1], measures=["attention", "broken"], judges="silence (zeros)",
+            metrics=["spearman"],
+        )  # fmt: skip
+    finally:
+        forget_measure("broken")
+    assert set(trial.values["measure"]) == {"attention", "random", "length", "position", "oracle"}
+    assert trial.left_out[["what", "reason"]].to_numpy().tolist() == [["broken", "broken as it is"]]
+
+
+def test_gradient_measures_explain_what_judges_read():
+    options = {"measures": "integrated_gradients", "aggregations": ["last"], "judges": "knock-out"}
+    trial = speechmix.faithfulness(trained("tiny-french-ctc"), clips()[:1], **options)
+    assert "integrated_gradients" in set(trial.values["measure"])
 
 
 def test_pairs_are_of_two():
