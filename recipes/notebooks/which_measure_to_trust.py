@@ -74,7 +74,8 @@ print(board[shown].head(16).to_string(index=False, na_rep="", float_format="{:.2
 # bounds what a measure can be trusted for; a measure that one judge crowns and another does not is no winner.
 
 # %%
-print(trial.judge_agreement().round(2).to_string(index=False))
+agreement = trial.judge_agreement()
+print(agreement[agreement["stack"] == "cross"].round(2).to_string(index=False))
 
 # %%
 table = trial.table[(trial.table["metric"] == "spearman") & ~trial.table["measure"].isin(["oracle", "random"])]

@@ -89,7 +89,7 @@ def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:
 
     board = trial.leaderboard(options.metric, judge=judge)
     measures = is_measure(board)
-    shown = measures & (measures.cumsum() <= options.rows) | ~measures & (board["measure"] != "random")
+    shown = measures & (measures.cumsum() <= options.rows) | ~measures
     return board.loc[shown, _SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format)
 
 

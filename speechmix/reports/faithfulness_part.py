@@ -41,7 +41,7 @@ def faithfulness_part(folder: Path) -> list[Part]:
         model, init, judge = map(str, key)
         board = board.reset_index(drop=True)
         measures = is_measure(board)
-        seen = board[(measures & (measures.cumsum() <= _MOST)) | (~measures & (board["measure"] != "random"))]
+        seen = board[(measures & (measures.cumsum() <= _MOST)) | ~measures]
         rounded = seen[list(_SHOWN)].rename(columns=_SHOWN).map(_rounded)
         items += [f"{model} ({init}). {sentence(board, judge=judge, metric=_METRIC)}", rounded]
     return [(_TITLE, items)] if len(items) > 1 else []

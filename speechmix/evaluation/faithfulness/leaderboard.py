@@ -1,7 +1,7 @@
 """From one number an item to a leaderboard: means over groups of clips, what the baselines get, and who wins.
 
 A row is a way to score words: a measure, in a stack, aggregated over layers. It is *better than the baselines* if its paired
-differences to random scores (aggregated the same way), to the order by length and to the order by position are all above zero.
+differences to random orders (their mean, over twenty), to the order by length and to the order by position are all above zero.
 All rows are tested at once: under the null hypothesis the sign of a group's differences is as likely + as -, signs are flipped
 for all rows together, and each row's t is held against the largest t of any row (Westfall & Young 1993; exact up to twelve
 groups). A row's p is the largest of its three (an intersection-union test). Chosen as the best of many, the winner's own number
@@ -209,12 +209,11 @@ def _signs(count: int) -> np.ndarray:
 
 def _over_baselines(numbers: dict[Any, np.ndarray], key: tuple[str, str, str]) -> np.ndarray:
     """Paired differences of a row to each baseline [baselines, groups]; NaN for a baseline itself, and one that is missing."""
-    stack, measure, aggregation = key
+    stack, measure, _ = key
     if measure in (*BASELINES, ORACLE):
         return np.full((len(BASELINES), len(numbers[key])), np.nan)
     missing = np.full(len(numbers[key]), np.nan)
-    same_way = {"random": aggregation}
-    return np.stack([numbers[key] - numbers.get((stack, name, same_way.get(name, "")), missing) for name in BASELINES])
+    return np.stack([numbers[key] - numbers.get((stack, name, ""), missing) for name in BASELINES])
 
 
 def _means(values: np.ndarray) -> np.ndarray:
@@ -267,10 +266,5 @@ def _row(row: pd.Series) -> str:
 
 def _baselines(board: pd.DataFrame, row: pd.Series) -> str:
     """What the baselines get in the stack of a row."""
-    here = board[board["stack"] == row["stack"]]
-    aggregation = {"random": row["aggregation"]}
-    means = {
-        name: here[(here["measure"] == name) & (here["aggregation"] == aggregation.get(name, ""))]["value"]
-        for name in BASELINES
-    }
-    return ", ".join(f"{name} {values.iloc[0]:.2f}" for name, values in means.items() if len(values))
+    here = board[board["stack"] == row["stack"]].set_index("measure")["value"]
+    return ", ".join(f"{name} {here[name]:.2f}" for name in BASELINES if name in here)

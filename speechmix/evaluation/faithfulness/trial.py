@@ -42,7 +42,7 @@ from .leaderboard import (
     with_best_layer,
 )
 from .scores import CURVE_METRICS, METRICS, SOFT_METRICS, of_ranks
-from .words import AGGREGATIONS, WordScores, orders, source_words, word_scores
+from .words import AGGREGATIONS, WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -179,7 +179,7 @@ def faithfulness(
         ``meta["pair"]`` judge each other by patching.
     measures : str or sequence of str
         Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a
-        minute a clip: name them. `random` is always among them.
+        minute a clip: name them. Random scores are a baseline, not a measure.
     judges : str or sequence of str, optional
         "silence", "blank", "patch", "knock-out", or one with its fill, as "silence (zeros)" and "blank (unk)". By default all
         that the items can have.
@@ -327,6 +327,11 @@ class _Item:
                 value = float(average_precision(vector.scores, is_cue))
                 chance = chance_level(is_cue)["average_precision"]
                 yield self._row(vector, CUE, "average_precision", value, chance)
+        for stack in dict.fromkeys(vector.stack for vector in vectors):
+            is_cue = np.array([word.index == cue for word in source_words(self._decision, stack)])
+            if is_cue.any():
+                chance = chance_level(is_cue)["average_precision"]
+                yield self._row(WordScores(stack, "random", "", None, is_cue), CUE, "average_precision", chance, chance)
 
     def _of_verdict(self, verdict: Verdict, vectors: list[WordScores]) -> Iterator[dict[str, Any]]:
         for stack in verdict.stacks:
@@ -336,18 +341,24 @@ class _Item:
                 continue
             drops = verdict.of(words)
             for name, of_judge in {verdict.judge: verdict.drops, **verdict.by_fill}.items():
-                self.drops += [{"stack": stack, "judge": name, "word": word, "drop": of_judge[word]} for word in words]
+                self.drops += [
+                    {"stack": stack, "judge": name, "word": word, "drop": of_judge.get(word, np.nan)} for word in words
+                ]
             here.append(WordScores(stack, ORACLE, "", None, drops))
-            scores = [vector.scores for vector in here]
-            kinds = (
-                of_ranks(scores, drops),
-                self._of_curves(verdict, words, scores),
-                self._of_soft(verdict, words, scores),
-            )
-            for vector, *numbers in zip(here, *kinds, strict=True):
-                for metric, value in {name: value for kind in numbers for name, value in kind.items()}.items():
-                    if metric in self._options["metrics"]:
-                        yield self._row(vector, verdict.judge, metric, value, _chance(metric, len(words)))
+            drawn = random_orders(self._decision, stack)
+            numbers = self._numbers(verdict, words, drops, [*(vector.scores for vector in here), *drawn])
+            at_random = {name: float(np.mean([number[name] for number in numbers[len(here) :]])) for name in numbers[0]}
+            here.append(WordScores(stack, "random", "", None, drops))
+            for vector, metrics in zip(here, [*numbers[: len(here) - 1], at_random], strict=True):
+                for metric in [name for name in metrics if name in self._options["metrics"]]:
+                    yield self._row(vector, verdict.judge, metric, metrics[metric], _chance(metric, len(words)))
+
+    def _numbers(
+        self, verdict: Verdict, words: list[int], drops: np.ndarray, scores: list[np.ndarray]
+    ) -> list[dict[str, float]]:
+        """All metrics of each vector of scores."""
+        of_curves, of_soft = self._of_curves(verdict, words, scores), self._of_soft(verdict, words, scores)
+        return [{**a, **b, **c} for a, b, c in zip(of_ranks(scores, drops), of_curves, of_soft, strict=True)]
 
     def _of_curves(self, verdict: Verdict, words: list[int], vectors: list[np.ndarray]) -> list[dict[str, float]]:
         if not verdict.removals or not set(self._options["metrics"]) & set(CURVE_METRICS):
@@ -411,7 +422,7 @@ def _options(protocol: str | None, judges, aggregations, metrics) -> dict[str, A
 
 
 def _measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of measures, each defined for every stack of the model; random last."""
+    """Names of measures, each defined for every stack of the model."""
     if asked == "all":
         names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
     else:
@@ -423,7 +434,7 @@ def _measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
                 raise InputError(
                     f"{name} gives one number a target and ranks no words; measures are {', '.join(MEASURES)}"
                 )
-    return (*dict.fromkeys(name for name in names if name != "random"), "random")
+    return tuple(dict.fromkeys(name for name in names if name != "random"))  # which is a baseline
 
 
 def _is_defined(model: Model, name: str) -> bool:

@@ -11,6 +11,7 @@ read (`Decision.read_at`), for gradient measures the only one.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -149,6 +150,13 @@ def orders(decision: Decision, stack: str) -> list[WordScores]:
         WordScores(stack, "length", "", None, lengths(decision, stack)),
         WordScores(stack, "position", "", None, nearness(decision, stack)),
     ]
+
+
+def random_orders(decision: Decision, stack: str, draws: int = 20) -> list[np.ndarray]:
+    """Orders of the words drawn at random, always the same for an item, [W] each."""
+    count = len(source_words(decision, stack))
+    generator = np.random.default_rng(zlib.crc32(f"{decision.name} {stack}".encode()))
+    return [generator.permutation(count).astype(float) for _ in range(draws)]
 
 
 def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:

@@ -25,7 +25,7 @@ def values_of(rows: dict[tuple[str, str], np.ndarray], metric: str = "spearman",
 
 
 def baselines(generator: np.random.Generator, count: int) -> dict[tuple[str, str], np.ndarray]:
-    names = [("random", "mean"), ("length", ""), ("position", "")]
+    names = [("random", ""), ("length", ""), ("position", "")]
     return {name: generator.uniform(-1, 1, count) for name in names}
 
 
@@ -77,12 +77,13 @@ def test_few_groups_are_said_to_be_few():
 
 
 @pytest.mark.parametrize("count", [10, 30])
-def test_measures_that_know_nothing_are_not_named_winners(count):
+@pytest.mark.parametrize(("values", "chance"), [((-1, -0.5, -0.5, 0.5, 0.5, 1), 0), ((0, 0, 1), 1 / 3)])
+def test_measures_that_know_nothing_are_not_named_winners(values, chance, count):
     generator = np.random.default_rng(4)
     named, runs = 0, 100
     for _ in range(runs):
-        rows = baselines(generator, count)
-        rows |= {(f"guess {i}", "mean"): generator.choice([-1, -0.5, 0.5, 1], count) for i in range(8)}
+        rows = baselines(generator, count) | {("random", ""): np.full(count, chance)}
+        rows |= {(f"guess {i}", "mean"): generator.choice(values, count) for i in range(8)}
         differences = np.array([[rows[row] - rows[base] for row in rows if row[0] not in boards.BASELINES]
                                 for base in list(rows)[:3]])  # fmt: skip
         p = np.max([boards.surely_above(over_one) for over_one in differences], axis=0)
