@@ -34,7 +34,8 @@ _PUBLIC = {
     "ablate_input": "interventions.input_ablation",
     "faithfulness": "evaluation.faithfulness.trial",
     "compare": "reports.comparing",
-    "plots": "plots",  # a module
+    "planted": "planted",  # a module, as is plots
+    "plots": "plots",
     "SpeechmixError": "errors",
 }
 
@@ -47,7 +48,7 @@ def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module 'speechmix' has no attribute {name!r}")
     module = import_module(f".{_PUBLIC[name]}", __name__)
-    value = module if name == "plots" else getattr(module, name)
+    value = module if name == _PUBLIC[name] else getattr(module, name)
     globals()[name] = value
     return value
 

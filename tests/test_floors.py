@@ -19,7 +19,7 @@ FLOORS = (
     ("scoring",),
     ("interventions",),
     ("evaluation",),
-    ("plots", "alignment"),
+    ("plots", "alignment", "planted"),
     ("corpora",),
     ("experiments",),
     ("reports",),

@@ -48,7 +48,7 @@ HUB_IDS = {
     "large": "openai/whisper-large-v3",
 }
 TRAINED = []  # the sizes to load: ["tiny", "base", "small", "medium", "large"]
-SEEDS = [0]  # of the random twins; several give a band
+SEEDS = [0]  # of the random twins; a claim needs several, say range(10)
 CLIPS = None  # None: clips of the package. Or "clips.tsv": speechmix.read_clips
 RUN = None  # folder for maps and tables; None: a temporary one
 
@@ -181,9 +181,10 @@ plots.cue_heat_map(comparison.table[comparison.table.model.isin(names)])
 #
 # Trained less random, at the best layer. The layer is chosen on one half of the clips and read on the other, so that choosing
 # does not help. The interval is a bootstrap over pairs of clips; **with three pairs it only shows what the table looks like.**
+# With several twins there are `low` and `high` too, over clips and twins, and `claim`. With one, nothing can be claimed.
 
 # %%
-shown = ["model", "stack", "measure", "trained", "random", "difference", "low", "high", "groups"]
+shown = ["model", "stack", "measure", "trained", "random", "difference", "clips_low", "clips_high", "groups"]
 head = comparison.headline[comparison.headline.model.isin(names)]
 print(head[shown].round(0).to_string(index=False, float_format="{:.0f}".format))
 

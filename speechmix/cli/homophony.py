@@ -23,7 +23,7 @@ _STUDY_EXAMPLES = """examples:
   speechmix study --clips clips.tsv --models openai/whisper-small --out runs/small
   speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
 """
-_SEEDS, _TWIN_CLIPS = tuple(range(10)), 24  # of the random twins; clips that they hear after the first
+_SEEDS, _TWIN_CLIPS = tuple(range(10)), 100  # of the random twins; clips that they hear after the first
 _MEASURES = ("value_zeroing", "attention", "attention_norm")
 
 

@@ -13,12 +13,13 @@ from ..inputs.clips import Clip
 from ..plots.figures import evenly
 from .tables import clip_table
 
+CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
 # Columns of a manifest by which clips are put in order, so that each kind has its part.
 _KINDS = ("control", "side", "template")
 
 
 def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
-    """About `most` of the clips that have a cue and a target, whole groups of them; in the order in which they came.
+    """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the order in which they came.
 
     Examples
     --------

@@ -40,11 +40,11 @@ from ..inputs.clips import Clip
 from ..inputs.reading_ahead import read_ahead
 from ..scoring.batches import clips_together, in_groups
 from ..scoring.question import Question
-from .few_clips import few_of
+from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .out_of_memory import memory_errors_named
 from .store import draw, judged, maps_of, store_words, stored_words, words_question
-from .tables import TableWriter, clip_table, contribution_table, identified, result_line, score_table
+from .tables import TableWriter, ablation_table, clip_table, contribution_table, identified, result_line, score_table
 
 
 @dataclass
@@ -152,8 +152,9 @@ def score_clips(
     batch_size : int or "auto"
         Of `speechmix.mix`.
     twin_clips : int, optional
-        How many clips the random twins of a model hear after its first one (`few_of`; all by default). They only say how much
-        the draw of weights matters: no figure is drawn of them and nothing ablated.
+        How many clips the random twins of a model hear after its first one (`few_of`). They only say how much the draw of
+        weights matters: they have maps and cue contributions, no figures, no ablation and no rows in the table of scores.
+        By default they are treated as the first.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -231,6 +232,7 @@ def _score(
             further = twin_clips is not None and model.init == "random" and model.name in with_twin
             with_twin |= {model.name} if model.init == "random" else set()
             heard = few_of(ready, twin_clips) if further and twin_clips is not None else ready
+            by_layer = {clip.name for clip in few_of(ready, CLIPS_BY_LAYER)} if model.init == "trained" else set()
             asked_to_spell = ablation and not further and model.can_spell
             drawn = 0 if further else len(ready) if figures is None else figures
             for number, (clip, maps) in enumerate(
@@ -241,7 +243,9 @@ def _score(
                         raise maps
                     with memory_errors_named():
                         shares = contribution_table(maps, clip, model)
-                        spelled = judged(folder, model, clip, report) if asked_to_spell else {}
+                        spelled = {}
+                        if asked_to_spell:
+                            spelled = judged(folder, model, clip, report, by_layer=clip.name in by_layer)
                         draw(folder, model, clip, maps, question, wanted=number < drawn)
                 except StorageError:
                     raise
@@ -250,8 +254,9 @@ def _score(
                     report(f"{clip.name}  {model.label}  SKIPPED: {error}")
                     continue
                 contributions.append(shares)
-                scores.append(score_table(maps, clip, model))
-                ablations.append(identified(pd.DataFrame(spelled.get("ablation", [])), clip, model))
+                if not further:
+                    scores.append(score_table(maps, clip, model))
+                ablations.append(ablation_table(spelled.get("ablation", []), clip, model))
                 transcripts.append(identified(pd.DataFrame(spelled.get("transcripts", [])), clip, model))
                 run.done += 1
                 report(result_line(clip, model, shares))

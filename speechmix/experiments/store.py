@@ -11,8 +11,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
@@ -22,7 +25,7 @@ from ..files.whole_files import whole_file, write_json
 from ..inputs.clips import Clip
 from ..inputs.spans import Word
 from ..inputs.word_files import write_textgrid
-from ..interventions.ablation import ablate
+from ..interventions.ablation import CONTROL, ablate_with_control
 from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
@@ -243,14 +246,17 @@ def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str
     return failure
 
 
-def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[str, list[dict[str, Any]]]:
-    """Ablation and transcript of one clip: those that are kept, or made now and then kept."""
+def judged(
+    folder: RunFolder, model: Model, clip: Clip, report: Report, *, by_layer: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """Ablation (of each layer, too, where that is asked for) and transcript of one clip: kept, or made now and then kept."""
     path = folder.spelling(model, clip)
     stored = _stored_json(path, report)
     parts: dict[str, dict[str, Any]] = {}
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
     if clip.foil and clip.cue is not None:
-        parts["ablation"] = {"question": digest(asked), "of": _ablation}
+        ablation = partial(_ablation, by_layer=by_layer)
+        parts["ablation"] = {"question": digest({**asked, "by_layer": by_layer, "control": CONTROL}), "of": ablation}
     if clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
         parts["transcripts"] = {"question": digest(heard), "of": _transcript}
@@ -266,8 +272,10 @@ def judged(folder: RunFolder, model: Model, clip: Clip, report: Report) -> dict[
     return {name: part["rows"] for name, part in content.items()}
 
 
-def _ablation(model: Model, clip: Clip) -> list[dict[str, Any]]:
-    return [{str(column): value for column, value in row.items()} for row in ablate(model, clip).to_dict("records")]
+def _ablation(model: Model, clip: Clip, *, by_layer: bool) -> list[dict[str, Any]]:
+    table = ablate_with_control(model, clip, by_layer=by_layer)
+    rows = table.astype({"layer": object}).to_dict("records")
+    return [{str(column): None if value is pd.NA else value for column, value in row.items()} for row in rows]
 
 
 def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ The same rows go to Parquet and to CSV, and are never all in memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
 
+AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
+
 
 def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     """Cue contribution per stack, measure and layer; empty without cue and target.
@@ -31,10 +33,11 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
     `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length` is what the cue would get if every
     frame (token) of the sources counted the same, `length_matched` what words of its length get by this measure
-    (`speechmix.evaluation.length`).
+    (`speechmix.evaluation.length`). `after_target` is what the word after the target gives it, which tells nothing of it: a
+    control; missing where there is none, or it comes too late to be seen (decoder).
     """
     rows: list[dict[str, Any]] = []
-    columns = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES]
+    columns = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES, AFTER_TARGET]
     if clip.words and clip.cue is not None and clip.target is not None:
         cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
         for (measure, stack), mixing_map in maps.items():
@@ -45,11 +48,23 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
             deepest = max(len(model.stacks[stack]) - 1, 1)
             for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
                 shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
+                controls = _given_by_word_after_target(mixing_map, clip, which)
                 rows += [
-                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share}
-                    for layer, share in zip(mixing_map.layers, shares.tolist(), strict=True)
+                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share} | control
+                    for layer, share, control in zip(mixing_map.layers, shares.tolist(), controls, strict=True)
                 ]
     return identified(pd.DataFrame(rows, columns=columns), clip, model)
+
+
+def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) -> list[dict[str, float]]:
+    """For each layer what the first word after the target that is not the cue gives; missing where it gives nothing to see."""
+    words, target = clip.words or (), clip.target or 0
+    after = next((word for word in range(target + 1, len(words)) if word != clip.cue), None)
+    held = {source.word for source in mixing_map.sources}
+    if after is None or mixing_map.stack == "decoder" or after not in held:
+        return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
+    shares = cue_contribution(mixing_map, cue=after, target=target, rows=rows)
+    return [{AFTER_TARGET: share} for share in shares.tolist()]
 
 
 def _rows_of(mixing_map: MixingMap, *, cue: int, target: int) -> list[str]:
@@ -66,8 +81,14 @@ _OF_ITS_SOURCE = ("audio_file", "fingerprint", "sound")
 _OF_OTHER_TABLES = """
     model init seed stack measure rows layer depth contribution share_of_length length_matched head source target_label
     source_label target_kind source_kind target_onset target_offset source_onset source_offset score share ablated margin
-    right transcript character_error_rate boundaries reason group run unit trained random difference
+    right after_target transcript character_error_rate boundaries reason group run unit trained random difference
 """.split()
+
+
+def ablation_table(rows: Sequence[Mapping[str, Any]], clip: Clip, model: Model) -> pd.DataFrame:
+    """What was read with the cue, or another word, silenced (`interventions.ablation.ablate_with_control`)."""
+    table = pd.DataFrame(rows)
+    return identified(table.astype({"layer": "Int64"}) if len(table) else table, clip, model)
 
 
 def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:

@@ -45,7 +45,7 @@ def study(options: argparse.Namespace) -> Path:
     from ..reports.wording import said_twins
 
     skipped: list[tuple[str, str]] = []
-    further = f" After the first, each hears about {options.twin_clips} clips." if options.twin_clips else ""
+    further = f" After the first, each hears {options.twin_clips} clips at most." if options.twin_clips else ""
     print(said_twins(len(options.seeds)) + (further if len(options.seeds) > 1 else ""))
     sources = options.models or list(bundled.models().values())
     opened = partial(load, device=options.device)

@@ -17,6 +17,8 @@ import pandas as pd
 
 from ..evaluation.statistics import with_claims
 from ..experiments.reading import StoredRun, open_run
+from ..experiments.tables import AFTER_TARGET
+from .study_need import ablations_of, need_table
 from .study_tables import (
     ALL_LAYERS,
     BEST_LAYER,
@@ -118,6 +120,24 @@ class Study:
     def ablation_by_number(self) -> pd.DataFrame:
         """The same of trained models, for each number of the noun."""
         return ablation_table(self.run, by="number")
+
+    @cached_property
+    def ablations(self) -> pd.DataFrame:
+        """Ablation of trained models, with the group of each clip; without the control's clips."""
+        return ablations_of(self.run, self.clips)
+
+    @cached_property
+    def need(self) -> pd.DataFrame:
+        """What spelling loses without the cue, for each side, model and stack, with interval, test and verdict."""
+        return need_table(self.ablations)
+
+    @cached_property
+    def after_target(self) -> pd.DataFrame | None:
+        """The headline of the word after the target, which tells nothing of it: a control; None where there is none."""
+        if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
+            return None
+        given = self.table.assign(contribution=self.table[AFTER_TARGET])
+        return with_claims(headline(given[given.contribution.notna()]))[0]
 
     @cached_property
     def main_rows(self) -> dict[str, HeadlineRow]:

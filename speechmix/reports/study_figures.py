@@ -15,9 +15,11 @@ from ..plots import panels
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_difference_map, cue_heat_map
 from ..plots.distributions import distribution_figure
+from ..plots.need_figure import contribution_and_need
 from ..plots.published_figures import sources
 from .page import Item, Part, Picture
 from .study import Study
+from .study_need import drops_by_layer
 from .study_tables import PARTS, without_control
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ _CAPTIONS = {
     "cue_difference": "Trained - random in percentage points; white is no difference. Bold: claimed (see In which layers).",
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
+
+_NEED_CAPTION = (
+    "Left, what the cue gives the target in each layer (solid: trained; dashed, with the band where a new one would lie 95 of "
+    "100 times: untrained). Right, what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % "
+    "interval over groups)."
+)
 
 
 def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, published: bool = False) -> dict[str, Figure]:
@@ -77,16 +85,38 @@ def pictures_of(study: Study, *, published: bool) -> list[Part]:
     """Draw the figures, write them into the run's folder, and return them with their captions, a part for each side."""
     parts: dict[str, list[Item]] = {}
     for name, figure in figures(study.table, layers=study.layers, published=published).items():
-        data = panels.png(figure)
-        with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
-            unfinished.write_bytes(data)
-        figure.set_layout_engine("none")  # laid out by now
-        panels.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
         side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
-        parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(Picture(data, _caption(name)))
+        parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
+            _written(study, name, figure, _caption(name))
+        )
     if published and parts:
         parts["Published figures"] = list(sources())
     return list(parts.items())
+
+
+def need_pictures(study: Study) -> list[Item]:
+    """Contribution beside need, a figure for each side of the cue; none where nothing was silenced layer by layer."""
+    drops = drops_by_layer(study.ablations)
+    table = without_control(study.table)
+    pictures: list[Item] = []
+    measures = set(table["measure"])
+    measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
+    for side, part in table[table["contribution"].notna()].groupby("side", sort=False) if len(drops) else ():
+        figure = contribution_and_need(part, drops[drops["side"] == side], measure=measure)
+        name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
+        caption = ("" if side == "all" else f"{str(side).capitalize()} cue. ") + _NEED_CAPTION
+        pictures.append(_written(study, name, figure, caption))
+    return pictures
+
+
+def _written(study: Study, name: str, figure: Figure, caption: str) -> Picture:
+    """A figure as PNG and PDF beside the page, and as a picture for it."""
+    data = panels.png(figure)
+    with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
+        unfinished.write_bytes(data)
+    figure.set_layout_engine("none")  # laid out by now
+    panels.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
+    return Picture(data, caption)
 
 
 def _caption(name: str) -> str:

@@ -19,6 +19,7 @@ from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
 from ..evaluation.twins import combined_p
 from ..experiments.reading import StoredRun
+from ..interventions.ablation import CONTROL
 from ..plots.distributions import best_layers
 
 KEYS = ("side", "model", "stack", "measure")
@@ -219,6 +220,8 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     table = run.ablation
     if table.empty:
         return table
+    if "source" in table:  # the cue, in whole stacks; not its control, nor single layers
+        table = table[table["layer"].isna() & (table["source"] != CONTROL)]
     columns = [name for name in ("side", by) if name in run.clips]
     table = table.merge(run.clips[["clip", *columns]], on="clip")
     if "side" not in table:
@@ -248,6 +251,8 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
                 list(table).index(low), name, [said_interval(*pair, share=low == "twin_low") for pair in pairs]
             )
             table = table.drop(columns=[low, high])
+    if {"p", "q"} <= set(table):
+        table.insert(list(table).index("p") + 1, "q", table.pop("q"))
     for name in {"p", "q"} & set(table):
         table[name] = table[name].map(said_p)
     if "effect" in table:

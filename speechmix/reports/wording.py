@@ -38,7 +38,7 @@ LENGTH = (
     "Word-level Value Zeroing grows with the square of a word's length and attention does not, so compare a measure with its "
     "own twin, not with another measure. Length-matched: what a word as long as the cue gets by this measure if it is like any "
     "other (frames squared for Value Zeroing, the same for every word for measures that are means over frames, the same for "
-    "every token in a decoder). Share of length: what the cue would get if every frame or token number_of the same."
+    "every token in a decoder). Share of length: what the cue would get if every frame or token counted the same."
 )
 
 

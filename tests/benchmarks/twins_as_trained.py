@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--score", type=int, metavar="TWINS", help="score the models and so many twins of each first")
     parser.add_argument("--twins", type=int, nargs="*", default=[3, 5, 10], help="twins beside each (default: 3 5 10)")
     parser.add_argument(
-        "--twin-clips", type=int, default=24, help="clips that further twins hear (default: 24; 0: all)"
+        "--twin-clips", type=int, default=100, help="clips that further twins hear (default: 100; 0: all)"
     )
     options = parser.parse_args()
     if options.score:

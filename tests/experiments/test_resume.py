@@ -93,7 +93,7 @@ def computed(monkeypatch):
 
     counted(runs, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])
-    counted(store, "ablate", lambda options: ["ablation"])
+    counted(store, "ablate_with_control", lambda options: ["ablation"])
     counted(store, "transcribe", lambda options: ["transcript"])
     counted(one_clip, "clip_figure", lambda options: ["figure"])
     return counts

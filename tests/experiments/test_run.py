@@ -13,6 +13,7 @@ from speechmix.errors import InputError
 from speechmix.experiments import run as runs
 from speechmix.experiments import store
 from speechmix.experiments.tables import TableWriter
+from speechmix.inputs.clips import safe_name
 from tests.conftest import build, trained
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
@@ -308,7 +309,11 @@ def test_further_twins_hear_few_clips_and_are_asked_for_contributions_alone(mode
     heard = run.contributions.groupby("seed", dropna=False)["clip"].unique()
     assert len(heard[3]) == len(heard[pd.NA]) == 8
     assert list(heard[4]) == ["a", "aa", "d", "dd"]
-    assert {path.parent.name for path in tmp_path.glob("figures/*/*.png")} == {trained_model.label, twin.label}
+    assert set(pd.read_parquet(tmp_path / "scores.parquet").seed.dropna()) == {3}
+    assert {path.parent.name for path in tmp_path.glob("figures/*/*.png")} == {
+        safe_name(trained_model.label),
+        safe_name(twin.label),
+    }
     again = runs.score_clips(
         [trained_model, twin, other], clips, tmp_path, figures=1, progress=False, report=lambda line: None
     )

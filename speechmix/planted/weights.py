@@ -1,0 +1,170 @@
+"""Weights set by hand: named channels, a basis for them, and what a head or a neuron is as matrices between channels.
+
+In: what a layer should do (`Head`, `Neuron`). Out: its matrices between channels, to be written into a model by a basis
+[C, D] whose rows are orthonormal and orthogonal to the all-ones vector. A layer norm takes off the mean, which such states do
+not have, and divides by their length, which the constant channel holds near C: with every gain at sqrt((C^2 + 3) / D) it is
+the identity up to a factor 1 + O(1 / C^2), in any such basis. So a model can be written down in channels and turned at will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+WIDTH, N_HEADS, N_NEURONS = 64, 4, 32
+N_CHANNELS = WIDTH // 2
+N_POSITIONS = 8
+
+# What a channel holds. Content is +1 or -1; the answer decides what the model says.
+_NAMES = ("constant", "content", "answer", "carried", "own", "large", "sum", "held", "switch")
+CHANNELS = {name: index for index, name in enumerate(_NAMES)}
+_FIRST_POSITION = 16
+
+# Squared length of what an ordinary state holds beside the constant.
+_REST = 3.0
+
+
+def position_channel(position: int) -> int:
+    """Channel that holds 1 at one position and 0 elsewhere."""
+    return _FIRST_POSITION + position
+
+
+def basis_of(rotation_seed: int | None) -> Tensor:
+    """Directions [C, D] of the channels in the hidden states: orthonormal, and orthogonal to the all-ones vector.
+
+    Parameters
+    ----------
+    rotation_seed : int or None
+        None for pairs of neighbouring axes, (e_1 - e_2) / sqrt 2 and so on; a number for a random basis.
+
+    Examples
+    --------
+    >>> basis = basis_of(1)
+    >>> bool((basis @ basis.T - torch.eye(N_CHANNELS)).abs().max() < 1e-12), bool(basis.sum(dim=1).abs().max() < 1e-12)
+    (True, True)
+    """
+    if rotation_seed is None:
+        pairs = torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double)
+        channels = torch.arange(N_CHANNELS)
+        pairs[channels, 2 * channels], pairs[channels, 2 * channels + 1] = 0.5**0.5, -(0.5**0.5)
+        return pairs
+    generator = torch.Generator().manual_seed(rotation_seed)
+    drawn = torch.randn(WIDTH, N_CHANNELS, generator=generator, dtype=torch.double)
+    return torch.linalg.qr(drawn - drawn.mean(dim=0))[0].T
+
+
+def norm_gain(constant: float) -> float:
+    """Gain of every layer norm, at which an ordinary state goes through as it is."""
+    return ((constant**2 + _REST) / WIDTH) ** 0.5
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head that looks at fixed positions and copies a channel.
+
+    Parameters
+    ----------
+    looks : mapping of int to tuple of int
+        Target position to the source positions it looks at, in equal parts. Every other position looks at the empty first one.
+    reads, writes : str
+        Channels of the source and of the target.
+    gain : float
+    logit : float
+        Of what is looked at; of everything else it is 0. At 4, one position of eight has 0.89 of the attention, and each of the
+        others 0.016.
+    glances : float
+        Logits of everything else are drawn between minus this and this.
+    """
+
+    looks: Mapping[int, tuple[int, ...]]
+    reads: str
+    writes: str
+    gain: float = 1.0
+    logit: float = 4.0
+    glances: float = 0.0
+
+
+_IDLE = Head({}, "constant", "constant", gain=0)
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """A unit of the feed-forward, relu(sum of what it reads + bias), added to the channels it writes."""
+
+    reads: Mapping[str, float]
+    writes: Mapping[str, float]
+    bias: float = 0.0
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Matrices of an attention block between channels: query, key, value [C, D], output [D, C]."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Matrices of a feed-forward between channels: up [C, F], bias [F], down [F, C]."""
+
+    up: Tensor
+    bias: Tensor
+    down: Tensor
+
+
+class Noise:
+    """What is drawn: Gaussian noise on matrices between channels, and where heads look a little; the same for the same seed.
+
+    What reads the constant channel is left alone: noise there would be one common vector, C times as large as all other.
+    """
+
+    def __init__(self, scale: float, seed: int):
+        self._scale, self._generator = scale, torch.Generator().manual_seed(seed)
+
+    def glances(self) -> Tensor:
+        """Logits [N, N] between -1 and 1, of positions that a head does not look at."""
+        return 2 * torch.rand(N_POSITIONS, N_POSITIONS, generator=self._generator, dtype=torch.double) - 1
+
+    def on(self, matrix: Tensor, *, of_channels: bool) -> Tensor:
+        """Return the matrix with noise; its rows are channels or not."""
+        drawn = torch.randn(matrix.shape, generator=self._generator, dtype=matrix.dtype)
+        if of_channels:
+            drawn[CHANNELS["constant"]] = 0
+        return matrix + self._scale * drawn
+
+
+def attention_of(heads: Sequence[Head], noise: Noise) -> Attention:
+    """Matrices of up to four heads; a head that is not given looks at the empty first position and gives nothing."""
+    head_width = WIDTH // N_HEADS
+    query, key, value, output = (torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double) for _ in range(4))
+    for index in range(N_HEADS):
+        first = index * head_width
+        head = heads[index] if index < len(heads) else _IDLE
+        logits = head.glances * noise.glances()
+        for position in range(N_POSITIONS):  # a key is its position; a query says how hard each position is looked at
+            key[position_channel(position), first + position] = 1
+            logits[position, list(head.looks.get(position, (0,)))] = head.logit
+            query[position_channel(position), first : first + N_POSITIONS] = logits[position] * head_width**0.5
+        value[CHANNELS[head.reads], first] = head.gain != 0
+        output[CHANNELS[head.writes], first] = head.gain
+    query, key, value = (noise.on(matrix, of_channels=True) for matrix in (query, key, value))
+    return Attention(query, key, value, noise.on(output.T, of_channels=False))
+
+
+def feed_forward_of(neurons: Sequence[Neuron], noise: Noise) -> FeedForward:
+    """Matrices of a feed-forward with these neurons; the others do nothing."""
+    up, down = (torch.zeros(N_CHANNELS, N_NEURONS, dtype=torch.double) for _ in range(2))
+    bias = torch.zeros(N_NEURONS, dtype=torch.double)
+    for index, neuron in enumerate(neurons):
+        bias[index] = neuron.bias
+        for name, weight in neuron.reads.items():
+            up[CHANNELS[name], index] = weight
+        for name, weight in neuron.writes.items():
+            down[CHANNELS[name], index] = weight
+    return FeedForward(noise.on(up, of_channels=True), bias, noise.on(down.T, of_channels=False))

@@ -1,0 +1,194 @@
+"""Contribution and need together: the numbers and the sentences of the page's first screen.
+
+In: a run's ablation table, clips with their groups, and the headline. Out: what spelling loses without the cue, by stack, layer
+and number; and one sentence for each model and side that says both what the cue gives and whether the decision needs it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from ..evaluation.need import need_by_layer, need_of_cue
+from ..experiments.reading import StoredRun
+from ..plots.panels import model_name
+from .study_tables import said_interval, said_p
+from .wording import number_of
+
+_BY = ["side", "model", "ablated"]
+Row = Mapping[Hashable, Any]
+
+
+def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
+    """Ablation of trained models with side, number and group of each clip; of clips about whose target the cue decides.
+
+    Parameters
+    ----------
+    run : StoredRun
+    clips : DataFrame
+        From `study_tables.grouped_clips`.
+    """
+    table = run.ablation
+    if table.empty or "source" not in table:  # a run of an earlier version silenced the cue alone, and in whole stacks
+        return pd.DataFrame(columns=[*_BY, "clip", "source", "layer", "margin", "right", "group"])
+    columns = [name for name in ("side", "number", "control") if name in clips]
+    table = table[table["init"] == "trained"].merge(clips[["clip", "group", *columns]], on="clip")
+    table["side"] = table["side"].replace("", "all") if "side" in table else "all"
+    return table[table["control"] != "yes"] if "control" in table else table
+
+
+def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
+    """What spelling loses without the cue, for each side, model and stack."""
+    return need_of_cue(ablations, by=_BY) if len(ablations) else pd.DataFrame()
+
+
+def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
+    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model, ablated, then numbers."""
+    whole = ablations[ablations["layer"].isna() & (ablations["source"] == "cue")] if len(ablations) else ablations
+    if whole.empty or "number" not in whole or whole["number"].nunique() < 2:
+        return pd.DataFrame(columns=_BY)
+    shares = whole.groupby([*_BY, "number"], sort=False)["right"].mean().mul(100)
+    return shares.unstack("number").reset_index()
+
+
+def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
+    """Drop of the margin with the cue silenced in one layer, for each side, model and stack."""
+    return need_by_layer(ablations, by=_BY)
+
+
+def shown_need(need: pd.DataFrame) -> pd.DataFrame:
+    """The table of need as people read it."""
+    interval = [said_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)]
+    shown = need.assign(q=need["q"].map(said_p)).round(1)
+    shown["95 % interval"] = interval
+    names = {
+        "ablated": "stack", "right": "right (%)", "without_cue": "cue silenced (%)", "without_other": "another word (%)",
+        "lost": "lost (points)", "drop": "margin lost (nats)", "drop_other": "by another word",
+    }  # fmt: skip
+    order = [
+        *_BY,
+        "right",
+        "without_cue",
+        "without_other",
+        "lost",
+        "95 % interval",
+        "q",
+        "drop",
+        "drop_other",
+        "groups",
+        "clips",
+    ]
+    shown = shown[[*order, "verdict"]].rename(columns=names)
+    return shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown
+
+
+def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame) -> list[str]:
+    """One sentence for each model and side: what the cue gives in each stack, and whether spelling needs it there.
+
+    Parameters
+    ----------
+    headline : DataFrame
+        Of the best layer, with claims.
+    need : DataFrame
+        From `need_table`; may be empty.
+    by_number : DataFrame
+        From `need_by_number`; may be empty.
+    """
+    measures = list(headline["measure"].unique())
+    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
+    rows = headline[(headline["measure"] == measure) & headline["trained"].notna()]
+    sentences = []
+    for (model, side), part in rows.groupby(["model", "side"], sort=False):
+        where = model_name(model) + (f", {side} cue" if side != "all" else "")
+        clauses = [_clause(row, _row_of(need, row), _row_of(by_number, row)) for row in part.to_dict("records")]
+        sentences.append(f"{where}: {'; '.join(clauses)}.{_ranking(part, need)}")
+    return sentences
+
+
+def _row_of(table: pd.DataFrame, row: Row) -> Row | None:
+    if table.empty:
+        return None
+    here = table[(table["side"] == row["side"]) & (table["model"] == row["model"]) & (table["ablated"] == row["stack"])]
+    return None if here.empty else here.to_dict("records")[0]
+
+
+def _clause(row: Row, need: Row | None, numbers: Row | None) -> str:
+    """What the cue gives in one stack, and whether spelling needs it there."""
+    if need is None:
+        return f"{_gives(row)} (whether spelling needs it there was not asked)"
+    without = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without it"
+    if need["without_other"] == need["without_other"]:
+        without += f", {need['without_other']:.0f} % without another word"
+    if need["verdict"] == "needed":
+        return f"{_gives(row)}, and spelling needs it there ({without}{_numbers(numbers)})"
+    if need["verdict"] == "not needed":
+        joint = "yet" if row.get("claim") == "more" else "and"
+        return f"{_gives(row)}, {joint} spelling does not need it there ({without})"
+    lost = said_interval(need["low"], need["high"])
+    told = (
+        f"; between {lost.replace(' to ', ' and ')} points lost" if lost else f"; {number_of(need['groups'], 'group')}"
+    )
+    return f"{_gives(row)}, and whether spelling needs it there cannot be told ({without}{told})"
+
+
+def _gives(row: Row) -> str:
+    """Contribution of the cue in a stack against untrained models."""
+    stack = _spoken(row["stack"])
+    difference = row.get("difference", float("nan"))
+    if difference != difference:
+        return f"{stack} gives the cue {row['trained']:.1f} % (no untrained model to compare with)"
+    if row.get("claim"):
+        return f"{stack} gives the cue {abs(difference):.1f} points {row['claim']} than untrained models do"
+    return f"{stack} gives the cue no more than untrained models may ({difference:+.1f} points)"
+
+
+def _spoken(stack: object) -> str:
+    return "cross-attention" if stack == "cross" else f"the {stack}"
+
+
+def _numbers(numbers: Row | None) -> str:
+    """Which number is lost, where the two fare differently."""
+    shares = {name: share for name, share in (numbers or {}).items() if name not in _BY}
+    if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
+        return ""
+    spoken = {"sg": "singular", "pl": "plural"}
+    return ": " + ", ".join(f"{spoken.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
+
+
+def _ranking(rows: pd.DataFrame, need: pd.DataFrame) -> str:
+    """Whether the stack that comes first by contribution is the one that is needed most; "" for one stack."""
+    if len(rows) < 2 or need.empty or rows["difference"].isna().all():
+        return ""
+    first = rows.loc[rows["difference"].idxmax()]
+    here = need[(need["side"] == first["side"]) & (need["model"] == first["model"])]
+    if here.empty or not (here["verdict"] == "needed").any():
+        return ""
+    most = here.loc[here["lost"].idxmax(), "ablated"]
+    if most == first["stack"]:
+        return f" Contribution and need both point to {_spoken(most)}."
+    order = f"Contribution puts {_spoken(first['stack'])} first; what is needed is {_spoken(most)}"
+    return f" {order}: do not read the one for the other."
+
+
+def control_sentences(controls: Iterable[tuple[str, pd.DataFrame | None]]) -> list[str]:
+    """What the measure shows where there is nothing to show: a sentence for each control.
+
+    Parameters
+    ----------
+    controls : iterable of (what, headline or None)
+    """
+    sentences = []
+    for what, headline in controls:
+        if headline is None or headline.empty or "difference" not in headline:
+            continue
+        rows = headline[(headline["measure"] == "value_zeroing") & headline["difference"].notna()]
+        told = [
+            f"{model_name(row['model'])}, {row['stack']}{'' if row['side'] == 'all' else ', ' + row['side'] + ' cue'} "
+            f"{row['difference']:+.1f}{'' if row.get('claim') else ' (no claim)'}"
+            for row in rows.to_dict("records")
+        ]
+        if told:
+            sentences.append(f"{what}, trained - untrained in points: {'; '.join(told)}.")
+    return sentences

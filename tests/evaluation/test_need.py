@@ -1,0 +1,104 @@
+"""Need of the cue: counted by hand, told from nothing and from a control, and silent where it cannot be told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speechmix.evaluation.need import need_by_layer, need_of_cue
+
+BY = ["side", "model", "ablated"]
+
+
+def ablations(
+    right_without: list[bool], *, groups: list[str] | None = None, control: bool = True, layers=()
+) -> pd.DataFrame:
+    """Clips that are right as they are (margin 2), and right or not without the cue; another word costs 0.5 nats."""
+    rows = []
+    for number, right in enumerate(right_without):
+        told = {
+            "side": "all",
+            "model": "m",
+            "clip": f"c{number}",
+            "group": (groups or [f"g{number}" for number in range(99)])[number],
+        }
+        rows.append({**told, "source": "", "ablated": "none", "layer": None, "margin": 2.0, "right": True})
+        rows.append(
+            {
+                **told,
+                "source": "cue",
+                "ablated": "decoder",
+                "layer": None,
+                "margin": 1.0 if right else -1.0,
+                "right": right,
+            }
+        )
+        if control:
+            rows.append(
+                {**told, "source": "another word", "ablated": "decoder", "layer": None, "margin": 1.5, "right": True}
+            )
+        for layer, drop in enumerate(layers):
+            margin = 2.0 - drop
+            rows.append(
+                {**told, "source": "cue", "ablated": "decoder", "layer": layer, "margin": margin, "right": margin > 0}
+            )
+    return pd.DataFrame(rows).astype({"layer": "Int64"})
+
+
+def test_what_is_lost_is_counted_in_points_of_clips():
+    (row,) = need_of_cue(ablations([True, False, False, False]), by=BY).to_dict("records")
+    assert (row["right"], row["without_cue"], row["without_other"]) == (100, 25, 100)
+    assert row["lost"] == 75
+    assert row["drop"] == pytest.approx((1 + 3 * 3) / 4)
+    assert row["drop_other"] == pytest.approx(0.5)
+    assert (row["groups"], row["clips"]) == (4, 4)
+
+
+def test_clips_of_a_group_count_once():
+    (row,) = need_of_cue(ablations([True, False, False, False], groups=["a", "b", "b", "b"]), by=BY).to_dict("records")
+    assert row["lost"] == 50
+    assert row["groups"] == 2
+
+
+@pytest.mark.parametrize(
+    ("right_without", "verdict"),
+    [
+        ([False] * 12, "needed"),
+        ([True] * 12, "not needed"),
+        ([False] * 3 + [True] * 9, ""),
+        ([False] * 3, ""),
+        ([True], ""),
+    ],
+)
+def test_verdicts_follow_test_and_interval(right_without, verdict):
+    (row,) = need_of_cue(ablations(right_without), by=BY).to_dict("records")
+    assert row["verdict"] == verdict
+
+
+def test_chance_is_rarely_called_need():
+    """The null: what a model without a cue gets right by guessing, intact and silenced alike."""
+    rng, needed = np.random.default_rng(0), 0
+    for _ in range(100):
+        table = ablations(rng.random(16) < 0.5, control=False)
+        intact = rng.random(16) < 0.5
+        table.loc[table["ablated"] == "none", "right"] = intact
+        needed += (need_of_cue(table, by=BY)["verdict"] == "needed").sum()
+    assert needed <= 8  # one-sided, so about 2.5 in 100
+
+
+def test_without_another_word_there_is_no_control():
+    (row,) = need_of_cue(ablations([False] * 8, control=False), by=BY).to_dict("records")
+    assert np.isnan(row["without_other"])
+    assert row["verdict"] == "needed"
+
+
+def test_drops_by_layer_are_means_with_intervals_over_groups():
+    table = need_by_layer(ablations([True] * 6, layers=(0.25, 3.0)), by=BY)
+    assert table["layer"].tolist() == [0, 1]
+    assert table["drop"].tolist() == [0.25, 3.0]
+    assert (table["groups"] == 6).all()
+
+
+def test_no_layers_no_table():
+    assert need_by_layer(ablations([True, False]), by=BY).empty
