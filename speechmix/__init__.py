@@ -32,6 +32,7 @@ _PUBLIC = {
     "patch": "interventions.patching",
     "ablate": "interventions.ablation",
     "ablate_input": "interventions.input_ablation",
+    "faithfulness": "evaluation.faithfulness.trial",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots
     "plots": "plots",

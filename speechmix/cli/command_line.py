@@ -1,4 +1,4 @@
-"""The command line: `speechmix check, score, ablate, mine, align, transcribe, select, study, report, compare`."""
+"""The command line: `speechmix check, score, ablate, faithfulness, mine, align, transcribe, select, study, report, compare`."""
 
 from __future__ import annotations
 
@@ -168,6 +168,7 @@ def _seconds(text: str) -> tuple[float, float]:
 
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
+    from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .reports import add_commands as add_report_commands
 
@@ -203,6 +204,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
         command.add_argument("--revision", help="branch, tag or commit on the hub")
+    add_faithfulness_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
     return parser

@@ -30,6 +30,8 @@ from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
 from ..scoring.question import ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
 
+_INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
+
 
 @dataclass(frozen=True)
 class Source:
@@ -158,12 +160,30 @@ class Decision:
 
     def of_inputs(self, inputs: Mapping[str, Tensor], *, places: Sequence[int] | None = None) -> float:
         """Margin on other inputs; `places` says where each of their logits is to be read, if not at its own."""
+        return self.of_many_inputs([(inputs, places)])[0]
+
+    def of_many_inputs(self, changed: Sequence[tuple[Mapping[str, Tensor], Sequence[int] | None]]) -> list[float]:
+        """Margin on each of many (inputs, places), as `of_inputs`; those of one shape run together."""
+        together: dict[tuple, list[int]] = {}
+        for number, (inputs, places) in enumerate(changed):
+            shapes = tuple((name, tuple(tensor.shape)) for name, tensor in inputs.items())
+            together.setdefault((shapes, None if places is None else tuple(places)), []).append(number)
+        margins: dict[int, float] = {}
+        for (_, places), numbers in together.items():
+            for start in range(0, len(numbers), _INPUTS_AT_ONCE):
+                chunk = numbers[start : start + _INPUTS_AT_ONCE]
+                names = changed[chunk[0]][0]
+                batch = {name: torch.cat([changed[number][0][name] for number in chunk]) for name in names}
+                margins |= dict(zip(chunk, self._of_batch(batch, places).tolist(), strict=True))
+        return [margins[number] for number in range(len(changed))]
+
+    def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
         with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
             output = self.model.module(**self.moved(inputs), **options, return_dict=True)
             if places is not None:
                 output.logits = _put_back(logits_of(output), places)
-            return self.margins(output).item()
+            return self.margins(output)
 
     @cached_property
     def margin(self) -> float:
@@ -184,9 +204,9 @@ class Decision:
 
 
 def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
-    """Logits [1, T, V] at other places; what would lie before the first is dropped."""
+    """Logits [n, T, V] at other places; what would lie before the first is dropped."""
     positions = torch.tensor(places, device=logits.device)
-    whole = logits.new_zeros(1, int(positions.max()) + 1, logits.shape[-1])
+    whole = logits.new_zeros(len(logits), int(positions.max()) + 1, logits.shape[-1])
     whole[:, positions[positions >= 0]] = logits[:, positions >= 0]
     return whole
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,7 @@ from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
 from .decision import Decision
 from .knock_out import decision_map_of
-from .sound import SOUND_FILLS, silence
+from .sound import SOUND_FILLS, attenuated, silence
 from .tokens import TOKEN_FILLS, blanked, token_fills
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def inputs_ablated(
     words: Sequence[int] | None = None,
 ) -> DecisionMap:
     """`ablate_input` of a decision that has been prepared."""
-    possible = _sides_of(decision)
+    possible = sides_of(decision)
     unknown = set(sides or ()) - set(possible)
     if unknown:
         raise InputError(f"{decision.model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}")
     rows, margins = [], []
     for side in sides or [side for side in possible if side != "both"]:
-        for fill in _fills_of(decision, side, fills):
+        for fill in fills_of(decision, side, fills):
             for row, margin in _ablated(decision, side, fill, words, asked=fills is not None):
                 rows.append(row)
                 margins.append(margin)
@@ -93,14 +93,15 @@ def inputs_ablated(
     return decision_map_of(decision, rows, decision.margin, margins)
 
 
-def _sides_of(decision: Decision) -> list[str]:
+def sides_of(decision: Decision) -> list[str]:
     """What can be taken away of this item."""
     hears = decision.model.hears and isinstance(decision.item, Clip)
     reads = not decision.model.hears or decision.prepared.tokens is not None
     return [*(["sound"] if hears else []), *(["text"] if reads else []), *(["both"] if hears and reads else [])]
 
 
-def _fills_of(decision: Decision, side: str, asked: Sequence[str] | None) -> list[str]:
+def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) -> list[str]:
+    """What can take the place of a word on a side; of those that are asked for."""
     if side == "both":
         return ["zeros + remove"]
     possible = SOUND_FILLS if side == "sound" else token_fills(decision.model)
@@ -116,19 +117,11 @@ def _ablated(
     decision: Decision, side: str, fill: str, words: Sequence[int] | None, *, asked: bool
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Each word's row and margin."""
-    stack = "encoder" if "encoder" in decision.sources and (side == "sound" or not decision.model.hears) else "decoder"
-    sound_fill, _, token_fill = fill.partition(" + ") if side == "both" else (fill, "", fill)
-    for source in decision.sources_of(stack, words):
-        inputs, places = dict(decision.prepared.inputs), None
+    for source in decision.sources_of(stack_of_side(decision, side), words):
         if fill.endswith("remove") and set(source.positions) & set(decision.read_at):
             continue  # nothing would be left to read
         try:
-            if side != "text":
-                inputs |= _silenced(decision, source.index, sound_fill)
-            if side != "sound":
-                name = "decoder_input_ids" if decision.model.hears else "input_ids"
-                inputs, kept = blanked(decision.model, inputs, source.positions, fill=token_fill, side=name)
-                places = kept if decision.model.hears or "cross" not in decision.sources else None
+            inputs, places = inputs_without(decision, [source.index], side=side, fill=fill)
         except InputError as error:
             if asked:
                 raise
@@ -139,10 +132,65 @@ def _ablated(
         yield row | {"word": source.index, "label": source.label}, decision.of_inputs(inputs, places=places)
 
 
-def _silenced(decision: Decision, word: int, fill: str) -> dict[str, Tensor]:
-    """What the model hears of a clip with a word silenced."""
-    clip = decision.item
-    if not isinstance(clip, Clip):
+def stack_of_side(decision: Decision, side: str) -> str:
+    """The stack whose sources are the words of a side of the input."""
+    reads_by_encoder = "encoder" in decision.sources and (side == "sound" or not decision.model.hears)
+    return "encoder" if reads_by_encoder else "decoder"
+
+
+def inputs_without(
+    decision: Decision, words: Sequence[int], *, side: str, fill: str
+) -> tuple[dict[str, Tensor], Sequence[int] | None]:
+    """Inputs of an item with some words taken away together.
+
+    Parameters
+    ----------
+    decision : Decision
+    words : sequence of int
+        None of them leaves the inputs as they are.
+    side : {"sound", "text", "both"}
+    fill : str
+        Of "both", as "zeros + remove".
+
+    Returns
+    -------
+    inputs : dict of str to Tensor
+    places : sequence of int or None
+        Where each of their logits is to be read (`Decision.of_inputs`); None: at its own place.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to fill with.
+    """
+    inputs, places = dict(decision.prepared.inputs), None
+    if not words:
+        return inputs, places
+    sound_fill, _, token_fill = fill.partition(" + ") if side == "both" else (fill, "", fill)
+    removed = decision.sources_of(stack_of_side(decision, side), words)
+    if side != "text":
+        silenced = silence(_clip_of(decision), [source.index for source in removed], fill=sound_fill)
+        inputs |= inputs_of_sound(decision, silenced)
+    if side != "sound":
+        name = "decoder_input_ids" if decision.model.hears else "input_ids"
+        positions = [position for source in removed for position in source.positions]
+        inputs, kept = blanked(decision.model, inputs, positions, fill=token_fill, side=name)
+        places = kept if decision.model.hears or "cross" not in decision.sources else None
+    return inputs, places
+
+
+def inputs_attenuated(decision: Decision, gains: Mapping[int, float]) -> dict[str, Tensor]:
+    """Inputs of a clip whose words are scaled in the sound (`attenuated`)."""
+    return dict(decision.prepared.inputs) | inputs_of_sound(decision, attenuated(_clip_of(decision), gains))
+
+
+def _clip_of(decision: Decision) -> Clip:
+    if not isinstance(decision.item, Clip):
         raise InputError(f"{decision.name}: only the sound of a clip can be silenced")
-    prepared = decision.model.family.prepare(decision.model, silence(clip, word, fill=fill), ("encoder",))
+    return decision.item
+
+
+def inputs_of_sound(decision: Decision, clip: Clip) -> dict[str, Tensor]:
+    """What the model hears of a clip."""
+    prepared = decision.model.family.prepare(decision.model, clip, ("encoder",))
     return {name: torch.as_tensor(tensor) for name, tensor in prepared.inputs.items()}

@@ -1,4 +1,4 @@
-"""Silence a word in the sound of a clip: with nothing, the room's own tone, noise of like spectrum, or another word.
+"""Silence words in the sound of a clip: with nothing, the room's own tone, noise of like spectrum, or another word.
 
 Each filler is off what a model was trained on in a way of its own (digital silence never happens in a room, noise is no
 speech, another word says something else), so a conclusion should not rest on one alone. The clip keeps its length.
@@ -6,6 +6,7 @@ speech, another word says something else), so a conclusion should not rest on on
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,15 +23,15 @@ _LEAST_ROOM = 0.03  # seconds of a clip without words, below which its room cann
 _FADE = 0.005  # seconds in which filler and clip cross over
 
 
-def silence(clip: Clip, word: int | None = None, *, fill: str = "zeros", seed: int = 0) -> Clip:
-    """Return the clip with a word's sound replaced; its words keep their times.
+def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = "zeros", seed: int = 0) -> Clip:
+    """Return the clip with the sound of a word, or of several, replaced; its words keep their times.
 
     Parameters
     ----------
     clip : Clip
         With words.
-    word : int, optional
-        Index of the word; the cue by default.
+    word : int or sequence of int, optional
+        Index of the word, or of several; the cue by default. None of several fills another.
     fill : {"zeros", "room", "noise", "word"}
         Digital silence; the clip's own sound where nobody speaks, repeated; noise with the word's spectrum and loudness (its
         phases drawn anew); or the clip's word that is nearest in length (neither cue nor target where there is another), cut
@@ -53,19 +54,55 @@ def silence(clip: Clip, word: int | None = None, *, fill: str = "zeros", seed: i
     >>> float(silence(clip).audio(16_000)[4_800])
     0.0
     """
-    word = clip.cue if word is None else word
-    if not clip.words or word is None or not 0 <= word < len(clip.words):
-        raise InputError(
-            f"{clip.name}: silencing needs words with times and the index of one (or a cue); "
-            f"found {len(clip.words or ())} words, word={word!r}"
-        )
+    words = _words_asked(clip, [clip.cue if word is None else word] if word is None or isinstance(word, int) else word)
     if fill not in SOUND_FILLS:
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
+    audio = clip.audio(_RATE)
+    silenced = audio.copy()
+    for index in words:
+        start, stop = _samples_of(clip, index)
+        filler = _FILLERS[fill](clip, audio, words, index, seed)
+        silenced[start:stop] = filler if fill == "zeros" else _faded(filler, audio[start:stop])
+    return with_sound(clip, silenced)
+
+
+def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
+    """Return the clip with the samples of some words scaled: 1 leaves a word as it is, 0 is digital silence.
+
+    Parameters
+    ----------
+    clip : Clip
+        With words.
+    gains : dict of int to float
+        By the index of a word.
+
+    Raises
+    ------
+    InputError
+        If the clip has no such word.
+
+    Examples
+    --------
+    >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)])
+    >>> float(attenuated(clip, {0: 0.25}).audio(16_000)[4_800])
+    0.25
+    """
+    _words_asked(clip, gains)
     audio = clip.audio(_RATE).copy()
-    start, stop = _samples_of(clip, word)
-    filler = _FILLERS[fill](clip, audio, word, seed)
-    audio[start:stop] = filler if fill == "zeros" else _faded(filler, audio[start:stop])
+    for index, gain in gains.items():
+        audio[slice(*_samples_of(clip, index))] *= gain
     return with_sound(clip, audio)
+
+
+def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
+    asked = list(words)
+    indices = [word for word in asked if word is not None and 0 <= word < len(clip.words or ())]
+    if not clip.words or len(indices) < len(asked):
+        raise InputError(
+            f"{clip.name}: silencing needs words with times and the index of one (or a cue); "
+            f"found {len(clip.words or ())} words, word={asked[0] if len(asked) == 1 else asked!r}"
+        )
+    return indices
 
 
 def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
@@ -81,12 +118,12 @@ def _samples_of(clip: Clip, word: int) -> tuple[int, int]:
     return round(words[word].start * _RATE), round(words[word].end * _RATE)
 
 
-def _zeros(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+def _zeros(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
     start, stop = _samples_of(clip, word)
     return np.zeros(len(audio[start:stop]), audio.dtype)
 
 
-def _room(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+def _room(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
     start, stop = _samples_of(clip, word)
     spoken = np.zeros(len(audio), bool)
     for index in range(len(clip.words or ())):
@@ -99,7 +136,7 @@ def _room(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
     return _of_length(audio[~spoken], len(audio[start:stop]))
 
 
-def _noise(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+def _noise(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
     start, stop = _samples_of(clip, word)
     spectrum = np.abs(np.fft.rfft(audio[start:stop]))
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
@@ -108,10 +145,10 @@ def _noise(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
     return (noise * (loudness / found if found > 0 else 0)).astype(audio.dtype)
 
 
-def _other_word(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarray:
+def _other_word(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
     words = clip.words or ()
     start, stop = _samples_of(clip, word)
-    others = [i for i in range(len(words)) if i != word and len(audio[slice(*_samples_of(clip, i))])]
+    others = [i for i in range(len(words)) if i not in silenced and len(audio[slice(*_samples_of(clip, i))])]
     neutral = [i for i in others if i not in (clip.cue, clip.target)]
     if not others:
         raise InputError(f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'")
@@ -120,7 +157,7 @@ def _other_word(clip: Clip, audio: np.ndarray, word: int, seed: int) -> np.ndarr
     return _of_length(audio[slice(*_samples_of(clip, nearest))], len(audio[start:stop]))
 
 
-_FILLERS: dict[str, Callable[[Clip, np.ndarray, int, int], np.ndarray]] = {
+_FILLERS: dict[str, Callable[[Clip, np.ndarray, Sequence[int], int, int], np.ndarray]] = {
     "zeros": _zeros,
     "room": _room,
     "noise": _noise,

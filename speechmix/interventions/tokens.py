@@ -31,7 +31,9 @@ def token_fills(model: Model) -> tuple[str, ...]:
 
 
 def _id_of(model: Model, fill: str) -> int | None:
-    return getattr(model.tokenizer, f"{fill}_token_id", None)
+    """Id of a tokenizer's token; None where there is none, or the model has no embedding of it."""
+    id_ = getattr(model.tokenizer, f"{fill}_token_id", None)
+    return id_ if id_ is not None and id_ < getattr(model.config, "vocab_size", id_ + 1) else None
 
 
 def blanked(

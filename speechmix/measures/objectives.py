@@ -111,7 +111,8 @@ def _by_row(function: Callable[[Any], Tensor], output: Any) -> Tensor:
     n = len(next(iter(tensors.values())))
     values = [function(type(output)(**{name: value[i : i + 1] for name, value in tensors.items()})) for i in range(n)]
     for value in values:
-        if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        differentiable = isinstance(value, Tensor) and (value.requires_grad or not torch.is_grad_enabled())
+        if not differentiable or value.numel() != 1:
             raise InputError("objective= as a function should return a tensor of one number that depends on the output")
     return torch.stack([value.reshape(()) for value in values])
 

@@ -22,6 +22,7 @@ from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
 from ..versions import versions
+from .faithfulness_part import faithfulness_part
 from .page import Item, Part, page
 from .study import Study
 from .study_clips import clip_cards, clip_table
@@ -157,8 +158,8 @@ def write_study(
         parts = [
             _in_short(study, notes, cards[:1]), *_transcription(study.run), *_results(study),
             *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
-            *boundaries_part(study), *_ablation(study), *_control(study), *_clips(study, cards, unreadable),
-            _provenance(study),
+            *boundaries_part(study), *_ablation(study), *faithfulness_part(folder.path),
+            *_control(study), *_clips(study, cards, unreadable), _provenance(study),
         ]  # fmt: skip
         write_json(folder.page_description, {"title": title, "notes": notes})
         write_text(path, page(title, parts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,3 +104,31 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path):
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     found = MixingMap.load(next((tmp_path / "maps").rglob("*.safetensors")))
     assert (found.provenance["product_dtype"], found.provenance["distance"]) == ("bfloat16", "manhattan")
+
+
+def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
+    from speechmix import bundled
+
+    clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:2]
+    rows = [
+        {"path": str(clip.path), "text": clip.text, "cue": clip.cue, "target": clip.target, "foil": clip.foil}
+        | {"words": [[word.text, word.start, word.end] for word in clip.words], "language": "fr", "pair": "one"}
+        for clip in clips
+    ]
+    (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    arguments = [
+        "faithfulness",
+        str(bundled.models()["tiny-french-ctc"]),
+        str(tmp_path / "clips.jsonl"),
+        "--allow-outside",
+    ]
+    arguments += ["--measures", "attention", "--judges", "silence (zeros)", "patch", "--device", "cpu"]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert "By silence (zeros) (spearman, 2 clips in 1 group) none of 4 ways" in printed
+    assert "By patch" in printed
+    table = pd.read_csv(tmp_path / "run" / "faithfulness.csv")
+    assert {"attention", "random", "length", "position", "oracle"} == set(table["measure"])
+    assert {"silence (zeros)", "patch", "cue"} == set(table["judge"])
+    assert main([*arguments, "--fewest", "9"]) == 1
+    assert "fewer than 9 words besides the target: encoder 3" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""`speechmix faithfulness` on the command line: measures on trial, a table in the terminal, CSV files in a folder.
+
+In: the parser's subcommands. The command is one call of `speechmix.faithfulness`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..evaluation.faithfulness import Trial
+
+_EXAMPLES = """examples:
+  speechmix faithfulness openai/whisper-small clips.tsv --out runs/small
+  speechmix faithfulness facebook/wav2vec2-base-960h clips.tsv --measures all --judges silence patch
+  speechmix faithfulness FOLDER clips.tsv --judges "silence (zeros)" --metric top_1
+"""
+_SHOWN = ["stack", "measure", "aggregation", "value", "low", "high", "over_random", "over_length", "over_position", "p"]
+
+
+def add_commands(commands) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "faithfulness",
+        help="which measure ranks the words that the decision needs? measures on trial, beside random, length and position",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(command=_faithfulness)
+    command.add_argument("model", metavar="MODEL", help="hub id or folder, with a CTC or language-model head")
+    command.add_argument(
+        "manifest", metavar="MANIFEST", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil, pair"
+    )
+    command.add_argument(
+        "--measures",
+        nargs="+",
+        help="names, or all (default: value_zeroing attention attention_norm alti gradient_input)",
+    )
+    command.add_argument(
+        "--judges",
+        nargs="+",
+        help="silence, blank, patch, knock-out, or one fill as 'silence (zeros)' (default: all possible)",
+    )
+    command.add_argument("--metric", default="spearman", help="of the table in the terminal (default: spearman)")
+    command.add_argument(
+        "--fewest", type=int, default=3, help="words besides the target that a clip needs (default: 3)"
+    )
+    command.add_argument("--rows", type=int, default=12, help="rows of the table in the terminal (default: 12)")
+    command.add_argument("--out", metavar="FOLDER", help="for faithfulness.csv; a run's folder has it on its page")
+    command.add_argument(
+        "--align", choices=("auto", "ctc", "whisper", "synthesis"), default="auto", help="how to place words"
+    )
+    command.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
+    command.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
+    command.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
+    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+    command.add_argument("--revision", help="branch, tag or commit on the hub")
+
+
+def _faithfulness(options: argparse.Namespace) -> int:
+    from ..adapters import load
+    from ..evaluation.faithfulness.trial import DEFAULT_MEASURES, faithfulness
+
+    skipped: list[tuple[str, str]] = []
+    clips = _aligned_clips(options, skipped)
+    model = load(options.model, device=options.device, revision=options.revision)
+    measures = "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES
+    trial = faithfulness(
+        model, clips, measures=measures, judges=options.judges, fewest=options.fewest, progress=sys.stderr.isatty()
+    )
+    by_metric = trial.table[trial.table["metric"] == options.metric]
+    for judge in [judge for judge in trial.judges if judge in set(by_metric["judge"])]:
+        print(f"\n{_shown(trial, judge, options)}\n\n{trial.sentence(options.metric, judge=judge)}")
+    for name, reason in skipped:
+        print(f"skipped {name}: {reason}")
+    for row in trial.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False):
+        print(f"left out ({row.what}, {row.count} clips): {row.reason}")
+    if options.out:
+        print(f"table: {trial.write(Path(options.out))}")
+    return 0 if trial.judges else 1
+
+
+def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:
+    """The first rows of a judge's leaderboard, and what the baselines get."""
+    from ..evaluation.faithfulness.leaderboard import is_measure
+
+    board = trial.leaderboard(options.metric, judge=judge)
+    measures = is_measure(board)
+    shown = measures & (measures.cumsum() <= options.rows) | ~measures
+    return board.loc[shown, _SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format)
+
+
+def _aligned_clips(options: argparse.Namespace, skipped: list[tuple[str, str]]) -> list:
+    """Clips of the manifest with word times; rows that cannot be used, and clips that cannot be aligned, are recorded."""
+    from ..adapters import load
+    from ..alignment import align
+    from ..errors import InputError, SpeechmixError
+    from ..files.names import distinct_names
+    from ..inputs.manifests import read_clips
+
+    def record(row: int, name: str, error: InputError) -> None:
+        skipped.append((name or f"row {row}", str(error)))
+
+    aligner = load(options.aligner, device=options.device) if options.aligner else None
+    clips = []
+    for clip in distinct_names(read_clips(options.manifest, allow_outside=options.allow_outside, on_error=record)):
+        clip = clip if clip.language else clip.replace(language=options.language)
+        try:
+            clips.append(align(clip, model=aligner, method=options.align))
+        except SpeechmixError as error:
+            skipped.append((clip.name, str(error)))
+    if not clips:
+        raise InputError(
+            f"no clip to judge: {'; '.join(reason for _, reason in skipped[:3]) or 'the manifest is empty'}"
+        )
+    return clips

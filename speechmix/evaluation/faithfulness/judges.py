@@ -1,0 +1,197 @@
+"""Judges: what the decision loses without each word, by name. They know nothing of the measures.
+
+    silence      its sound is replaced      mean over digital silence, room tone, noise, another word
+    blank        its tokens are replaced    those a text model or decoder is fed: mean over mask, unknown, padding, removal
+    patch        its sound (tokens) is that of the item's pair, which says the same but for what is asked about
+    knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
+
+One fill alone is a judge, too: "silence (zeros)", "blank (unk)". In: a decision (and its pair's). Out: `Verdict`s, drops in
+nats by word, and `Removals`, which answers what happens without several words at once (for curves).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InputError, SpeechmixError
+from ...interventions.input_ablation import fills_of, inputs_attenuated, inputs_without, sides_of, stack_of_side
+from ...interventions.knock_out import knocked_out
+from ...interventions.patching import patch
+from .words import COMPOSED, source_words
+
+if TYPE_CHECKING:
+    from ...interventions.decision import Decision
+
+JUDGES = ("silence", "blank", "patch", "knock-out")
+APART = ("knock-out",)  # shares its intervention with a measure on trial
+SIDES = {"silence": "sound", "blank": "text"}
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What a judge says of the words of an item.
+
+    Parameters
+    ----------
+    judge : str
+    stacks : tuple of str
+        Whose scores of words it can judge: those whose sources it takes away.
+    drops : dict of int to float
+        By index of the word, in nats.
+    removals : tuple of Removals
+        One for each fill; none where several words cannot be taken away together.
+    by_fill : dict of str to dict of int to float
+        Drops by each fill alone, by its name as a judge.
+    notes : tuple of str
+        Fills that were not possible, and why.
+    """
+
+    judge: str
+    stacks: tuple[str, ...]
+    drops: dict[int, float]
+    removals: tuple[Removals, ...] = ()
+    by_fill: dict[str, dict[int, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = field(default=())
+
+    def of(self, words: Sequence[int]) -> np.ndarray:
+        """Drops of some words, [W]; NaN for a word that was not judged."""
+        return np.array([self.drops.get(word, np.nan) for word in words])
+
+
+class Removals:
+    """Margins of an item without any set of its words, each set asked for once.
+
+    Parameters
+    ----------
+    decision : Decision
+    side : {"sound", "text"}
+    fill : str
+    """
+
+    def __init__(self, decision: Decision, side: str, fill: str):
+        self.decision, self.side, self.fill = decision, side, fill
+        self._margins: dict[frozenset[int], float] = {}
+
+    def margins(self, removed: Iterable[Iterable[int]]) -> np.ndarray:
+        """Margin without each of these sets of words, in nats, [N].
+
+        Raises
+        ------
+        InputError
+            If there is nothing to fill with, or the position that is read would be removed.
+        """
+        asked = [frozenset(words) for words in removed]
+        new = [words for words in dict.fromkeys(asked) if words not in self._margins]
+        changed = [
+            inputs_without(self.decision, sorted(self._checked(words)), side=self.side, fill=self.fill) for words in new
+        ]
+        self._margins |= dict(zip(new, self.decision.of_many_inputs(changed), strict=True))
+        return np.array([self._margins[words] for words in asked])
+
+    def attenuated(self, gains: Sequence[dict[int, float]]) -> np.ndarray:
+        """Margin with words scaled in the sound, for each of these gains by word, [N].
+
+        Raises
+        ------
+        InputError
+            If it is no sound.
+        """
+        if self.side != "sound":
+            raise InputError(f"{self.decision.name}: soft metrics scale the sound of words; tokens are there or not")
+        return np.array(self.decision.of_many_inputs([(inputs_attenuated(self.decision, g), None) for g in gains]))
+
+    def probabilities(self, margins: np.ndarray) -> np.ndarray:
+        """Probability of the decision: of the target against its foil, or of the target without one."""
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-margins)) if self.decision.has_foil else np.exp(margins)
+
+    def _checked(self, words: frozenset[int]) -> frozenset[int]:
+        sources = self.decision.sources_of(stack_of_side(self.decision, self.side), sorted(words))
+        read = [source.label for source in sources if set(source.positions) & set(self.decision.read_at)]
+        if self.fill == "remove" and read:
+            raise InputError(f"{self.decision.name}: the decision is read at {read[0]!r}, which cannot be removed")
+        return words
+
+
+def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
+    """Judges that an item can have."""
+    sides = sides_of(decision)
+    removing = [judge for judge, side in SIDES.items() if side in sides]
+    return (*removing, *(["patch"] if has_pair else []), "knock-out")
+
+
+def check_judge(name: str) -> None:
+    """Raise `InputError` unless there is a judge of this name."""
+    if _parts(name)[0] not in JUDGES or (_parts(name)[1] and _parts(name)[0] not in SIDES):
+        raise InputError(f"judges are {', '.join(JUDGES)}, and of one fill, as 'silence (zeros)'; found {name!r}")
+
+
+def verdicts(judge: str, decision: Decision, pair: Decision | None = None) -> list[Verdict]:
+    """What a judge says of an item: one verdict, of knock-outs one for each stack.
+
+    Parameters
+    ----------
+    judge : str
+        Of `JUDGES`, or one with a fill.
+    decision : Decision
+    pair : Decision, optional
+        Of the pair's other member, for "patch".
+
+    Raises
+    ------
+    InputError
+        If the judge cannot judge this item; it says why.
+    """
+    kind, fill = _parts(judge)
+    if kind in SIDES:
+        return [_by_removal(judge, decision, SIDES[kind], [fill] if fill else None)]
+    if kind == "knock-out":
+        return [_by_knock_out(decision, stack) for stack in decision.sources]
+    if pair is None or pair.item is None or decision.item is None:
+        raise InputError(f"{decision.name}: no other member of its pair to take words from (meta['pair'])")
+    table = patch(decision.model, decision.item, pair.item, what="input").table
+    stacks = _stacks_of(decision, "sound" if decision.model.hears else "text")
+    return [Verdict(judge, stacks, dict(zip(table["word"], table["drop"], strict=True)))]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Judge and fill: "silence (zeros)" is ("silence", "zeros")."""
+    match = re.fullmatch(r"(\S+) \((\w+)\)", name)
+    return (match.group(1), match.group(2)) if match else (name, "")
+
+
+def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
+    stacks = ("encoder", "cross", COMPOSED) if stack_of_side(decision, side) == "encoder" else ("decoder",)
+    return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
+
+
+def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] | None) -> Verdict:
+    if side not in sides_of(decision):
+        raise InputError(f"{decision.model.name} with {decision.name} has no {side} to take words out of")
+    words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
+    removals, by_fill, notes = [], {}, []
+    for fill in fills_of(decision, side, fills):
+        removal = Removals(decision, side, fill)
+        try:
+            intact, *without = removal.margins([(), *((word,) for word in words)]).tolist()
+        except SpeechmixError as error:
+            notes.append(f"{fill}: {error}")
+            continue
+        removals.append(removal)
+        by_fill[f"{_parts(judge)[0]} ({fill})"] = {
+            word: intact - margin for word, margin in zip(words, without, strict=True)
+        }
+    if not removals:
+        raise InputError(f"{decision.name}: {judge} is not possible: {'; '.join(notes) or 'no such fill'}")
+    drops = {word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words}
+    return Verdict(judge, _stacks_of(decision, side), drops, tuple(removals), by_fill, tuple(notes))
+
+
+def _by_knock_out(decision: Decision, stack: str) -> Verdict:
+    table = knocked_out(decision, stacks=[stack], window="all").table
+    return Verdict("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))

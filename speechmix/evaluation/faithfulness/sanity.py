@@ -1,0 +1,192 @@
+"""Is a measure reading the model at all? Layers randomised from the top down; and do models of other training seeds agree?
+
+Cascading randomisation (Adebayo et al. 2018, Sanity Checks for Saliency Maps, NeurIPS): the layers of a copy get the weights of
+a random twin, one after the other from the last to the first, then everything else. At each step every measure's maps are
+compared with those of the trained model. A measure whose maps stay the same is not reading what was exchanged; the last step
+is the twin itself, exactly.
+
+Agreement of models trained from several seeds (as the MultiBERTs, Sellam et al. 2022): what of a map is the task's, and what
+the draw's.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ...adapters.load import load
+from ...errors import InputError
+from ...maps.numerics import normalize_rows
+from ...scoring.forward import mix_one
+from ..statistics import interval_of_mean
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from ...inputs.clips import Clip
+    from ...inputs.sentences import Sentence
+    from ...maps.mixing import Maps, MixingMap
+
+NOTHING, EVERYTHING = "nothing", "everything"
+_BEHIND_THE_INPUT = ("decoder", "encoder")  # stacks from the top down; cross-attention lies in the decoder's layers
+
+
+def cascading_randomisation(
+    model: Model,
+    items: Iterable[Clip | Sentence],
+    *,
+    measures: Sequence[str] = ("value_zeroing", "attention", "attention_norm"),
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Rank correlation of a model's maps with themselves while its layers are randomised from the top down.
+
+    Parameters
+    ----------
+    model : Model
+        Trained; it stays as it is, a copy is randomised.
+    items : iterable of Clip or Sentence
+    measures : sequence of str
+    seed : int
+        Of the random twin.
+
+    Returns
+    -------
+    DataFrame
+        One row for each step, measure and stack: step (from 0), randomised ("nothing", "decoder 2", ..., "everything"),
+        measure, stack, rho (Spearman over the cells of a layer without the diagonal, mean over layers and items), low, high
+        (95 % over items), items.
+
+    Raises
+    ------
+    InputError
+        If there are no items, or `random` is among the measures, which reads no weights.
+    """
+    items = list(items)
+    if not items or "random" in measures:
+        raise InputError(
+            f"expected items, and measures that read the model; found {len(items)} items, {list(measures)}"
+        )
+    original = [mix_one(model, item, measures=measures) for item in items]
+    rows = [
+        {"step": step, "randomised": name, "item": index, **agreement}
+        for step, (name, changed) in enumerate(randomised_copies(model, seed=seed))
+        for index, (item, before) in enumerate(zip(items, original, strict=True))
+        for agreement in _agreements(before, mix_one(changed, item, measures=measures))
+    ]
+    return _means(pd.DataFrame(rows), ["step", "randomised", "measure", "stack"])
+
+
+def randomised_copies(model: Model, *, seed: int = 0) -> Iterator[tuple[str, Model]]:
+    """A copy of a model with the layers from the last to the first those of a random twin, one more at each step.
+
+    Parameters
+    ----------
+    model : Model
+        It stays as it is.
+    seed : int
+        Of the twin.
+
+    Yields
+    ------
+    str, Model
+        What was randomised now, from "nothing" to "everything", and the copy, which the next step changes.
+    """
+    twin = load(model.module, init="random", seed=seed, check=False)
+    changed = replace(model, module=copy.deepcopy(model.module))
+    yield NOTHING, changed
+    for stack in [name for name in _BEHIND_THE_INPUT if name in model.stacks]:
+        for index in reversed(range(len(model.stacks[stack]))):
+            layers = (which.stacks[stack].layers[index].module for which in (changed, twin))
+            _overwrite(*layers)
+            yield f"{stack} {index}", changed
+    _overwrite(changed.module, twin.module)
+    yield EVERYTHING, changed
+
+
+def seed_agreement(
+    models: Sequence[Model],
+    items: Iterable[Clip | Sentence],
+    *,
+    measures: Sequence[str] = ("value_zeroing", "attention", "attention_norm"),
+) -> pd.DataFrame:
+    """Rank correlation between the maps of models that differ by their training seed.
+
+    Parameters
+    ----------
+    models : sequence of Model
+        At least two, of one architecture.
+    items : iterable of Clip or Sentence
+    measures : sequence of str
+
+    Returns
+    -------
+    DataFrame
+        One row for each measure and stack: rho (as in `cascading_randomisation`, mean over pairs of models, layers and items),
+        low, high (95 % over items), items, pairs.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two models, or they have other stacks or layers.
+    """
+    shapes = {tuple((name, len(stack)) for name, stack in model.stacks.items()) for model in models}
+    items = list(items)
+    if len(models) < 2 or len(shapes) != 1 or not items:
+        raise InputError(
+            f"expected items and at least two models of one architecture; found {len(items)} items, {len(models)} models "
+            f"with {len(shapes)} shapes"
+        )
+    rows = []
+    for index, item in enumerate(items):
+        maps = [mix_one(model, item, measures=measures) for model in models]
+        for one, other in itertools.combinations(maps, 2):
+            rows += [{"item": index, **agreement} for agreement in _agreements(one, other)]
+    pairs = len(models) * (len(models) - 1) // 2
+    return _means(pd.DataFrame(rows), ["measure", "stack"]).assign(pairs=pairs)
+
+
+def map_agreement(one: MixingMap, other: MixingMap) -> float:
+    """Spearman between the shares of two maps, layer by layer without the diagonal, mean over layers; NaN where none varies.
+
+    Raises
+    ------
+    InputError
+        If the maps have other shapes.
+    """
+    from scipy.stats import spearmanr
+
+    if one.scores.shape != other.scores.shape:
+        raise InputError(f"maps of one shape expected, found {one.scores.shape} and {other.scores.shape}")
+    shares = [normalize_rows(mixing_map.mean_heads().scores.astype(float)) for mixing_map in (one, other)]
+    rows, columns = shares[0].shape[-2:]
+    cells = np.ones((rows, columns), bool)
+    if one.stack != "cross":
+        cells = np.tril(cells, -1) if one.stack == "decoder" else ~np.eye(rows, columns, dtype=bool)
+    pairs = [(a[cells], b[cells]) for a, b in zip(*shares, strict=True)]
+    rhos = [spearmanr(a, b)[0] for a, b in pairs if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0]
+    return float(np.mean(rhos)) if rhos else float("nan")
+
+
+def _overwrite(module, other) -> None:
+    module.load_state_dict(other.state_dict())
+
+
+def _agreements(one: Maps, other: Maps) -> Iterator[dict[str, object]]:
+    for measure, stack in one:
+        yield {"measure": measure, "stack": stack, "rho": map_agreement(one[measure, stack], other[measure, stack])}
+
+
+def _means(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Mean over items with its interval; pairs of models are averaged for each item first."""
+    by_item = table.groupby([*by, "item"], sort=False)["rho"].mean().reset_index()
+    rows = []
+    for key, part in by_item.groupby(by, sort=False):
+        low, high = interval_of_mean(part["rho"])
+        told = dict(zip(by, key, strict=True))
+        rows.append({**told, "rho": part["rho"].mean(), "low": low, "high": high, "items": int(part["rho"].count())})
+    return pd.DataFrame(rows)

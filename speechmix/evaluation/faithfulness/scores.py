@@ -1,0 +1,161 @@
+"""How well scores of words agree with what a judge says of them, one number each.
+
+Conventions: all words of one item, the target left out; `scores` [W] of a measure, `drops` [W] of a judge (what the decision
+loses without the word); a *curve* [W + 1] is the probability of the decision with 0, 1, ..., W words removed (or kept), most
+important first. Scores are compared by their order alone. A measure that gives all words the same has no order: it gets 0 as
+a correlation, and shares the hit. A judge that says the same of all words judges nothing: NaN.
+
+References
+- top-1, Spearman, Kendall: rank agreement with ablation, as the blank-out evaluation of Mohebbi et al. 2023, EACL
+- comprehensiveness, sufficiency: DeYoung et al. 2020, ERASER, ACL; over 1, 2, ... words as their area over the perturbation
+  curve (AOPC), without the ends, where the order of words plays no part
+- deletion, insertion: Petsiuk et al. 2018, RISE, BMVC
+- soft versions: Zhao & Aletras 2023, Incorporating Attribution Importance for Improving Faithfulness Metrics, ACL
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+RANK_METRICS = ("top_1", "spearman", "kendall")
+CURVE_METRICS = ("comprehensiveness", "sufficiency", "deletion", "insertion")
+SOFT_METRICS = ("soft_comprehensiveness", "soft_sufficiency")
+METRICS = (*RANK_METRICS, "average_precision", *CURVE_METRICS, *SOFT_METRICS)
+# Where a good measure has a small number.
+LOWER_IS_BETTER = ("sufficiency", "soft_sufficiency", "deletion")
+
+
+def top_1(scores: np.ndarray, drops: np.ndarray) -> float:
+    """Whether the measure's first word is the judge's; shared among words that come first together.
+
+    Chance is 1 / W.
+
+    Examples
+    --------
+    >>> top_1(np.array([0.1, 0.7, 0.2]), np.array([0.0, 3.0, 1.0]))
+    1.0
+    >>> top_1(np.array([0.4, 0.4, 0.2]), np.array([0.0, 3.0, 1.0]))
+    0.5
+    """
+    if not _ranks(drops):
+        return float("nan")
+    first, judged_first = scores == scores.max(), drops == drops.max()
+    return float((first & judged_first).sum() / first.sum())
+
+
+def spearman(scores: np.ndarray, drops: np.ndarray) -> float:
+    """Rank correlation, -1 to 1.
+
+    Examples
+    --------
+    >>> round(spearman(np.array([0.1, 0.7, 0.2]), np.array([0.0, 3.0, 1.0])), 6)
+    1.0
+    """
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, scores, drops)
+
+
+def kendall(scores: np.ndarray, drops: np.ndarray) -> float:
+    """Kendall's tau-b, -1 to 1: pairs of words in the same order less pairs in the other.
+
+    Examples
+    --------
+    >>> round(kendall(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])), 3)
+    0.333
+    """
+    from scipy.stats import kendalltau
+
+    return _correlation(kendalltau, scores, drops)
+
+
+def _correlation(function, scores: np.ndarray, drops: np.ndarray) -> float:
+    if not _ranks(drops):
+        return float("nan")
+    return float(function(scores, drops)[0]) if _ranks(scores) else 0.0
+
+
+def _ranks(values: np.ndarray) -> bool:
+    """Whether there is an order: more than one value, all of them finite."""
+    return bool(np.isfinite(values).all() and np.ptp(values) > 0)
+
+
+def order_of(scores: np.ndarray) -> list[int]:
+    """Words, most important first; of equal ones the earlier.
+
+    Examples
+    --------
+    >>> order_of(np.array([0.2, 0.5, 0.2]))
+    [1, 0, 2]
+    """
+    return np.argsort(-np.asarray(scores, dtype=float), kind="stable").tolist()
+
+
+def comprehensiveness(removed: np.ndarray) -> float:
+    """Mean drop of the probability with 1, ..., W - 1 words removed: large if the words removed first are needed.
+
+    Examples
+    --------
+    >>> round(comprehensiveness(np.array([0.9, 0.5, 0.1, 0.1])), 6)
+    0.6
+    """
+    return float(np.mean(removed[0] - removed[1:-1]))
+
+
+def sufficiency(kept: np.ndarray) -> float:
+    """Mean drop of the probability with only 1, ..., W - 1 words kept: small if the words kept first are enough.
+
+    Examples
+    --------
+    >>> round(sufficiency(np.array([0.1, 0.8, 0.9, 0.9])), 6)
+    0.05
+    """
+    return float(np.mean(kept[-1] - kept[1:-1]))
+
+
+def deletion(removed: np.ndarray) -> float:
+    """Area under the curve of words removed, over the share of words: small if it falls at once.
+
+    Examples
+    --------
+    >>> deletion(np.array([1.0, 0.0, 0.0]))
+    0.25
+    """
+    return float(np.trapezoid(removed) / (len(removed) - 1))
+
+
+def insertion(kept: np.ndarray) -> float:
+    """Area under the curve of words put back into an item without words: large if it rises at once.
+
+    Examples
+    --------
+    >>> insertion(np.array([0.0, 1.0, 1.0]))
+    0.75
+    """
+    return float(np.trapezoid(kept) / (len(kept) - 1))
+
+
+def of_ranks(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str, float]]:
+    """The rank metrics of several vectors of scores [W]; those of one order are computed once."""
+    from scipy.stats import rankdata
+
+    ranks = [tuple(rankdata(scores)) for scores in vectors]
+    by_order = {
+        order: {name: function(np.array(order), drops) for name, function in _OF_RANKS.items()} for order in set(ranks)
+    }
+    return [by_order[order] for order in ranks]
+
+
+_OF_RANKS = {"top_1": top_1, "spearman": spearman, "kendall": kendall}
+
+
+def of_curves(removed: np.ndarray, kept: np.ndarray) -> dict[str, float]:
+    """The curve metrics together."""
+    return {
+        "comprehensiveness": comprehensiveness(removed),
+        "sufficiency": sufficiency(kept),
+        "deletion": deletion(removed),
+        "insertion": insertion(kept),
+    }

@@ -1,0 +1,171 @@
+"""One score for each source word, out of a measure's maps: the row of the target, aggregated over layers in every way.
+
+In: the maps of one item and its decision. Out: vectors [W] (or [L, W]) of shares over the words that compete. Those are the
+sources of a stack but the target: its own column says how much it keeps, no judge takes it away. Special tokens and what
+belongs to no word are left out before rows are normalised, for all measures alike; in a decoder so are words that the
+deciding row cannot see.
+
+The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the one where the decision is
+read (`Decision.read_at`), for gradient measures the only one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...errors import InputError
+from ...maps.facts import facts_of
+from ...maps.numerics import normalize_rows
+
+if TYPE_CHECKING:
+    from ...interventions.decision import Decision, Source
+    from ...maps.mixing import Maps, MixingMap
+
+LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
+AGGREGATIONS = ("best layer", "mean", "last", "rollout", "composed")
+COMPOSED = "composed"
+
+
+class WordScores(NamedTuple):
+    """Scores of an item's words in one row of the table.
+
+    Parameters
+    ----------
+    stack, measure : str
+    aggregation : str
+        Of `AGGREGATIONS`, or `LAYER`; "" of an order that no maps are behind.
+    layer : int or None
+    scores : ndarray [W]
+    """
+
+    stack: str
+    measure: str
+    aggregation: str
+    layer: int | None
+    scores: np.ndarray
+
+
+def source_words(decision: Decision, stack: str) -> list[Source]:
+    """The words that compete in a stack: its sources, without the target and what the deciding row cannot see."""
+    target = None if decision.item is None else decision.item.target
+    sources = decision.sources["encoder" if stack == COMPOSED else stack]
+    last = max(decision.read_at, default=None) if stack == "decoder" else None
+    return [source for source in sources if source.index != target and (last is None or min(source.positions) <= last)]
+
+
+def lengths(decision: Decision, stack: str) -> np.ndarray:
+    """Order by length: frames (or tokens) of each word, [W]."""
+    return np.array([len(source.positions) for source in source_words(decision, stack)], dtype=float)
+
+
+def nearness(decision: Decision, stack: str) -> np.ndarray:
+    """Order by position: how near each word is to the target, [W]; the nearest has the highest number, -1."""
+    target = decision.item.target if decision.item is not None and isinstance(decision.item.target, int) else 0
+    return -np.array([abs(source.index - target) for source in source_words(decision, stack)], dtype=float)
+
+
+def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -> np.ndarray:
+    """Share of each word in the target's row, layer by layer.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+    decision : Decision
+    words : sequence of Source [W]
+
+    Returns
+    -------
+    ndarray [L, W]
+        Rows that sum to one; a word's columns are added up.
+
+    Raises
+    ------
+    InputError
+        If the map has no row of the target, or no column of a word.
+    """
+    columns = [[i for i, span in enumerate(mixing_map.sources) if span.word == word.index] for word in words]
+    missing = [word.label for word, of_word in zip(words, columns, strict=True) if not of_word]
+    if missing:
+        raise InputError(f"{decision.name}: no column of {', '.join(missing)} in {mixing_map!r}")
+    rows = mixing_map.mean_heads().scores[:, _rows(mixing_map, decision)].astype(float)  # [L, R, K]
+    by_word = np.stack([rows[..., of_word].sum(axis=-1) for of_word in columns], axis=-1)  # [L, R, W]
+    return normalize_rows(by_word).mean(axis=1)
+
+
+def _rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
+    if facts_of(mixing_map.measure).objective:
+        return [0]
+    if mixing_map.stack == "encoder":
+        target = None if decision.item is None else decision.item.target
+        rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
+    else:
+        read = set(decision.read_at)
+        rows = [i for i, span in enumerate(mixing_map.targets) if read & set(range(span.start, span.stop))]
+    if not rows:
+        raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")
+    return rows
+
+
+def word_scores(
+    maps: Maps, measure: str, decision: Decision, aggregations: Sequence[str] = AGGREGATIONS
+) -> Iterator[WordScores]:
+    """Scores of words by one measure, in every way that its maps can be aggregated.
+
+    Parameters
+    ----------
+    maps : Maps
+        Of one item.
+    measure : str
+    decision : Decision
+    aggregations : sequence of str
+        Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "mean" of layers' shares;
+        "last"; "rollout", where targets and sources are the same units; "composed", encoder, cross and decoder in one.
+    """
+    stacks = [stack for name, stack in maps if name == measure]
+    for stack in stacks:
+        mixing_map, words = maps[measure, stack], source_words(decision, stack)
+        if words and _has_row(mixing_map, decision):
+            by_layer = shares(mixing_map, decision, words)
+            if "best layer" in aggregations:
+                layers = zip(mixing_map.layers, by_layer, strict=True)
+                yield from (WordScores(stack, measure, LAYER, layer, row) for layer, row in layers)
+            aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
+            if "rollout" in aggregations and stack != "cross" and _is_of_layers(measure):
+                aggregated["rollout"] = shares(mixing_map.rollout(), decision, words)[-1]
+            for name in [name for name in aggregated if name in aggregations]:
+                yield WordScores(stack, measure, name, None, aggregated[name])
+    if "composed" in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):
+        composed = maps.composed(measure, prefix=False)
+        row = shares(composed, decision, source_words(decision, COMPOSED))[-1]
+        yield WordScores(COMPOSED, measure, COMPOSED, None, row)
+
+
+def orders(decision: Decision, stack: str) -> list[WordScores]:
+    """The orders of words that need no model: by length and by position."""
+    return [
+        WordScores(stack, "length", "", None, lengths(decision, stack)),
+        WordScores(stack, "position", "", None, nearness(decision, stack)),
+    ]
+
+
+def random_orders(decision: Decision, stack: str, draws: int = 20) -> list[np.ndarray]:
+    """Orders of the words drawn at random, always the same for an item, [W] each."""
+    count = len(source_words(decision, stack))
+    generator = np.random.default_rng(zlib.crc32(f"{decision.name} {stack}".encode()))
+    return [generator.permutation(count).astype(float) for _ in range(draws)]
+
+
+def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
+    """Whether the map has a row of the target: an encoder has none of a word of the translation."""
+    if mixing_map.stack != "encoder" or facts_of(mixing_map.measure).objective or decision.item is None:
+        return True
+    return any(span.word == decision.item.target for span in mixing_map.targets)
+
+
+def _is_of_layers(measure: str) -> bool:
+    """Whether a measure's maps say what one layer does, so that they can be multiplied."""
+    return facts_of(measure).scope == "block"
