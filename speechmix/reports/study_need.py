@@ -6,7 +6,7 @@ and number; and one sentence for each model and side that says both what the cue
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -96,22 +96,22 @@ def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.Da
     by_number : DataFrame
         From `need_by_number`; may be empty.
     """
-    measures = list(headline["measure"].unique())
-    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
-    rows = headline[(headline["measure"] == measure) & headline["trained"].notna()]
     sentences = []
-    for (model, side), part in rows.groupby(["model", "side"], sort=False):
+    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
         where = model_name(model) + (f", {side} cue" if side != "all" else "")
         clauses = [_clause(row, _row_of(need, row), _row_of(by_number, row)) for row in part.to_dict("records")]
         sentences.append(f"{where}: {'; '.join(clauses)}.{_ranking(part, need)}")
     return sentences
 
 
-def _row_of(table: pd.DataFrame, row: Row) -> Row | None:
+def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:
+    """The row of another table about the same side, model and stack (which it has in this column), and measure."""
     if table.empty:
         return None
-    here = table[(table["side"] == row["side"]) & (table["model"] == row["model"]) & (table["ablated"] == row["stack"])]
-    return None if here.empty else here.to_dict("records")[0]
+    here = (table["side"] == row["side"]) & (table["model"] == row["model"]) & (table[stack] == row["stack"])
+    if "measure" in table:
+        here &= table["measure"] == row["measure"]
+    return table[here].to_dict("records")[0] if here.any() else None
 
 
 def _clause(row: Row, need: Row | None, numbers: Row | None) -> str:
@@ -172,23 +172,50 @@ def _ranking(rows: pd.DataFrame, need: pd.DataFrame) -> str:
     return f" {order}: do not read the one for the other."
 
 
-def control_sentences(controls: Iterable[tuple[str, pd.DataFrame | None]]) -> list[str]:
-    """What the measure shows where there is nothing to show: a sentence for each control.
+def with_controls(
+    headline: pd.DataFrame, need: pd.DataFrame, controls: Mapping[str, pd.DataFrame | None]
+) -> pd.DataFrame:
+    """What is claimed, with its controls beside it: a row for each side, model and stack.
 
     Parameters
     ----------
-    controls : iterable of (what, headline or None)
+    headline : DataFrame
+        Of the best layer, with claims.
+    need : DataFrame
+        From `need_table`; may be empty.
+    controls : mapping of name to headline or None
+        What the measure shows where there is nothing to show.
     """
-    sentences = []
-    for what, headline in controls:
-        if headline is None or headline.empty or "difference" not in headline:
-            continue
-        rows = headline[(headline["measure"] == "value_zeroing") & headline["difference"].notna()]
-        told = [
-            f"{model_name(row['model'])}, {row['stack']}{'' if row['side'] == 'all' else ', ' + row['side'] + ' cue'} "
-            f"{row['difference']:+.1f}{'' if row.get('claim') else ' (no claim)'}"
-            for row in rows.to_dict("records")
-        ]
-        if told:
-            sentences.append(f"{what}, trained - untrained in points: {'; '.join(told)}.")
-    return sentences
+    rows = []
+    for row in main_measure(headline).to_dict("records"):
+        cells = {"side": row["side"], "model": model_name(row["model"]), "stack": row["stack"]}
+        cells["trained - untrained"] = _said_difference(row)
+        for name, control in controls.items():
+            cells[name] = "" if control is None else _said_difference(_row_of(control, row, "stack"))
+        needed = _row_of(need, row)
+        for name, column in (
+            ("right (%)", "right"),
+            ("cue silenced", "without_cue"),
+            ("another word silenced", "without_other"),
+        ):
+            value = float("nan") if needed is None else needed[column]
+            cells[name] = "" if value != value else f"{value:.0f}"
+        rows.append(cells)
+    table = pd.DataFrame(rows)
+    empty = [name for name in table if (table[name] == "").all()]
+    return table.drop(columns=[*empty, *(["side"] if set(table["side"]) == {"all"} else [])])
+
+
+def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
+    """Rows of Value Zeroing (of the first measure without it) that have a trained model."""
+    measures = list(headline["measure"].unique())
+    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
+    return headline[(headline["measure"] == measure) & headline["trained"].notna()]
+
+
+def _said_difference(row: Row | None) -> str:
+    """A difference in points, and whether anything is claimed of it."""
+    difference = float("nan") if row is None else row.get("difference", float("nan"))
+    if row is None or difference != difference:
+        return ""
+    return f"{difference:+.1f}{'' if row.get('claim') else ' (no claim)'}"

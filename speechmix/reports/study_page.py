@@ -27,7 +27,7 @@ from .page import Item, Part, page
 from .study import Study
 from .study_clips import clip_cards, clip_table
 from .study_figures import need_pictures, pictures_of
-from .study_need import control_sentences, joint_sentences, need_by_number, shown_need
+from .study_need import joint_sentences, need_by_number, shown_need, with_controls
 from .study_parts import agreement_part, boundaries_part, length_part, models_part
 from .study_tables import headline_file, shown, shown_layers
 from .text_tables import latex, markdown
@@ -56,8 +56,11 @@ _NEED = (
     "of the margin log p(target) - log p(foil). Needed: q < 0.05 and the interval above zero; not needed: the interval ends "
     f"below {NOT_NEEDED:.0f} points."
 )
-_INVARIANT = "Control, nouns that are spelled alike in both numbers, so that the cue decides nothing"
-_AFTER_TARGET = "Control, the word after the target, which tells nothing of it"
+_CONTROLS = (
+    "Beside each claim its controls. In points: nouns that are spelled alike in both numbers, about which the cue decides "
+    "nothing; and the word after the target, which tells nothing of it. In % of clips spelled right: as they are, with the "
+    "cue's values zeroed in that stack, and with those of another word of about its length."
+)
 _DEFAULT = (
     "The same by number. A model that no longer hears the cue and falls back on one number is right there and wrong in the "
     "other: 50 % together. It may then take much from the cue in that other number alone; see the figures by number."
@@ -191,7 +194,8 @@ def _in_short(study: Study, notes: Sequence[str], cards: Sequence[ClipCard]) -> 
     items: list[Item] = [*stopped, *notes, _counts(run)]
     if study.layers is not None:
         items += joint_sentences(study.headline, study.need, need_by_number(study.ablations))
-        items += control_sentences([(_INVARIANT, study.control), (_AFTER_TARGET, study.after_target)])
+        controls = {"invariant nouns": study.control, "word after the target": study.after_target}
+        items += [_CONTROLS, with_controls(study.headline, study.need, controls)]
         items += need_pictures(study)
     return ("In short", [*items, *cards] if len(study.headline) else items)
 

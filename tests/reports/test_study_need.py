@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reports.study_need import control_sentences, joint_sentences, need_by_number, need_table, shown_need
+from speechmix.reports.study_need import joint_sentences, need_by_number, need_table, shown_need, with_controls
 
 NOTHING = pd.DataFrame()
 
@@ -81,13 +81,18 @@ def test_models_without_a_trained_one_have_no_sentence():
     assert joint_sentences(headline, NOTHING, NOTHING) == []
 
 
-def test_controls_are_said_with_their_claims():
+def test_controls_stand_beside_each_claim():
     headline = pd.DataFrame([contribution("encoder", 3.0, claim=""), contribution("decoder", 9.0)])
-    (sentence,) = control_sentences([("Control, x", headline), ("Control, y", None)])
-    assert (
-        sentence
-        == "Control, x, trained - untrained in points: m, encoder, left cue +3.0 (no claim); m, decoder, left cue +9.0."
+    invariant = pd.DataFrame([contribution("encoder", 2.0)])
+    table = with_controls(
+        headline, pd.DataFrame([need("decoder", 50.0, "needed")]), {"invariant": invariant, "after": None}
     )
+    assert table.to_dict("records") == [
+        {"side": "left", "model": "m", "stack": "encoder", "trained - untrained": "+3.0 (no claim)", "invariant": "+2.0",
+         "right (%)": "", "cue silenced": "", "another word silenced": ""},
+        {"side": "left", "model": "m", "stack": "decoder", "trained - untrained": "+9.0", "invariant": "",
+         "right (%)": "100", "cue silenced": "50", "another word silenced": "98"},
+    ]  # fmt: skip
 
 
 def test_the_table_is_shown_rounded_with_its_interval():
