@@ -17,7 +17,7 @@ demo: env
 	$(BIN)/python recipes/french_homophony.py --out runs/demo
 
 test: env
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan, all notebooks, the bundled study
 	$(BIN)/python -m pytest -m long tests

@@ -28,6 +28,7 @@ _PUBLIC = {
     "MixingMap": "maps.mixing",
     "cue_contribution": "evaluation.cue",
     "silence": "interventions.sound",
+    "blank": "interventions.tokens",
     "knock_out": "interventions.knock_out",
     "patch": "interventions.patching",
     "ablate": "interventions.ablation",

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
 from .decision import Decision
-from .knock_out import decision_map_of
+from .knock_out import decision_map_of, place_of
 from .sound import SOUND_FILLS, attenuated, silence
 from .tokens import TOKEN_FILLS, blanked, token_fills
 
@@ -128,8 +128,8 @@ def _ablated(
             warnings.warn(f"left out: {error}", stacklevel=4)
             continue
         did = {"sound": "silence", "text": "blank", "both": "silence and blank"}[side]
-        row = {"item": decision.name, "intervention": f"{did} ({fill})", "stack": "input", "layer": float("nan")}
-        yield row | {"word": source.index, "label": source.label}, decision.of_inputs(inputs, places=places)
+        row = place_of(decision, f"{did} ({fill})", "input", float("nan"), source)
+        yield row, decision.of_inputs(inputs, places=places)
 
 
 def stack_of_side(decision: Decision, side: str) -> str:

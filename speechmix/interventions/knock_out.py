@@ -85,11 +85,12 @@ def knocked_out(
     at_once: int | None = None,
 ) -> DecisionMap:
     """`knock_out` of a decision that has been prepared."""
+    name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
     rows, branches = [], []
     for stack in tuple(decision.sources) if stacks is None else stacks:
         for source in decision.sources_of(stack, words):
             for layers in windows(len(decision.model.stacks[stack]), window):
-                rows.append(_place(decision, stack, layers, source, window))
+                rows.append(place_of(decision, name, stack, layers.start, source))
                 branches.append(Branch(stack, layers, source.positions))
     if not rows:
         raise InputError(
@@ -116,16 +117,10 @@ def windows(count: int, window: int | str) -> list[range]:
     return [range(layer, min(layer + window, count)) for layer in range(count)]
 
 
-def _place(decision: Decision, stack: str, layers: range, source: Source, window: int | str) -> dict[str, Any]:
-    name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
-    return {
-        "item": decision.name,
-        "intervention": name,
-        "stack": stack,
-        "layer": layers.start,
-        "word": source.index,
-        "label": source.label,
-    }
+def place_of(decision: Decision, intervention: str, stack: str, layer: float, source: Source) -> dict[str, Any]:
+    """What a row of a `DecisionMap` says of where something was done."""
+    place = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
+    return place | {"word": source.index, "label": source.label}
 
 
 def decision_map_of(

@@ -12,7 +12,7 @@ item than in the other, each of its positions takes what lies at the same share 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
 from .decision import Decision, Source
-from .knock_out import decision_map_of, windows
+from .knock_out import decision_map_of, place_of, windows
 from .sound import _RATE, with_sound
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _of_layers(
                 new = {layer: held[stack, layer][..., places, :] for layer in layers}
                 put = {"values": new} if what == "values" else {"states": new[layers.start]}
                 branches.append(Branch(stack, layers, source.positions, **put))
-                rows.append(_place(decision, f"patch ({what})", stack, layers.start, source))
+                rows.append(place_of(decision, f"patch ({what})", stack, layers.start, source))
     clean, margins = decision.of_branches(branches, at_once=at_once)
     return decision_map_of(decision, rows, clean, margins)
 
@@ -183,17 +183,12 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     return held
 
 
-def _place(decision: Decision, intervention: str, stack: str, layer: float, source: Source) -> dict[str, Any]:
-    place = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
-    return place | {"word": source.index, "label": source.label}
-
-
 def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int] | None) -> DecisionMap:
     """A word's sound, or its tokens, of the other item in this item's input."""
     stack = "encoder" if "encoder" in decision.sources else "decoder"
     rows, margins = [], []
     for source, given in _pairs(decision, donor, stack, words):
-        rows.append(_place(decision, "patch (input)", "input", float("nan"), source))
+        rows.append(place_of(decision, "patch (input)", "input", float("nan"), source))
         margins.append(decision.of_inputs(_exchanged(decision, donor, source, given)))
     return decision_map_of(decision, rows, decision.margin, margins)
 

@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..inputs.sentences import Sentence
+from ..scoring.question import Question
+from ..scoring.views import seen_by
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..adapters.model import Model
+    from ..inputs.clips import Clip
 
 TOKEN_FILLS = ("mask", "unk", "pad", "remove")
 _TEXT, _DECODER = "input_ids", "decoder_input_ids"
@@ -34,6 +38,47 @@ def _id_of(model: Model, fill: str) -> int | None:
     """Id of a tokenizer's token; None where there is none, or the model has no embedding of it."""
     id_ = getattr(model.tokenizer, f"{fill}_token_id", None)
     return id_ if id_ is not None and id_ < getattr(model.config, "vocab_size", id_ + 1) else None
+
+
+def blank(
+    model: Model, item: Clip | Sentence | str, word: int | None = None, *, fill: str = "remove"
+) -> dict[str, Tensor]:
+    """Return what a model is fed for an item, with a word's tokens blanked: prepared inputs, for `mix` or one's own use.
+
+    Parameters
+    ----------
+    model : Model
+        With its tokenizer.
+    item : Clip, Sentence or str
+        Of a clip the transcript that the decoder is fed is changed; its sound is for `silence`.
+    word : int, optional
+        Index of the word; the cue by default.
+    fill : {"mask", "unk", "pad", "remove"}
+
+    Returns
+    -------
+    dict of str to Tensor [1, ...]
+
+    Raises
+    ------
+    InputError
+        If there is no such word in the text, the tokenizer has no such token, or the model is fed no text.
+
+    Examples
+    --------
+    >>> inputs = speechmix.blank(model, "the keys to the cabinet are here", 4, fill="mask")  # doctest: +SKIP
+    """
+    item = Sentence(item) if isinstance(item, str) else item
+    asked = item.cue if word is None else word
+    view = seen_by(model, item, Question(units="word"))
+    view.prepare(tuple(model.stacks))
+    if model.hears and view.prepared.tokens is None:
+        raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")
+    stack, side = ("decoder", _DECODER) if model.hears else (next(iter(model.stacks)), _TEXT)
+    positions = [place for span in view.sources(stack) if span.word == asked for place in range(span.start, span.stop)]
+    if asked is None or not positions:
+        raise InputError(f"{item.name}: expected the index of a word of the text (or a cue), found word={asked!r}")
+    return blanked(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
 
 
 def blanked(

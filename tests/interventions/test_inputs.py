@@ -98,6 +98,31 @@ class TestTokens:
         assert kept == [0, 3, 4]
         assert {name: tensor.shape[1] for name, tensor in changed.items()} == dict.fromkeys(changed, 3)
 
+    def test_blank_gives_inputs_that_mix_takes(self):
+        model = bert()
+        inputs = speechmix.blank(model, "the cats are here", 1, fill="mask")
+        assert (
+            inputs["input_ids"].tolist()
+            == model.tokenizer("the [MASK] are here", return_tensors="pt").input_ids.tolist()
+        )
+        assert ("attention", "encoder") in speechmix.mix(model, inputs, measures=["attention"])
+
+    def test_of_a_clip_the_transcript_is_blanked(self):
+        model, clip = trained("tiny-french-whisper"), clips()[0]
+        inputs = speechmix.blank(model, clip)
+        decision = Decision.of(model, clip)
+        (cue,) = decision.sources_of("decoder", [clip.cue])
+        assert inputs["decoder_input_ids"].shape[1] == len(decision.prepared.decoder_tokens.ids) - len(cue.positions)
+
+    @pytest.mark.parametrize(("word", "said"), [(None, "found word=None"), (9, "found word=9")])
+    def test_a_word_that_is_not_there_cannot_be_blanked(self, word, said):
+        with pytest.raises(InputError, match=said):
+            speechmix.blank(bert(), "the cats are here", word)
+
+    def test_a_model_that_is_fed_no_text(self):
+        with pytest.raises(InputError, match="fed no text"):
+            speechmix.blank(trained("tiny-french-ctc"), clips()[0])
+
     def test_a_model_has_the_fills_of_its_tokenizer(self):
         assert token_fills(bert()) == ("mask", "unk", "pad", "remove")
         with pytest.raises(InputError, match="has no mask token"):
