@@ -140,6 +140,7 @@ class TestWheel:
         package = (path for path in (ROOT / "speechmix").rglob("*") if path.is_file())
         assert inside == {str(path.relative_to(ROOT)) for path in package if "__pycache__" not in path.parts}
 
+    @pytest.mark.long
     def test_the_study_runs_from_an_empty_folder(self, installed, tmp_path):
         version = "import speechmix; print(speechmix.__file__)"
         assert str(installed.parent) in run(installed / "python", "-c", version, cwd=tmp_path)

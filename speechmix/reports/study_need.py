@@ -118,11 +118,12 @@ def _clause(row: Row, need: Row | None, numbers: Row | None) -> str:
     """What the cue gives in one stack, and whether spelling needs it there."""
     if need is None:
         return f"{_gives(row)} (whether spelling needs it there was not asked)"
-    without = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without it"
+    by_number = _numbers(numbers) if need["verdict"] == "needed" else ""
+    without = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without it{by_number}"
     if need["without_other"] == need["without_other"]:
         without += f", {need['without_other']:.0f} % without another word"
     if need["verdict"] == "needed":
-        return f"{_gives(row)}, and spelling needs it there ({without}{_numbers(numbers)})"
+        return f"{_gives(row)}, and spelling needs it there: {without}"
     if need["verdict"] == "not needed":
         joint = "yet" if row.get("claim") == "more" else "and"
         return f"{_gives(row)}, {joint} spelling does not need it there ({without})"
@@ -154,7 +155,8 @@ def _numbers(numbers: Row | None) -> str:
     if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
         return ""
     spoken = {"sg": "singular", "pl": "plural"}
-    return ": " + ", ".join(f"{spoken.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
+    shown = ", ".join(f"{spoken.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
+    return f" ({shown})"
 
 
 def _ranking(rows: pd.DataFrame, need: pd.DataFrame) -> str:

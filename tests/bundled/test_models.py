@@ -47,6 +47,7 @@ def test_target_is_right_where_the_cue_is_given_as_text(bundled, paired):
     assert _rate(ablate(bundled, clip, stacks=[]).right[0] for clip in paired) >= 0.9
 
 
+@pytest.mark.long
 def test_nouns_are_spelled_right(bundled, paired):
     def noun_is_right(clip):
         noun = clip.meta["noun"] + ("s" if clip.meta["number"] == "pl" else "")

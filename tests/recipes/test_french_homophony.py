@@ -75,6 +75,7 @@ def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, t
     assert "4 done, 0 skipped" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_bundled_models_do_not_transcribe_real_speech_and_the_page_says_so(recipe, shared, tmp_path, capsys):
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
     shutil.copy(shared / "data" / "clips_fr" / "ouvre_les_volets.wav", tmp_path)

@@ -60,10 +60,8 @@ def test_committed_form_is_small_whole_and_names_no_machine(name):
     assert re.search(r"nothing\W+about", introduction)
 
 
-# One runs with every `make test`; the others take a minute each and run with `make soak`.
-@pytest.mark.parametrize(
-    "name", [name if name == "score_your_own_clip" else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
 def test_runs_and_gives_what_is_committed(name, tmp_path):
     for package in ("jupytext", "nbclient", "ipykernel"):
         pytest.importorskip(package, reason="the extra `notebooks` is not installed")

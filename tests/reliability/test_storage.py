@@ -66,7 +66,7 @@ def fill_at(job, tmp_path, places: int) -> None:
 
 
 def test_a_disk_full_at_a_few_places(job, tmp_path):
-    fill_at(job, tmp_path, 4)
+    fill_at(job, tmp_path, 2)
 
 
 @pytest.mark.long

@@ -195,6 +195,7 @@ def test_figures_and_tables_lie_beside_the_page(folder):
     assert "<title>Again</title>" in again.read_text(encoding="utf-8")  # the title of before
 
 
+@pytest.mark.long
 def test_a_thousand_clips_stay_below_ten_megabytes(tmp_path):
     run = synthetic_run(tmp_path / "run", clips=1000, mapped=1000, seconds=6.0, measures=("value_zeroing",))
     page = report(run)

@@ -42,8 +42,8 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
     assert joint_sentences(headline, needs, numbers) == [
         "m, left cue: the encoder gives the cue 41.5 points more than untrained models do, yet spelling does not need it there "
         "(100 % right, 100 % without it, 98 % without another word); the decoder gives the cue 15.5 points more than untrained "
-        "models do, and spelling needs it there (100 % right, 50 % without it, 98 % without another word: plural 0 %, singular "
-        "100 %). Contribution puts the encoder first; what is needed is the decoder: do not read the one for the other."
+        "models do, and spelling needs it there: 100 % right, 50 % without it (plural 0 %, singular 100 %), 98 % without "
+        "another word. Contribution puts the encoder first; what is needed is the decoder: do not read the one for the other."
     ]
 
 
