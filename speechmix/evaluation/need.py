@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from ..interventions.ablation import CONTROL, CUE
-from .statistics import SURE, corrected, intervals_of_means, over_groups
+from .statistics import SURE, corrected, interval_of_mean, intervals_of_means, over_groups
 
+CHANCE = 50.0  # % of clips, between two spellings
 NOT_NEEDED = 5.0  # points of clips: what is lost is called nothing if its interval ends below
 
 
@@ -37,9 +38,11 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
     -------
     DataFrame
         Columns of `by`; right, without_cue, without_other: share of clips spelled right (%), intact, with the cue and with
-        another word silenced (missing where there is none); lost: right - without_cue, in points, with low, high, p over
-        groups, and q over all rows; drop, drop_other: of the margin, nats; groups, clips; verdict: "needed", "not needed" or
-        "" where it cannot be told.
+        another word silenced (missing where there is none); right_low: lower end of right's 95 % interval;
+        lost: right - without_cue, in points, with low, high, p over
+        groups, and q over all rows; drop, drop_other: of the margin, nats; groups, clips; verdict: "needed", "not needed", "at
+        chance" where the intact model spells no better than by guessing, so that it has nothing to lose, or "" where it cannot
+        be told.
     """
     whole = table[table["layer"].isna()]
     others = [name for name in by if name != "ablated"]
@@ -56,6 +59,8 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
         row |= {"right": 100 * silenced["right_intact"].mean(), "without_cue": 100 * silenced["right"].mean()}
         row["without_other"] = 100 * control["right"].mean() if len(control) else np.nan
         row |= {"lost": told["difference"], "low": told["clips_low"], "high": told["clips_high"], "p": told["p_clips"]}
+        spelled = silenced["right_intact"].astype(float).groupby(silenced[group]).mean()
+        row["right_low"] = 100 * interval_of_mean(spelled)[0]
         row["drop"] = (silenced["margin_intact"] - silenced["margin"]).mean()
         row["drop_other"] = (control["margin_intact"] - control["margin"]).mean() if len(control) else np.nan
         rows.append({**row, "groups": silenced[group].nunique(), "clips": len(silenced)})
@@ -67,6 +72,8 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
 
 
 def _verdict(row: dict) -> str:
+    if row["groups"] > 1 and row["right_low"] <= CHANCE:
+        return "at chance"
     if row["q"] < SURE and row["low"] > 0:
         return "needed"
     return "not needed" if row["groups"] > 1 and row["high"] <= NOT_NEEDED else ""

@@ -124,6 +124,8 @@ def _clause(row: Row, need: Row | None, numbers: Row | None) -> str:
         without += f", {need['without_other']:.0f} % without another word"
     if need["verdict"] == "needed":
         return f"{_gives(row)}, and spelling needs it there: {without}"
+    if need["verdict"] == "at chance":
+        return f"{_gives(row)}; it spells no better than chance ({need['right']:.0f} % right), so need cannot be asked"
     if need["verdict"] == "not needed":
         joint = "yet" if row.get("claim") == "more" else "and"
         return f"{_gives(row)}, {joint} spelling does not need it there ({without})"

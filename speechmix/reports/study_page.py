@@ -53,7 +53,8 @@ _ABLATION = (
 _NEED = (
     "What spelling loses without the cue, beside what it loses without another word of about its length (the control): share "
     "of clips spelled right, 95 % interval and permutation test over groups (q: corrected over this table), and the mean drop "
-    "of the margin log p(target) - log p(foil). Needed: q < 0.05 and the interval above zero; not needed: the interval ends "
+    "of the margin log p(target) - log p(foil). At chance: the intact model's interval reaches "
+    "50 %, so there is nothing to lose. Needed: q < 0.05 and the interval above zero; not needed: the interval ends "
     f"below {NOT_NEEDED:.0f} points."
 )
 _CONTROLS = (

@@ -76,6 +76,13 @@ def test_verdicts_follow_test_and_interval(right_without, verdict):
     assert row["verdict"] == verdict
 
 
+def test_a_model_that_guesses_has_nothing_to_lose():
+    table = ablations([True, False] * 8)
+    table.loc[table["ablated"] == "none", "right"] = [True, False] * 8
+    (row,) = need_of_cue(table, by=BY).to_dict("records")
+    assert (row["lost"], row["verdict"]) == (0, "at chance")
+
+
 def test_chance_is_rarely_called_need():
     """The null: what a model without a cue gets right by guessing, intact and silenced alike."""
     rng, needed = np.random.default_rng(0), 0

@@ -62,6 +62,7 @@ def test_agreement_is_said_too():
         ({}, {"verdict": "", "low": -3.0, "high": 20.0}, "cannot be told (100 % right, 90 % without it, 98 % without"),
         ({}, {"verdict": "", "low": -3.0, "high": 20.0}, "; between -3.0 and 20.0 points lost)"),
         ({}, {"verdict": "", "low": float("nan"), "high": float("nan"), "groups": 1}, "without another word; 1 group)"),
+        ({}, {"verdict": "at chance", "right": 53.0}, "no better than chance (53 % right), so need cannot be asked"),
         ({}, {"without_other": float("nan")}, "(100 % right, 90 % without it)"),
     ],
 )  # fmt: skip
