@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
@@ -237,7 +237,7 @@ def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
 
 def weight_of(projection: nn.Module) -> Tensor:
     """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
-    weight: Tensor = projection.weight  # type: ignore[assignment]  # torch says Tensor | Module of every attribute
+    weight = cast("Tensor", projection.weight)  # torch says Tensor | Module of every attribute
     return weight.T if type(projection).__name__ == "Conv1D" else weight
 
 

@@ -29,7 +29,8 @@ from ..versions import versions
 
 RUNNING, COMPLETE = "running", "complete"
 # Tables that grow clip by clip, in Parquet and CSV.
-CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS = "cue_contribution", "scores", "ablation", "transcripts"
+CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
+SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
 
 
@@ -60,8 +61,13 @@ class RunFolder:
         return self.path / "skipped.csv"
 
     def table(self, name: str, ending: str = "parquet") -> Path:
-        """One of the tables that grow clip by clip: `CONTRIBUTIONS`, `SCORES`, ..."""
+        """One of the tables that grow clip by clip: `CONTRIBUTIONS`, `ABLATION`, ..."""
         return self.path / f"{name}.{ending}"
+
+    @property
+    def scores(self) -> Path:
+        """Folder of the scores (`experiments.score_files`)."""
+        return self.path / SCORES
 
     @property
     def audio(self) -> Path:

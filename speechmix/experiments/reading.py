@@ -21,9 +21,22 @@ from ..inputs.clips import Clip, safe_name
 from ..inputs.words import check_words
 from ..maps.mixing import MixingMap
 from .checked_tables import checked_clips, checked_reasons, checked_tables, damaged, described_run
-from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, TRANSCRIPTS, RunFolder, clip_folders, map_files
+from .folder import (
+    ABLATION,
+    BOUNDARIES,
+    CONTRIBUTIONS,
+    RUNNING,
+    SCORES,
+    TRANSCRIPTS,
+    RunFolder,
+    clip_folders,
+    map_files,
+)
+from .score_files import scores_in
 
 if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
+
     from .run import Run
 
 ModelKey = tuple[str, str, int | None]  # name, init, seed
@@ -96,6 +109,26 @@ class StoredRun:
     def out(self) -> Path:
         """The folder's path."""
         return self.folder.path
+
+    @property
+    def scores(self) -> Dataset:
+        """Every cell of every map, opened lazily: a `pyarrow.dataset.Dataset` with model, init, seed, measure and stack.
+
+        Columns as in data_templates/tables.md. Nothing is read before it is asked for, and then only those folders, columns
+        and row groups that are needed.
+
+        Raises
+        ------
+        InputError
+            If the run has no scores, or they cannot be opened.
+
+        Examples
+        --------
+        >>> import pyarrow.dataset as ds, speechmix
+        >>> run = speechmix.open_run("runs/small")                                        # doctest: +SKIP
+        >>> run.scores.to_table(filter=ds.field("stack") == "encoder").to_pandas()        # doctest: +SKIP
+        """
+        return scores_in(self.folder.scores, self.folder.table(SCORES))
 
     def read_map(self, path: Path) -> MixingMap:
         """Return a map of this run, as `read_map` does; the file is read the first time."""

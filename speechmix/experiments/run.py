@@ -7,7 +7,7 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     maps/<model>/<clip>/<measure>.<stack>.safetensors
     figures/<model>/<clip>.png
     spelling/<model>/<clip>.json              with ablation: what the two tables below hold, clip by clip
-    scores.parquet, .csv                      one row per clip, model, stack, measure, layer, target and source
+    scores/model=.../.../stack=.../*.parquet   one row per clip, layer, target and source (score_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
     transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
@@ -43,8 +43,9 @@ from ..scoring.question import Question
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .out_of_memory import memory_errors_named
+from .score_files import ScoreFiles
 from .store import draw, judged, maps_of, store_words, stored_words, words_question
-from .tables import TableWriter, ablation_table, clip_table, contribution_table, identified, result_line, score_table
+from .tables import TableWriter, ablation_table, clip_table, contribution_table, identified, result_line
 
 
 @dataclass
@@ -187,7 +188,7 @@ def score_clips(
         folder.begin(question, alignment, overwrite, report)
         wants_words = question.units == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
-        had_tables = folder.table(SCORES).is_file()
+        had_tables = folder.scores.is_dir() or folder.table(SCORES).is_file()
         _score(run, folder, models, ready, question, batch_size, figures, ablation, progress, report, twin_clips)
         write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), folder.skipped)
         if had_tables and not run.done:
@@ -212,11 +213,11 @@ def _score(
     twin_clips: int | None,
 ) -> None:
     """Score the clips with one model after the other; the tables stand when all are done."""
-    names = (CONTRIBUTIONS, SCORES, ABLATION, TRANSCRIPTS)
     with ExitStack() as files:
-        contributions, scores, ablations, transcripts = (
-            files.enter_context(TableWriter(run.out / name)) for name in names
+        contributions, ablations, transcripts = (
+            files.enter_context(TableWriter(run.out / name)) for name in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
         )
+        scores = files.enter_context(ScoreFiles(folder.scores))
         labels: dict[Any, str] = {}
         with_twin: set[str] = set()
         for model in models:
@@ -255,7 +256,7 @@ def _score(
                     continue
                 contributions.append(shares)
                 if not further:
-                    scores.append(score_table(maps, clip, model))
+                    scores.append(maps, clip, model)
                 ablations.append(ablation_table(spelled.get("ablation", []), clip, model))
                 transcripts.append(identified(pd.DataFrame(spelled.get("transcripts", [])), clip, model))
                 run.done += 1
@@ -263,6 +264,9 @@ def _score(
         if not run.done:
             for writer in (contributions, scores, ablations, transcripts):
                 writer.keep_former = True
+    if run.done:
+        for ending in ("parquet", "csv"):  # of an earlier version
+            folder.table(SCORES, ending).unlink(missing_ok=True)
 
 
 def _scored(

@@ -24,6 +24,9 @@ from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
 
+MOST_CSV_ROWS = 1_000_000
+_ROWS_AT_ONCE = 100_000
+
 AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
 
 
@@ -144,14 +147,6 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def score_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
-    """Every score of every map, raw and as a share of its row."""
-    tables = [
-        mixing_map.to_dataframe().assign(share=mixing_map.normalized().scores.ravel()) for mixing_map in maps.values()
-    ]
-    return identified(pd.concat(tables, ignore_index=True), clip, model)
-
-
 def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
     """One line a clip: length, words, alignment, and where the cue contributes most."""
     parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
@@ -184,7 +179,8 @@ def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
 class TableWriter:
     """Context manager that appends data frames to ``<stem>.parquet`` and ``<stem>.csv``.
 
-    The files take the place of older ones when the block is left without an error; an empty table leaves no file.
+    The files take the place of older ones when the block is left without an error; an empty table leaves no file. Rows are
+    written some hundred thousand at a time. A table of more than `MOST_CSV_ROWS` has no CSV, which nobody could open.
 
     Parameters
     ----------
@@ -195,6 +191,8 @@ class TableWriter:
     def __init__(self, stem: Path):
         self._final = {ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")}
         self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pd.DataFrame] = []
+        self._rows = self._rows_waiting = 0
         self.keep_former = False  # set it, and the block leaves the files of before as they are
 
     def __enter__(self) -> TableWriter:
@@ -205,23 +203,42 @@ class TableWriter:
         """Add rows; all tables must have the same columns."""
         if table.empty:
             return
-        new = self._writer is None
+        self._waiting.append(table)
+        self._rows_waiting += len(table)
+        if self._rows_waiting >= _ROWS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        """One row group, and the same rows as CSV."""
+        if not self._waiting:
+            return
         if self._writer is None:
-            self._schema = pa.Schema.from_pandas(table, preserve_index=False)
+            self._schema = pa.Schema.from_pandas(self._waiting[0], preserve_index=False)
             self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema, write_page_checksum=True)
-        self._writer.write_table(pa.Table.from_pandas(table, schema=self._schema, preserve_index=False))
-        neutral(table).to_csv(self._unfinished["csv"], mode="a", header=new, index=False, encoding="utf-8")
+        rows = pa.concat_tables(
+            pa.Table.from_pandas(table, schema=self._schema, preserve_index=False) for table in self._waiting
+        )
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        first, self._rows = self._rows == 0, self._rows + rows.num_rows
+        if self._rows <= MOST_CSV_ROWS:
+            table = neutral(pd.concat(self._waiting, ignore_index=True))
+            table.to_csv(self._unfinished["csv"], mode="a", header=first, index=False, encoding="utf-8")
+        else:
+            self._unfinished["csv"].unlink(missing_ok=True)
+        self._waiting, self._rows_waiting = [], 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
+            if kind is None:
+                self._write()
             if self._writer is not None:
                 self._writer.close()
             if kind is None and not self.keep_former:
                 for ending, path in self._final.items():
-                    if self._writer is None:
-                        path.unlink(missing_ok=True)
-                    else:
+                    if self._unfinished[ending].is_file():
                         os.replace(self._unfinished[ending], path)
+                    else:
+                        path.unlink(missing_ok=True)
         finally:
             for path in self._unfinished.values():
                 with suppress(OSError):

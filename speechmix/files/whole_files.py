@@ -54,16 +54,25 @@ def whole_folder(path: str | PathLike) -> Iterator[Path]:
     A folder cannot be exchanged for another in one step: a process that dies between the two renames leaves none, never a
     mixture of old and new.
     """
-    path = Path(path)
-    unfinished, former = unfinished_name(path), unfinished_name(path)
+    unfinished = unfinished_name(Path(path))
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
+        put_in_place(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def put_in_place(unfinished: Path, path: str | PathLike) -> None:
+    """Let a finished folder take the place of another, or of none."""
+    path = Path(path)
+    former = unfinished_name(path)
+    try:
         with suppress(FileNotFoundError):
             os.replace(path, former)
         os.replace(unfinished, path)
     except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
         if former.exists() and not path.exists():
             os.replace(former, path)
         raise

@@ -24,7 +24,7 @@ from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
 from .decision import Decision, Source
 from .knock_out import decision_map_of, place_of, windows
-from .sound import _RATE, with_sound
+from .sound import FILL_RATE, with_sound
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -212,9 +212,9 @@ def _exchanged(decision: Decision, donor: Decision, source: Source, given: Sourc
 def _spliced(clip: Clip, other: Clip, word: int) -> Clip:
     """The clip with the other's sound of a word, as long as it is there, so that later words move; without words."""
     own, given = (clip.words or ())[word], (other.words or ())[word]
-    audio, donor = clip.audio(_RATE), other.audio(_RATE)
-    start, stop = round(own.start * _RATE), round(own.end * _RATE)
-    new = donor[round(given.start * _RATE) : round(given.end * _RATE)]
+    audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
+    start, stop = round(own.start * FILL_RATE), round(own.end * FILL_RATE)
+    new = donor[round(given.start * FILL_RATE) : round(given.end * FILL_RATE)]
     return with_sound(
         clip.replace(words=None, cue=None, target=None, foil=None), np.concatenate([audio[:start], new, audio[stop:]])
     )

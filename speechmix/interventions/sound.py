@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SOUND_FILLS = ("zeros", "room", "noise", "word")
-_RATE = 16_000
+FILL_RATE = 16_000
 _LEAST_ROOM = 0.03  # seconds of a clip without words, below which its room cannot be heard
 _FADE = 0.005  # seconds in which filler and clip cross over
 
@@ -57,7 +57,7 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
     words = _words_asked(clip, [clip.cue if word is None else word] if word is None or isinstance(word, int) else word)
     if fill not in SOUND_FILLS:
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
-    audio = clip.audio(_RATE)
+    audio = clip.audio(FILL_RATE)
     silenced = audio.copy()
     for index in words:
         start, stop = _samples_of(clip, index)
@@ -88,7 +88,7 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     0.25
     """
     _words_asked(clip, gains)
-    audio = clip.audio(_RATE).copy()
+    audio = clip.audio(FILL_RATE).copy()
     for index, gain in gains.items():
         audio[slice(*_samples_of(clip, index))] *= gain
     return with_sound(clip, audio)
@@ -110,12 +110,12 @@ def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
     facts = {
         name: getattr(clip, name) for name in ("name", "text", "words", "cue", "target", "foil", "language", "meta")
     }
-    return Clip.from_array(audio, _RATE, **facts)
+    return Clip.from_array(audio, FILL_RATE, **facts)
 
 
 def _samples_of(clip: Clip, word: int) -> tuple[int, int]:
     words = clip.words or ()
-    return round(words[word].start * _RATE), round(words[word].end * _RATE)
+    return round(words[word].start * FILL_RATE), round(words[word].end * FILL_RATE)
 
 
 def _zeros(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
@@ -128,10 +128,10 @@ def _room(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, see
     spoken = np.zeros(len(audio), bool)
     for index in range(len(clip.words or ())):
         spoken[slice(*_samples_of(clip, index))] = True
-    if (~spoken).sum() < _LEAST_ROOM * _RATE:
+    if (~spoken).sum() < _LEAST_ROOM * FILL_RATE:
         raise InputError(
             f"{clip.name}: no sound of the room: expected at least {_LEAST_ROOM * 1000:.0f} ms that no word has, found "
-            f"{(~spoken).sum() / _RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
+            f"{(~spoken).sum() / FILL_RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
         )
     return _of_length(audio[~spoken], len(audio[start:stop]))
 
@@ -173,7 +173,7 @@ def _of_length(samples: np.ndarray, length: int) -> np.ndarray:
 
 def _faded(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
     """A filler that comes in and goes out over a few milliseconds."""
-    length = min(round(_FADE * _RATE), len(sound) // 2)
+    length = min(round(_FADE * FILL_RATE), len(sound) // 2)
     share = np.ones(len(sound), sound.dtype)
     ramp = np.linspace(0, 1, length, endpoint=False, dtype=sound.dtype)
     share[:length], share[len(share) - length :] = ramp, ramp[::-1]

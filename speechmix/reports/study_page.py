@@ -57,11 +57,13 @@ _NEED = (
     "50 %, so there is nothing to lose. Needed: q < 0.05 and the interval above zero; not needed: the interval ends "
     f"below {NOT_NEEDED:.0f} points."
 )
-_CONTROLS = (
-    "Beside each claim its controls. In points: nouns that are spelled alike in both numbers, about which the cue decides "
-    "nothing; and the word after the target, which tells nothing of it. In % of clips spelled right: as they are, with the "
-    "cue's values zeroed in that stack, and with those of another word of about its length."
-)
+_OF_CONTROLS = {  # column of the table of controls: what it is, said where it is there
+    "invariant nouns": "in points, nouns that are spelled alike in both numbers, about which the cue decides nothing",
+    "word after the target": "in points, the word after the target, which tells nothing of it",
+    "right (%)": "in % of clips spelled right, as they are",
+    "cue silenced": "with the cue's values zeroed in that stack",
+    "another word silenced": "with those of another word of about its length",
+}
 _DEFAULT = (
     "The same by number. A model that no longer hears the cue and falls back on one number is right there and wrong in the "
     "other: 50 % together. It may then take much from the cue in that other number alone; see the figures by number."
@@ -196,9 +198,16 @@ def _in_short(study: Study, notes: Sequence[str], cards: Sequence[ClipCard]) -> 
     if study.layers is not None:
         items += joint_sentences(study.headline, study.need, need_by_number(study.ablations))
         controls = {"invariant nouns": study.control, "word after the target": study.after_target}
-        items += [_CONTROLS, with_controls(study.headline, study.need, controls)]
+        table = with_controls(study.headline, study.need, controls)
+        items += [_said_controls(table), table]
         items += need_pictures(study)
     return ("In short", [*items, *cards] if len(study.headline) else items)
+
+
+def _said_controls(table: pd.DataFrame) -> str:
+    """What stands in the columns of the table of controls."""
+    columns = "; ".join(text for column, text in _OF_CONTROLS.items() if column in table)
+    return f"Beside each claim its controls: {columns}." if columns else "No control could be read beside the claims."
 
 
 def _provenance(study: Study) -> Part:

@@ -65,7 +65,7 @@ def test_scoring_one_clip(folder, tmp_path, capsys):
     assert "2 done, 0 skipped" in printed
     assert "les -> livres: attention peaks at encoder" in printed
     assert (tmp_path / "figures" / "model" / "a.png").stat().st_size > 10_000
-    assert set(pd.read_csv(tmp_path / "scores.csv")["init"]) == {"trained", "random"}
+    assert set(pd.read_parquet(tmp_path / "scores")["init"]) == {"trained", "random"}
 
 
 def test_scoring_a_manifest_records_the_rows_that_cannot_be_used(folder, tmp_path, capsys):
@@ -81,7 +81,7 @@ def test_a_part_of_a_clip(folder, tmp_path, capsys):
     arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
     assert main([*arguments, "--cut", "0:0.9", "--layer", "1", "--out", str(tmp_path), "--no-figures"]) == 0
     assert "0.90 s, 2 words" in capsys.readouterr().out
-    assert set(pd.read_csv(tmp_path / "scores.csv")["layer"]) == {1}
+    assert set(pd.read_parquet(tmp_path / "scores")["layer"]) == {1}
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,8 @@ CASES = {
 
 
 def tables(out):
-    names = ("scores", "cue_contribution", "ablation", "transcripts")
-    return {name: pd.read_parquet(path) for name in names if (path := out / f"{name}.parquet").is_file()}
+    names = ("scores", "cue_contribution.parquet", "ablation.parquet", "transcripts.parquet")
+    return {name: pd.read_parquet(path) for name in names if (path := out / name).exists()}
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,8 @@ def test_the_recipe_killed_500_times(recipe, tmp_path):
 def test_the_tables_of_before_stand_until_new_ones_do(scoring, tmp_path):
     folder = tmp_path / "run"
     calls = count_calls(scoring, folder)
-    before = {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+    before = {path: path.read_bytes() for path in folder.glob("**/*.parquet")}
+    assert len(before) > len(list(folder.glob("*.parquet")))
     assert try_once(scoring, folder, call=calls // 2) or calls
-    assert {path.name: path.read_bytes() for path in folder.glob("*.parquet")} == before
+    assert {path: path.read_bytes() for path in folder.glob("**/*.parquet")} == before
     assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["state"] in ("running", "complete")

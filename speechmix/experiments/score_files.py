@@ -1,0 +1,211 @@
+"""Scores of a run as one long Parquet data set, which analysts open lazily: a folder for each model, measure and stack.
+
+    scores/model=whisper-small/init=random/measure=value_zeroing/stack=encoder/seed-0.part-0.parquet
+
+In: maps, clip by clip. Out: files of few, large row groups (about a million rows each, sorted by clip), plain types, no CSV.
+What a folder's name says (model, init, measure, stack) is no column of the file. The seed is one: as a folder's name it would
+be missing for trained models, and pandas reads no numbers there beside a missing one. Maps are taken apart layer by layer, so
+that no more than a layer of a frame map and the rows that wait to be written are in memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ..errors import InputError
+from ..files.parquet_files import readable_parquet
+from ..files.whole_files import put_in_place, unfinished_name
+from ..inputs.clips import Clip
+from ..inputs.spans import Span
+from ..maps.mixing import Maps, MixingMap
+from ..maps.numerics import normalize_rows
+
+if TYPE_CHECKING:
+    from ..adapters import Model
+
+ROWS_PER_GROUP = 1_000_000
+MOST_WAITING = 2**27  # bytes of rows that wait to be written, in all folders together
+_MOST_IN_A_FILE = 2**28  # bytes; a file is closed behind the row group that goes past it
+
+_FOLDERS = pa.schema([(name, pa.string()) for name in ("model", "init", "measure", "stack")])
+_SIDE = [("label", pa.string()), ("kind", pa.string()), ("onset", pa.float64()), ("offset", pa.float64())]
+_COLUMNS = pa.schema(
+    [("clip", pa.string()), ("fingerprint", pa.string()), ("seed", pa.int64())]
+    + [("layer", pa.int32()), ("head", pa.int32())]
+    + [("target", pa.int32()), ("source", pa.int32())]
+    + [(f"{side}_{name}", kind) for side in ("target", "source") for name, kind in _SIDE]
+    + [("score", pa.float64()), ("share", pa.float64())]
+)
+
+
+class ScoreFiles:
+    """Context manager that writes maps into a folder of scores, which takes the place of an older one at the end.
+
+    Parameters
+    ----------
+    folder : Path
+        ``scores`` in a run's folder.
+    rows_per_group : int
+        Rows of one folder that are written together.
+    """
+
+    def __init__(self, folder: Path, *, rows_per_group: int = ROWS_PER_GROUP):
+        self._folder, self._rows_per_group = folder, rows_per_group
+        self._waiting: dict[Path, list[pa.Table]] = defaultdict(list)
+        self._rows: Counter[Path] = Counter()  # that wait, and their bytes
+        self._bytes: Counter[Path] = Counter()
+        self._files: dict[Path, _PartFiles] = {}
+        self.keep_former = False  # set it, and the block leaves what was there before as it is
+
+    def __enter__(self) -> ScoreFiles:
+        self._unfinished = unfinished_name(self._folder)
+        return self
+
+    def append(self, maps: Maps, clip: Clip, model: Model) -> None:
+        """Add every score of some maps of one clip, raw and as a share of its row."""
+        for (measure, stack), mixing_map in maps.items():
+            place = partition(model.name, model.init, measure, stack) / file_name(model.seed)
+            for rows in rows_of_map(mixing_map, clip, model.seed):
+                self._waiting[place].append(rows)
+                self._rows[place] += rows.num_rows
+                self._bytes[place] += rows.nbytes
+                if self._rows[place] >= self._rows_per_group:
+                    self._write(place)
+        while self._bytes.total() > MOST_WAITING:
+            self._write(self._bytes.most_common(1)[0][0])
+
+    def _write(self, place: Path) -> None:
+        """One row group, sorted by clip."""
+        by_clip = sorted(self._waiting.pop(place), key=lambda rows: rows["clip"][0].as_py())
+        del self._rows[place], self._bytes[place]
+        if place not in self._files:
+            self._files[place] = _PartFiles(self._unfinished / place)
+        self._files[place].write(pa.concat_tables(by_clip).cast(_COLUMNS))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            wanted = kind is None and not self.keep_former
+            for place in list(self._waiting) if wanted else ():
+                self._write(place)
+            for files in self._files.values():
+                files.close()
+            if wanted and self._files:
+                put_in_place(self._unfinished, self._folder)
+            elif wanted:
+                shutil.rmtree(self._folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(self._unfinished, ignore_errors=True)
+
+
+class _PartFiles:
+    """Files ``part-0.parquet``, ``part-1.parquet``, ...; the next is begun when one is large."""
+
+    def __init__(self, stem: Path):
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        self._stem, self._number = stem, 0
+        self._file: BinaryIO | None = None
+
+    def write(self, rows: pa.Table) -> None:
+        if self._file is None:
+            self._file = self._stem.with_name(f"{self._stem.name}part-{self._number}.parquet").open("wb")
+            self._writer = pq.ParquetWriter(
+                self._file, _COLUMNS, compression="zstd", write_page_checksum=True, store_schema=False
+            )
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        if self._file.tell() > _MOST_IN_A_FILE:
+            self.close()
+            self._number += 1
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._writer.close()
+            self._file.close()
+            self._file = None
+
+
+def partition(model: str, init: str, measure: str, stack: str) -> Path:
+    """Return the folder of one model's scores by one measure in one stack.
+
+    Examples
+    --------
+    >>> partition("openai/whisper-small", "trained", "attention", "cross").as_posix()
+    'model=openai%2Fwhisper-small/init=trained/measure=attention/stack=cross'
+    """
+    values = {"model": model, "init": init, "measure": measure, "stack": stack}
+    return Path(*(f"{name}={quote(value, safe='')}" for name, value in values.items()))
+
+
+def file_name(seed: int | None) -> str:
+    """How the names of a model's files begin: "seed-0." for a random twin, "trained." without a seed."""
+    return "trained." if seed is None else f"seed-{seed}."
+
+
+def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator[pa.Table]:
+    """Every cell of a map, one table a layer; labels are indices into a dictionary, so a row takes about 60 bytes."""
+    targets, sources = len(mixing_map.targets), len(mixing_map.sources)
+    heads = mixing_map.scores.shape[1] if mixing_map.has_heads else 1
+    head, target, source = (axis.ravel() for axis in np.indices((heads, targets, sources), dtype=np.int32))
+    count = len(head)
+    columns = {"target": pa.array(target), "source": pa.array(source), "seed": pa.array([seed] * count, pa.int64())}
+    columns["head"] = pa.array(head) if mixing_map.has_heads else pa.nulls(count, pa.int32())
+    columns |= {"clip": _repeated(clip.name, count), "fingerprint": _repeated(clip.fingerprint, count)}
+    for side, spans, index in (("target", mixing_map.targets, target), ("source", mixing_map.sources, source)):
+        columns |= {f"{side}_{name}": column for name, column in _said_of(spans, index).items()}
+    for layer, scores in zip(mixing_map.layers, mixing_map.scores, strict=True):
+        columns["layer"] = pa.array(np.full(count, layer, dtype=np.int32))
+        columns["score"] = pa.array(np.asarray(scores, dtype=np.float64).ravel())
+        columns["share"] = pa.array(normalize_rows(np.asarray(scores, dtype=np.float64)).ravel())
+        yield pa.table({name: columns[name] for name in _COLUMNS.names})
+
+
+def _repeated(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, dtype=np.int32)), pa.array([text]))
+
+
+def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
+    """Label, kind and times of the unit of each row; times are missing where they are not known."""
+    said: dict[str, pa.Array] = {}
+    for name in ("label", "kind"):
+        texts = pa.array([getattr(span, name) for span in spans], pa.string()).dictionary_encode()
+        said[name] = pa.DictionaryArray.from_arrays(texts.indices.take(pa.array(index)), texts.dictionary)
+    for name in ("onset", "offset"):
+        said[name] = pa.array([getattr(span, name) for span in spans], pa.float64()).take(pa.array(index))
+    return said
+
+
+def scores_in(folder: Path, former: Path) -> ds.Dataset:
+    """Open scores lazily: nothing is read before it is asked for.
+
+    Parameters
+    ----------
+    folder : Path
+        As `ScoreFiles` leaves it.
+    former : Path
+        The single table of earlier versions, which is opened if there is no such folder.
+
+    Raises
+    ------
+    InputError
+        If there are none, or they cannot be opened.
+    """
+    if not folder.is_dir() and not former.is_file():
+        raise InputError(
+            f"{folder.parent} has no scores: expected the folder {folder.name}, as `speechmix score` leaves it"
+        )
+    place = folder if folder.is_dir() else former
+    with readable_parquet(place):
+        by_name = ds.partitioning(_FOLDERS, flavor="hive") if folder.is_dir() else None
+        checked = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        )
+        return ds.dataset(place, format=checked, partitioning=by_name)
