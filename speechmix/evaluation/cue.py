@@ -4,22 +4,26 @@
 
 The published protocol (Mohebbi et al. 2023): silence and padding are left out and rows normalised over what remains;
 with a map per head, each head's rows are normalised first and heads averaged after. In a decoder the target rows are the
-positions that *predict* the target's tokens, the cue columns those that *hold* the cue's.
+positions that *predict* the target's tokens, the cue columns those that *hold* the cue's (of all its words: determiner and
+noun for the verb).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..errors import InputError
+from ..inputs.cue_and_target import cue_words
 from ..maps.mixing import MixingMap
 
 
 def cue_contribution(
     mixing_map: MixingMap,
     *,
-    cue: int,
-    target: int,
+    cue: int | Sequence[int] | None,
+    target: int | None,
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
@@ -29,9 +33,11 @@ def cue_contribution(
     ----------
     mixing_map : MixingMap
         Raw or normalised.
-    cue, target : int
-        Indices into the clip's words, as `clip.cue` and `clip.target` give them. For a map of prepared inputs, where
-        spans were given directly, indices into those spans.
+    cue : int or sequence of int
+        Index into the clip's words, as `clip.cue` gives it; of a cue of several words all their indices, whose columns are
+        summed. For a map of prepared inputs, where spans were given directly, indices into those spans.
+    target : int
+        Likewise, one word.
     rows : {"target", "deciding"}
         Mean over all rows of the target (the published protocol), or, in a decoder, the one row that predicts the
         deciding token: the first in which the target and its foil (`clip.foil`) differ. Spelled letter by letter, a
@@ -47,7 +53,7 @@ def cue_contribution(
     Raises
     ------
     InputError
-        If cue or target has no unit in the map, or is missing.
+        If cue (any of its words) or target has no unit in the map, or is missing.
 
     Examples
     --------
@@ -56,6 +62,13 @@ def cue_contribution(
     >>> one_layer = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
     >>> cue_contribution(one_layer, cue=0, target=1)
     array([0.25])
+
+    The noun's determiner and the noun, for the verb:
+
+    >>> units = (Span(0, 2, "le", word=0), Span(2, 9, "club", word=1), Span(9, 20, "gagne", word=2))
+    >>> one_layer = MixingMap(np.array([[[1.0, 0, 0], [0, 1.0, 0], [1.0, 2.0, 5.0]]]), units, units, "alti", "encoder", (0,))
+    >>> cue_contribution(one_layer, cue=(0, 1), target=2)
+    array([0.375])
     """
     if rows not in ("target", "deciding"):
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
@@ -64,7 +77,8 @@ def cue_contribution(
         target_rows = _deciding_row(units_map)
     else:
         target_rows = _units_of(units_map.targets, target, "target", mixing_map)
-    columns = _units_of(units_map.sources, cue, "cue", mixing_map)
+    asked = cue_words(cue) or (None,)
+    columns = [column for word in asked for column in _units_of(units_map.sources, word, "cue", mixing_map)]
     shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
 

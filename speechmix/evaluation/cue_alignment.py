@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..inputs.cue_and_target import cue_words
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 from .statistics import interval_of_mean
@@ -96,7 +97,7 @@ def chance_level(cue: np.ndarray) -> dict[str, float]:
 def cue_alignment(
     mixing_map: MixingMap,
     *,
-    cue: Sequence[int],
+    cue: int | Sequence[int],
     target: int,
     drop: Sequence[str] = (),
     subtokens: str = "all",
@@ -110,8 +111,8 @@ def cue_alignment(
     ----------
     mixing_map : MixingMap
         Raw or normalised.
-    cue : sequence of int
-        Indices of the cue's words.
+    cue : int or sequence of int
+        Index or indices of the cue's words.
     target : int
         Index of the target word.
     drop : sequence of str
@@ -141,7 +142,7 @@ def cue_alignment(
     if subtokens not in SUBTOKENS:
         raise InputError(f"subtokens must be one of {SUBTOKENS}, found {subtokens!r}")
     units_map = mixing_map.without(*drop)
-    columns = _cue_columns(units_map, cue, subtokens)
+    columns = _cue_columns(units_map, cue_words(cue), subtokens)
     row_metrics = []
     for row in _target_rows(units_map, target):
         stop = units_map.targets[row].stop
@@ -149,7 +150,8 @@ def cue_alignment(
         is_cue = columns & seen
         if not is_cue.any():
             raise InputError(
-                f"the cue (words {list(cue)}) comes after word {target}: no causal decoder can use it; leave such items out"
+                f"the cue (words {list(cue_words(cue))}) comes after word {target}: no causal decoder can use it; leave "
+                "such items out"
             )
         scores = units_map.normalized().mean_heads().scores[:, row, seen]  # [L, K]
         is_cue = is_cue[seen]

@@ -12,26 +12,27 @@ unit is one token (decoders), all three are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..inputs.cue_and_target import cue_words
 from ..maps.facts import FACTS
 
 if TYPE_CHECKING:
     from ..maps.mixing import MixingMap
 
 
-def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
+def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> float:
     """Share of a row that words of the cue's length get, other things being equal; NaN for a measure it is not known for.
 
     Parameters
     ----------
     mixing_map : MixingMap
         Silence and padding are left out, as in the cue contribution.
-    cue : int
-        Index of the clip's word.
+    cue : int or sequence of int
+        Index of the clip's word; of several, which are taken away one by one, their shares are summed.
 
     Examples
     --------
@@ -45,7 +46,7 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int) -> float:
     exponent = exponents.get("", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan))
     sources = mixing_map.without("silence", "padding").sources
     weights = np.array([float(len(source)) for source in sources]) ** exponent
-    is_cue = np.array([source.word == cue for source in sources], dtype=bool)
+    is_cue = np.array([source.word in cue_words(cue) for source in sources], dtype=bool)
     return float(weights[is_cue].sum() / weights.sum())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -49,15 +50,17 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
         raise InputError(f"{clip.name}: moving word boundaries needs words with times, a cue and a target")
     by_start, by_end = (sign * shift for sign in VARIANTS[variant])
     words = list(clip.words)
-    for index in (clip.cue, clip.target):
+    asked = sorted((*clip.cue_words, clip.target))
+    for index in asked:
         words[index] = _moved(words[index], by_start, by_end, clip.duration)
-    first, second = sorted((clip.cue, clip.target))
-    if words[first].end > words[second].start:  # widened into each other: they keep the edge they had
-        edge = min(max((clip.words[first].end + clip.words[second].start) / 2, words[first].start), words[second].end)
-        words[first], words[second] = replace(words[first], end=edge), replace(words[second], start=edge)
-    for index in set(range(len(words))) - {first, second}:
-        earliest = max((words[i].end for i in (first, second) if i < index), default=0.0)
-        latest = min((words[i].start for i in (first, second) if i > index), default=clip.duration)
+    for first, second in pairwise(asked):
+        if words[first].end > words[second].start:  # widened into each other: they keep the edge they had
+            edge = (clip.words[first].end + clip.words[second].start) / 2
+            edge = min(max(edge, words[first].start), words[second].end)
+            words[first], words[second] = replace(words[first], end=edge), replace(words[second], start=edge)
+    for index in set(range(len(words))) - set(asked):
+        earliest = max((words[i].end for i in asked if i < index), default=0.0)
+        latest = min((words[i].start for i in asked if i > index), default=clip.duration)
         # What now belongs to another word is cut off; a word that is covered keeps no time.
         start, end = (min(max(time, earliest), latest) for time in (words[index].start, words[index].end))
         words[index] = replace(words[index], start=start, end=end)

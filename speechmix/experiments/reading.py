@@ -198,9 +198,10 @@ def read_map(path: Path) -> MixingMap:
     if words:
         check_words(words, where=str(path))
     for role in ("cue", "target"):
-        index = provenance.get(role)
-        if index is not None and not (isinstance(index, int) and 0 <= index < len(words)):
-            raise damaged(path, f"a {role} that is one of the {len(words)} words, found {index!r}")
+        stored = provenance.get(role)
+        indices = stored if role == "cue" and isinstance(stored, list | tuple) and stored else [stored]
+        if stored is not None and not all(isinstance(index, int) and 0 <= index < len(words) for index in indices):
+            raise damaged(path, f"a {role} that is one of the {len(words)} words, found {stored!r}")
     return mixing_map
 
 

@@ -23,6 +23,7 @@ from ..evaluation.spelling import character_error_rate, transcribe
 from ..files.identity import digest
 from ..files.whole_files import whole_file, write_json
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import stored_cue
 from ..inputs.spans import Word
 from ..inputs.word_files import write_textgrid
 from ..interventions.ablation import CONTROL, ablate_with_control
@@ -188,7 +189,7 @@ def _stored_maps(
 
 def _said_now(folder: RunFolder, model: Model, clip: Clip, stored_map: MixingMap) -> MixingMap:
     """Return the map with what decides no score (the cue, the clip's name) as it is now, in the file too."""
-    now = {"clip": clip.name, "cue": clip.cue, "alignment": clip.alignment, "fingerprint": clip.fingerprint}
+    now = {"clip": clip.name, "cue": stored_cue(clip.cue), "alignment": clip.alignment, "fingerprint": clip.fingerprint}
     if all(stored_map.provenance.get(name) == value for name, value in now.items()):
         return stored_map
     stored_map = replace(stored_map, provenance={**stored_map.provenance, **now})

@@ -22,6 +22,7 @@ from ..evaluation.statistics import BASELINES
 from ..files.text_files import neutral
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import Cue, cue_words, spelled_cue
 from ..maps.mixing import Maps, MixingMap
 
 MOST_CSV_ROWS = 1_000_000
@@ -42,10 +43,10 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     columns = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES, AFTER_TARGET]
     if clip.words and clip.cue is not None and clip.target is not None:
-        cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         for (measure, stack), mixing_map in maps.items():
             sources = mixing_map.without("silence", "padding").sources
-            length = sum(len(s) for s in sources if s.word == clip.cue) / sum(map(len, sources))
+            length = sum(len(s) for s in sources if s.word in clip.cue_words) / sum(map(len, sources))
             cells = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
             cells["length_matched"] = length_matched_share(mixing_map, cue=clip.cue)
             deepest = max(len(model.stacks[stack]) - 1, 1)
@@ -62,7 +63,7 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
 def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) -> list[dict[str, float]]:
     """For each layer what the first word after the target that is not the cue gives; missing where it gives nothing to see."""
     words, target = clip.words or (), clip.target or 0
-    after = next((word for word in range(target + 1, len(words)) if word != clip.cue), None)
+    after = next((word for word in range(target + 1, len(words)) if word not in clip.cue_words), None)
     held = {source.word for source in mixing_map.sources}
     if after is None or mixing_map.stack == "decoder" or after not in held:
         return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
@@ -70,9 +71,9 @@ def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) ->
     return [{AFTER_TARGET: share} for share in shares.tolist()]
 
 
-def _rows_of(mixing_map: MixingMap, *, cue: int, target: int) -> list[str]:
+def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
     """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at."""
-    if mixing_map.stack == "decoder" and cue > target:
+    if mixing_map.stack == "decoder" and min(cue_words(cue)) > target:
         return []
     deciding = mixing_map.stack != "encoder" and "deciding_position" in mixing_map.provenance
     return ["target", "deciding"] if deciding else ["target"]
@@ -111,7 +112,7 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     rows = []
     for clip in clips:
         words = clip.words or ()
-        cue, target = (words[i].text if i is not None else "" for i in (clip.cue, clip.target))
+        cue, target = (spelled_cue(words, index) for index in (clip.cue, clip.target))
         own = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
         own |= {
             "foil": clip.foil,
@@ -153,7 +154,7 @@ def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
     if clip.doubts:
         parts.append("DOUBTFUL word times")
     if len(shares) and clip.words and clip.cue is not None and clip.target is not None:
-        cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+        cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         shares = shares[shares.rows == "target"]
         first = shares[shares.measure == shares.measure.iloc[0]]
         peaks = (group.loc[group.contribution.idxmax()] for _, group in first.groupby("stack", sort=False))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from ..errors import InputError
+from .cue_and_target import CueRequest
 from .words import WordLike, WordRequest
 
 
@@ -13,7 +14,7 @@ class ClipDetails(TypedDict, total=False):
     """Keyword arguments of `Clip.from_array`; what they mean is said there and in `Clip.from_file`."""
 
     text: str | None
-    cue: WordRequest | None
+    cue: CueRequest | None
     target: WordRequest | None
     foil: str | None
     language: str | None

@@ -22,10 +22,11 @@ from ..files.identity import digest
 from ..files.names import safe_name
 from .audio import audio_file, mono
 from .clip_facts import ClipDetails, ClipFacts, checked_text, refuse_strangers
+from .cue_and_target import Cue, CueRequest, cue_words, find_cue_and_target, spelled_cue
 from .frames import Seconds
 from .recordings import AudioFile, AudioInMemory, Recording
 from .spans import Word
-from .words import WordLike, WordRequest, check_words, find_cue_and_target
+from .words import WordLike, WordRequest, check_words
 
 # A path of a word file, or the words themselves.
 WordSource = str | PathLike[str] | Iterable[WordLike]
@@ -46,8 +47,11 @@ class Clip:
         What is said.
     words : tuple of Word, or None
         With times in seconds; None until they are known.
-    cue, target : int or None
-        Indices into `words`; None if not asked for, or while there are no words.
+    cue : int, tuple of int, or None
+        Index into `words`, or indices where several words are one cue ("le club" for its verb); None if not asked for, or
+        while there are no words. `cue_words` is a tuple in all cases.
+    target : int or None
+        Likewise, one word.
     foil : str or None
         The other spelling of the target ("livre" for "livres"): what a model that misses the cue would write.
     language : str or None
@@ -77,7 +81,7 @@ class Clip:
     name: str
     text: str | None
     words: tuple[Word, ...] | None
-    cue: int | None
+    cue: Cue | None
     target: int | None
     foil: str | None
     language: str | None
@@ -85,7 +89,7 @@ class Clip:
     doubts: tuple[str, ...]
     _recording: Recording
     _expected_sound: str | None
-    _requests: dict[str, WordRequest | None]
+    _requests: dict[str, Any]
     _meta: dict[str, str]
 
     def __init__(self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]):
@@ -117,7 +121,7 @@ class Clip:
         *,
         text: str | None = None,
         words: WordSource | None = None,
-        cue: WordRequest | None = None,
+        cue: CueRequest | None = None,
         target: WordRequest | None = None,
         foil: str | None = None,
         language: str | None = None,
@@ -134,8 +138,9 @@ class Clip:
         text : str, optional
         words : path or sequence, optional
             A .TextGrid, .ctm, .json, .tsv or .csv file, or `Word`s or (text, start, end) with times in seconds.
-        cue, target : int, str or (str, int), optional
-            An index into the words, a word, or a word and its occurrence: ``"les:2"`` or ``("les", 2)``.
+        cue, target : int, str or (str, int); of the cue also a list, optional
+            An index into the words, a word, or a word and its occurrence: ``"les:2"`` or ``("les", 2)``. A cue of several
+            words is a list of these, or ``"le club"`` (`speechmix.inputs.cue_and_target.find_cue`).
         foil : str, optional
             The other spelling of the target.
         language : str, optional
@@ -293,6 +298,19 @@ class Clip:
         return self._recording.path
 
     @property
+    def cue_words(self) -> tuple[int, ...]:
+        """Indices of the cue's words, one or several; none without a cue, or while there are no words.
+
+        Examples
+        --------
+        >>> words = [("le", 0.0, 0.1), ("club", 0.1, 0.4), ("gagne", 0.4, 0.9)]
+        >>> clip = Clip.from_array(np.zeros(16_000), 16_000, words=words, cue="le club", target="gagne")
+        >>> clip.cue, clip.cue_words, clip.replace(cue="le").cue, clip.replace(cue="le").cue_words
+        ((0, 1), (0, 1), 0, (0,))
+        """
+        return cue_words(self.cue)
+
+    @property
     def meta(self) -> Mapping[str, str]:
         """Whatever else is known; cannot be written to."""
         return MappingProxyType(self._meta)
@@ -365,7 +383,7 @@ class Clip:
         parts.append("no words yet" if self.words is None else f"{len(self.words)} words")
         for role, index in (("cue", self.cue), ("target", self.target)):
             if index is not None and self.words is not None:
-                parts.append(f"{role}={index} {self.words[index].text!r}")
+                parts.append(f"{role}={index} {spelled_cue(self.words, index)!r}")
             elif self._requests[role] is not None:
                 parts.append(f"{role}={self._requests[role]!r} (not looked up yet)")
         return f"Clip({', '.join(parts)})"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..errors import InputError
 from .clips import Clip
 from .frames import Seconds
 from .recordings import Recording
-from .words import WordRequest
 
 
-def part_of(
-    clip: Clip, recording: Recording, requests: Mapping[str, WordRequest | None], start: Seconds, end: Seconds
-) -> Clip:
+def part_of(clip: Clip, recording: Recording, requests: Mapping[str, Any], start: Seconds, end: Seconds) -> Clip:
     """Return the part of a clip between two times: see `Clip.cut`.
 
     Parameters
@@ -40,11 +38,12 @@ def part_of(
     words = clip.words or ()
     places = [index for index, word in enumerate(words) if start <= word.start and word.end <= end]
     asked = dict(requests)
-    for role, index in (("cue", clip.cue), ("target", clip.target)):
+    for role, index in (*(("cue", index) for index in clip.cue_words), ("target", clip.target)):
         if index is not None and index not in places:
             raise InputError(f"clip {clip.name!r}: the {role} is not wholly between {start} and {end} s")
-        if words:
-            asked[role] = None if index is None else places.index(index)
+    if words:
+        asked["cue"] = [places.index(index) for index in clip.cue_words] or None
+        asked["target"] = None if clip.target is None else places.index(clip.target)
     part = Clip.from_array(
         samples,
         recording.rate,

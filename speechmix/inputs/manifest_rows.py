@@ -17,9 +17,10 @@ from typing import Any
 from ..errors import InputError
 from ..files.table_files import Cells, RowError, read_table, table_columns
 from .clip_facts import checked_text
+from .cue_and_target import find_cue_and_target
 from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, path_cell, row_name
 from .spans import Word
-from .words import check_words, find_cue_and_target
+from .words import check_words
 
 TEXTS = ("text", "sentence", "transcription")
 ROLES = ("cue", "target", "foil")
@@ -103,7 +104,7 @@ def _row(
     text = checked_text(sentence or strings[text_column], where=where)
     if words is not None:
         try:
-            find_cue_and_target(words, {"cue": requests.get("cue"), "target": requests.get("target")}, where=where)
+            find_cue_and_target(words, requests, where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
     own = ("path", "words", "name", text_column, *ROLES)

@@ -28,9 +28,10 @@ def read_clips(
     Columns: path (required), text, words, cue, target, foil, language, name; others are kept in `Clip.meta`. Relative paths
     count from the manifest's folder. `words` is the path of a word file, or in JSONL also a list of [text, start, end].
     `cue` and `target` are a word ("les"), a word and which of its occurrences ("les:2"), or an index from 0 ("3",
-    unless there is a word "3"). Of two clips of one name the second gets "-2" behind it, with a warning if the manifest
-    itself names both so; names are one if files called so could be (capitals, forms of accents, "a b" and "a_b"). A release
-    table of Common Voice is read too; `text` may be called sentence or transcription.
+    unless there is a word "3"); a cue of several words is "le club" or, in JSONL, a list. Of two clips of one name the second
+    gets "-2" behind it, with a warning if the manifest itself names both so; names are one if files called so could be
+    (capitals, forms of accents, "a b" and "a_b"). A release table of Common Voice is read too; `text` may be called sentence or
+    transcription.
 
     Parameters
     ----------

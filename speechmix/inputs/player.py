@@ -29,7 +29,7 @@ def as_player(clip: Clip) -> str:
 
 
 def _word(clip: Clip, index: int, word: Word) -> str:
-    role = "cue" if index == clip.cue else "target" if index == clip.target else None
+    role = "cue" if index in clip.cue_words else "target" if index == clip.target else None
     title = f'title="{word.start:.2f} to {word.end:.2f} s"'
     style = f' style="color: {_STYLES[role]}; font-weight: bold"' if role else ""
     return f"<span {title}{style}>{html.escape(word.text)}</span>"

@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import InputError
-from .words import MARKER, WordRequest, find_cue_and_target
+from .cue_and_target import CueRequest, cue_words, find_cue_and_target
+from .words import MARKER, WordRequest
 
 PARTS = ("text", "pair", "translation")
 
@@ -58,7 +59,7 @@ class Sentence:
         What a sequence-to-sequence model's decoder is made to write (teacher forcing).
     cue, target : int, str or (str, int), optional
         An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or ``("les", 2)``; kept
-        as indices.
+        as indices. A cue of several words is a list of these, or ``"the keys"``, and a tuple of indices then.
     foil : str, optional
         Another spelling of the target, which the model should not prefer.
     name : str, optional
@@ -83,12 +84,12 @@ class Sentence:
     text: str
     pair: str | None = None
     translation: str | None = None
-    cue: WordRequest | None = None
+    cue: CueRequest | None = None
     target: WordRequest | None = None
     foil: str | None = None
     name: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
-    _requests: Mapping[str, WordRequest | None] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _requests: Mapping[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self):
         if not isinstance(self.text, str) or not self.text.strip():
@@ -119,6 +120,17 @@ class Sentence:
     def words(self) -> tuple[TextWord, ...]:
         """Words of the text, then those of the pair and of the translation."""
         return tuple(word for part in PARTS for word in _words(getattr(self, part) or "", part))
+
+    @property
+    def cue_words(self) -> tuple[int, ...]:
+        """Indices of the cue's words, one or several; none without a cue.
+
+        Examples
+        --------
+        >>> Sentence("the keys are here", cue="the keys", target="are").cue_words
+        (0, 1)
+        """
+        return cue_words(self.cue)  # type: ignore[arg-type]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -10,7 +10,7 @@ import math
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -125,46 +125,8 @@ def find_word(
     return _index(words, operator.index(request), role, where)
 
 
-def find_cue_and_target(
-    words: Sequence[Word | TextWord], requests: Mapping[str, WordRequest | None], *, where: str = "words"
-) -> dict[str, int | None]:
-    """Indices of the cue and of the target that a clip or a sentence is asked about.
-
-    Parameters
-    ----------
-    words : sequence of Word or TextWord
-    requests : mapping of "cue" and "target" to what `find_word` takes, or to None
-    where : str
-        What to call the list in an error.
-
-    Returns
-    -------
-    dict
-        The same two keys; None for what is not asked for.
-
-    Raises
-    ------
-    InputError
-        As `find_word`, and if cue and target are one word.
-
-    Examples
-    --------
-    >>> words = check_words([("les", 0.0, 0.1), ("chats", 0.1, 0.5)])
-    >>> find_cue_and_target(words, {"cue": "les", "target": None})
-    {'cue': 0, 'target': None}
-    """
-    indices = {
-        role: None if request is None else find_word(words, request, role=role, where=where)
-        for role, request in requests.items()
-    }
-    cue = indices["cue"]
-    if cue is not None and cue == indices["target"]:
-        raise InputError(f"{where}: cue and target must be two words, found word {cue} {words[cue].text!r} for both")
-    return indices
-
-
 def _find_string(words: Sequence[Word | TextWord], request: str, role: str, where: str) -> int:
-    matches = _matches(words, request)
+    matches = matches_of(words, request)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -182,7 +144,7 @@ def _find_string(words: Sequence[Word | TextWord], request: str, role: str, wher
 
 
 def _occurrence(words: Sequence[Word | TextWord], text: str, number: int, role: str, where: str) -> int:
-    matches = _matches(words, text)
+    matches = matches_of(words, text)
     if not matches:
         raise _absent(words, text, role, where)
     if not 1 <= number <= len(matches):
@@ -202,7 +164,8 @@ def _is_index(value: object) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _matches(words: Sequence[Word | TextWord], text: str) -> list[int]:
+def matches_of(words: Sequence[Word | TextWord], text: str) -> list[int]:
+    """Indices of the words that a spelling fits."""
     if _is_marker(text):
         return [index for index, word in enumerate(words) if word.text.strip().casefold() == text.strip().casefold()]
     spelling = comparable(text)

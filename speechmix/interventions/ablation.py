@@ -16,6 +16,7 @@ import pandas as pd
 from ..adapters.intervene import Branch
 from ..errors import InputError
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import cue_words
 from ..inputs.spans import Word
 from .decision import Decision
 
@@ -28,7 +29,11 @@ CUE, CONTROL = "cue", "another word"
 
 
 def ablate(
-    model: Model, clip: Clip | Sentence, *, stacks: Sequence[str] | None = None, source: int | None = None
+    model: Model,
+    clip: Clip | Sentence,
+    *,
+    stacks: Sequence[str] | None = None,
+    source: int | Sequence[int] | None = None,
 ) -> pd.DataFrame:
     """Read the choice between target and foil, intact and with a source silenced in one stack after the other.
 
@@ -43,8 +48,8 @@ def ablate(
         A clip with text and words, or a sentence, with a target and its foil, the other spelling ("livre" for "livres").
     stacks : sequence of str, optional
         All the model has by default.
-    source : int, optional
-        Index of the word to silence; the cue by default.
+    source : int or sequence of int, optional
+        Index of the word to silence, or of several, which are silenced together; the cue (all its words) by default.
 
     Returns
     -------
@@ -56,10 +61,10 @@ def ablate(
     InputError
         If the clip lacks what is needed, or the model cannot choose between two spellings.
     """
-    word = clip.cue if source is None else source
-    decision = _spelling(model, clip, word)
+    words = clip.cue_words if source is None else cue_words(source)
+    decision = _spelling(model, clip, words)
     names = tuple(model.stacks) if stacks is None else tuple(stacks)
-    clean, margins = decision.of_branches([_silenced(decision, name, word) for name in names])
+    clean, margins = decision.of_branches([_silenced(decision, name, words) for name in names])
     return pd.DataFrame(
         [
             {"ablated": name, "margin": margin, "right": margin > 0}
@@ -83,44 +88,51 @@ def ablate_with_control(model: Model, clip: Clip | Sentence, *, by_layer: bool =
     DataFrame
         Columns source ("cue", "another word"; "" for the intact row), ablated, layer (missing: all of the stack), margin,
         right.
-        No row for another word where there is none (`control_word`).
+        No row for another word where there is none (`control_words`).
     """
-    decision = _spelling(model, clip, clip.cue)
+    decision = _spelling(model, clip, clip.cue_words)
     rows: list[dict[str, Any]] = [{"source": "", "ablated": "none", "layer": None}]
     branches = []
-    for source, word in ((CUE, clip.cue), (CONTROL, control_word(clip))):
-        for stack in model.stacks if word is not None else ():
+    for source, words in ((CUE, clip.cue_words), (CONTROL, control_words(clip))):
+        for stack in model.stacks if words else ():
             layers = range(len(model.stacks[stack])) if by_layer and source == CUE else ()
             rows += [{"source": source, "ablated": stack, "layer": layer} for layer in (None, *layers)]
-            branches += [_silenced(decision, stack, word, layer) for layer in (None, *layers)]
+            branches += [_silenced(decision, stack, words, layer) for layer in (None, *layers)]
     clean, margins = decision.of_branches(branches)
     return pd.DataFrame(
         [{**row, "margin": margin, "right": margin > 0} for row, margin in zip(rows, (clean, *margins), strict=True)]
     ).astype({"layer": "Int64"})
 
 
-def control_word(item: Clip | Sentence) -> int | None:
-    """Index of the word that is nearest to the cue in length, and neither cue nor target; None if there is none.
+def control_words(item: Clip | Sentence) -> tuple[int, ...]:
+    """Indices of as many words as the cue has, neither cue nor target, of about its words' lengths; none if they are fewer.
+
+    For each of the cue's words, the longest first, the word nearest in length that is still free.
 
     Examples
     --------
     >>> from speechmix import Sentence
     >>> sentence = Sentence("les gros livres rouges", cue="les", target="livres")
-    >>> sentence.words[control_word(sentence)].text
-    'gros'
+    >>> [sentence.words[index].text for index in control_words(sentence)]
+    ['gros']
+    >>> control_words(sentence.replace(cue="les gros"))
+    ()
     """
-    cue = item.cue
-    if not isinstance(cue, int):
-        return None
     lengths = [word.end - word.start if isinstance(word, Word) else len(word.text) for word in item.words or ()]
-    others = [index for index in range(len(lengths)) if index not in (cue, item.target)]
-    return min(others, key=lambda index: abs(lengths[index] - lengths[cue]), default=None)
+    free = [index for index in range(len(lengths)) if index not in (*item.cue_words, item.target)]
+    if len(free) < len(item.cue_words):
+        return ()
+    nearest = []
+    for cue in sorted(item.cue_words, key=lambda index: -lengths[index]):
+        nearest.append(min(free, key=lambda index: abs(lengths[index] - lengths[cue])))
+        free.remove(nearest[-1])
+    return tuple(sorted(nearest))
 
 
-def _spelling(model: Model, item: Clip | Sentence, word: object) -> Decision:
-    """The choice between target and foil, with a word to silence."""
+def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Decision:
+    """The choice between target and foil, with words to silence."""
     has_words = not isinstance(item, Clip) or bool(item.text and item.words)
-    if not has_words or item.target is None or item.foil is None or not isinstance(word, int):
+    if not has_words or item.target is None or item.foil is None or not words:
         raise InputError(
             f"{item.name}: ablation needs text, words with times, a cue (or source=), a target and its foil"
         )
@@ -129,10 +141,8 @@ def _spelling(model: Model, item: Clip | Sentence, word: object) -> Decision:
     return Decision.of(model, item)
 
 
-def _silenced(decision: Decision, stack: str, word: object, layer: int | None = None) -> Branch:
-    """The run with a word's values zeroed in all layers of a stack, or in one."""
-    positions = [
-        place for source in decision.sources_of(stack, None) if source.index == word for place in source.positions
-    ]
+def _silenced(decision: Decision, stack: str, words: Sequence[int], layer: int | None = None) -> Branch:
+    """The run with the values of words zeroed in all layers of a stack, or in one."""
+    positions = [place for source in decision.sources_of(stack, words) for place in source.positions]
     layers = range(len(decision.model.stacks[stack])) if layer is None else range(layer, layer + 1)
     return Branch(stack, layers, positions)

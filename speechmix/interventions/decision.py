@@ -24,6 +24,7 @@ from ..adapters.model import Model, Prepared
 from ..adapters.text import MASK
 from ..errors import InputError
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import cue_words
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Span
 from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
@@ -35,20 +36,28 @@ _INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
 
 @dataclass(frozen=True)
 class Source:
-    """What an intervention takes away from a stack: a word, or a token of prepared inputs.
+    """What an intervention takes away from a stack: a word, several together, or a token of prepared inputs.
 
     Parameters
     ----------
     index : int
-        Among the item's words; of prepared inputs, among the stack's units.
+        Among the item's words (of several, the first); of prepared inputs, among the stack's units.
     label : str
     positions : tuple of int
         In the stack: frames or tokens.
+    parts : tuple of Source
+        Of several words, each by itself.
     """
 
     index: int
     label: str
     positions: tuple[int, ...]
+    parts: tuple[Source, ...] = ()
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Indices of all its words."""
+        return tuple(part.index for part in self.parts) or (self.index,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,17 +199,31 @@ class Decision:
         """Margin of the item as it is."""
         return self.of_inputs(self.prepared.inputs)
 
-    def sources_of(self, stack: str, words: Sequence[int] | None) -> tuple[Source, ...]:
-        """The sources of a stack that are asked for, all for None.
+    def sources_of(self, stack: str, words: Sequence[int | Sequence[int]] | None) -> tuple[Source, ...]:
+        """The sources of a stack that are asked for, all for None; several words in a tuple are one source.
 
         Raises
         ------
         InputError
-            If there is no such stack.
+            If there is no such stack, or a word is asked for twice.
         """
         if stack not in self.sources:
             raise InputError(f"{self.model.name} has no stack {stack!r}; it has {list(self.sources)}")
-        return tuple(source for source in self.sources[stack] if words is None or source.index in words)
+        if words is None:
+            return self.sources[stack]
+        groups = sorted({cue_words(word) for word in words})
+        asked = [word for group in groups for word in group]
+        if len(set(asked)) < len(asked):
+            raise InputError(
+                f"{self.name}: expected each word once, by itself or with others, found words={list(words)}"
+            )
+        held = [tuple(source for source in self.sources[stack] if source.index in group) for group in groups]
+        return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in held if parts)
+
+
+def _together(parts: tuple[Source, ...]) -> Source:
+    positions = tuple(position for part in parts for position in part.positions)
+    return Source(parts[0].index, " ".join(part.label for part in parts), positions, parts)
 
 
 def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:

@@ -32,7 +32,7 @@ def ablate_input(
     *,
     sides: Sequence[str] | None = None,
     fills: Sequence[str] | None = None,
-    words: Sequence[int] | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
 ) -> DecisionMap:
     """Take each word out of the input, in several ways, and read the margin.
@@ -51,8 +51,8 @@ def ablate_input(
         tokens.
         By default all that are possible; of "both", digital silence and tokens removed. A word that holds the position
         where the margin is read cannot be removed, and has no row.
-    words : sequence of int, optional
-        All by default.
+    words : sequence of int or of tuples of int, optional
+        All by default. The words of a tuple are taken out together, in one row that is numbered as the first.
     objective : optional
         Another number to read than the margin, as in `mix`.
 
@@ -75,7 +75,7 @@ def inputs_ablated(
     *,
     sides: Sequence[str] | None = None,
     fills: Sequence[str] | None = None,
-    words: Sequence[int] | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
 ) -> DecisionMap:
     """`ablate_input` of a decision that has been prepared."""
     possible = sides_of(decision)
@@ -114,14 +114,14 @@ def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) 
 
 
 def _ablated(
-    decision: Decision, side: str, fill: str, words: Sequence[int] | None, *, asked: bool
+    decision: Decision, side: str, fill: str, words: Sequence[int | Sequence[int]] | None, *, asked: bool
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Each word's row and margin."""
     for source in decision.sources_of(stack_of_side(decision, side), words):
         if fill.endswith("remove") and set(source.positions) & set(decision.read_at):
             continue  # nothing would be left to read
         try:
-            inputs, places = inputs_without(decision, [source.index], side=side, fill=fill)
+            inputs, places = inputs_without(decision, source.words, side=side, fill=fill)
         except InputError as error:
             if asked:
                 raise

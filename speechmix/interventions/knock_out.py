@@ -31,7 +31,7 @@ def knock_out(
     *,
     stacks: Sequence[str] | None = None,
     window: int | str = 1,
-    words: Sequence[int] | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
     at_once: int | None = None,
 ) -> DecisionMap:
@@ -48,8 +48,9 @@ def knock_out(
         All by default.
     window : int or "all"
         How many layers are knocked out together, from each layer on; "all" of the stack at once (one row).
-    words : sequence of int, optional
-        Indices of the words to knock out; all by default.
+    words : sequence of int or of tuples of int, optional
+        Indices of the words to knock out; all by default. A tuple of indices is knocked out together, in one row that is
+        numbered as its first word: ``words=[clip.cue_words]``.
     objective : optional
         Another number to read than the margin, as in `mix`.
     at_once : int, optional
@@ -81,7 +82,7 @@ def knocked_out(
     *,
     stacks: Sequence[str] | None = None,
     window: int | str = 1,
-    words: Sequence[int] | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
     at_once: int | None = None,
 ) -> DecisionMap:
     """`knock_out` of a decision that has been prepared."""

@@ -44,7 +44,7 @@ def patch(
     what: str = "states",
     stacks: Sequence[str] | None = None,
     window: int | str = 1,
-    words: Sequence[int] | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
     at_once: int | None = None,
 ) -> DecisionMap:
@@ -63,8 +63,8 @@ def patch(
         All by default; "cross" has values, but no states of its own.
     window : int or "all"
         Of layers whose values are swapped together.
-    words : sequence of int, optional
-        All by default.
+    words : sequence of int or of tuples of int, optional
+        All by default. The words of a tuple are swapped together, in one row that is numbered as the first.
     objective : optional
         Another number to read than the margin, as in `mix`.
     at_once : int, optional
@@ -116,7 +116,7 @@ def _of_layers(
     what: str,
     stacks: Sequence[str] | None,
     window: int | str,
-    words: Sequence[int] | None,
+    words: Sequence[int | Sequence[int]] | None,
     at_once: int | None,
 ) -> DecisionMap:
     if what == "states" and window != 1:
@@ -130,7 +130,7 @@ def _of_layers(
     rows, branches = [], []
     for stack in names:
         for source, given in _pairs(decision, donor, stack, words):
-            places = _matched(len(source.positions), given.positions)
+            places = [place for own, its in given for place in _matched(len(own.positions), its.positions)]
             for layers in windows(len(decision.model.stacks[stack]), window):
                 new = {layer: held[stack, layer][..., places, :] for layer in layers}
                 put = {"values": new} if what == "values" else {"states": new[layers.start]}
@@ -140,8 +140,10 @@ def _of_layers(
     return decision_map_of(decision, rows, clean, margins)
 
 
-def _pairs(decision: Decision, donor: Decision, stack: str, words: Sequence[int] | None) -> list[tuple[Source, Source]]:
-    """Each asked word of an item with the other item's word of the same index."""
+def _pairs(
+    decision: Decision, donor: Decision, stack: str, words: Sequence[int | Sequence[int]] | None
+) -> list[tuple[Source, list[tuple[Source, Source]]]]:
+    """What is asked for of an item, and each of its words with the other item's word of the same index."""
     given = {source.index: source for source in donor.sources_of(stack, None)}
     sources = decision.sources_of(stack, None)
     if given.keys() != {source.index for source in sources}:
@@ -149,7 +151,10 @@ def _pairs(decision: Decision, donor: Decision, stack: str, words: Sequence[int]
             f"{decision.name} and {donor.name} should have the same number of words, to be swapped one by one; found "
             f"{len(sources)} and {len(given)} in the {stack}"
         )
-    return [(source, given[source.index]) for source in decision.sources_of(stack, words)]
+    return [
+        (source, [(part, given[part.index]) for part in source.parts or (source,)])
+        for source in decision.sources_of(stack, words)
+    ]
 
 
 def _matched(count: int, positions: Sequence[int]) -> list[int]:
@@ -183,38 +188,38 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     return held
 
 
-def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int] | None) -> DecisionMap:
+def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int | Sequence[int]] | None) -> DecisionMap:
     """A word's sound, or its tokens, of the other item in this item's input."""
     stack = "encoder" if "encoder" in decision.sources else "decoder"
     rows, margins = [], []
     for source, given in _pairs(decision, donor, stack, words):
         rows.append(place_of(decision, "patch (input)", "input", float("nan"), source))
-        margins.append(decision.of_inputs(_exchanged(decision, donor, source, given)))
+        margins.append(decision.of_inputs(_exchanged(decision, donor, given)))
     return decision_map_of(decision, rows, decision.margin, margins)
 
 
-def _exchanged(decision: Decision, donor: Decision, source: Source, given: Source) -> dict[str, Tensor]:
+def _exchanged(decision: Decision, donor: Decision, pairs: Sequence[tuple[Source, Source]]) -> dict[str, Tensor]:
     inputs = dict(decision.prepared.inputs)
     clip, other = decision.item, donor.item
     if isinstance(clip, Clip) and isinstance(other, Clip):
-        spliced = _spliced(clip, other, source.index)
+        spliced = _spliced(clip, other, [own.index for own, _ in pairs])
         return inputs | decision.model.family.prepare(decision.model, spliced, ("encoder",)).inputs
-    if len(source.positions) != len(given.positions):
-        raise InputError(
-            f"{source.label!r} is {len(source.positions)} tokens and {given.label!r} {len(given.positions)}: only as many can "
-            "be exchanged in the input; swap states or values instead"
-        )
     inputs["input_ids"] = inputs["input_ids"].clone()
-    inputs["input_ids"][:, list(source.positions)] = donor.prepared.inputs["input_ids"][:, list(given.positions)]
+    for own, its in pairs:
+        if len(own.positions) != len(its.positions):
+            raise InputError(
+                f"{own.label!r} is {len(own.positions)} tokens and {its.label!r} {len(its.positions)}: only as many can "
+                "be exchanged in the input; swap states or values instead"
+            )
+        inputs["input_ids"][:, list(own.positions)] = donor.prepared.inputs["input_ids"][:, list(its.positions)]
     return inputs
 
 
-def _spliced(clip: Clip, other: Clip, word: int) -> Clip:
-    """The clip with the other's sound of a word, as long as it is there, so that later words move; without words."""
-    own, given = (clip.words or ())[word], (other.words or ())[word]
+def _spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
+    """The clip with the other's sound of words, as long as it is there, so that later words move; without words."""
     audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
-    start, stop = round(own.start * FILL_RATE), round(own.end * FILL_RATE)
-    new = donor[round(given.start * FILL_RATE) : round(given.end * FILL_RATE)]
-    return with_sound(
-        clip.replace(words=None, cue=None, target=None, foil=None), np.concatenate([audio[:start], new, audio[stop:]])
-    )
+    for word in sorted(words, reverse=True):  # the last first: those before it are still in their places
+        own, given = (clip.words or ())[word], (other.words or ())[word]
+        new = donor[round(given.start * FILL_RATE) : round(given.end * FILL_RATE)]
+        audio = np.concatenate([audio[: round(own.start * FILL_RATE)], new, audio[round(own.end * FILL_RATE) :]])
+    return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)

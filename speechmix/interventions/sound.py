@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import cue_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
     clip : Clip
         With words.
     word : int or sequence of int, optional
-        Index of the word, or of several; the cue by default. None of several fills another.
+        Index of the word, or of several; the cue (all its words) by default. None of several fills another.
     fill : {"zeros", "room", "noise", "word"}
         Digital silence; the clip's own sound where nobody speaks, repeated; noise with the word's spectrum and loudness (its
         phases drawn anew); or the clip's word that is nearest in length (neither cue nor target where there is another), cut
@@ -54,7 +55,7 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
     >>> float(silence(clip).audio(16_000)[4_800])
     0.0
     """
-    words = _words_asked(clip, [clip.cue if word is None else word] if word is None or isinstance(word, int) else word)
+    words = _words_asked(clip, (clip.cue_words or [None]) if word is None else cue_words(word))
     if fill not in SOUND_FILLS:
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
     audio = clip.audio(FILL_RATE)
@@ -149,7 +150,7 @@ def _other_word(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: in
     words = clip.words or ()
     start, stop = _samples_of(clip, word)
     others = [i for i in range(len(words)) if i not in silenced and len(audio[slice(*_samples_of(clip, i))])]
-    neutral = [i for i in others if i not in (clip.cue, clip.target)]
+    neutral = [i for i in others if i not in (*clip.cue_words, clip.target)]
     if not others:
         raise InputError(f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'")
     length = words[word].end - words[word].start

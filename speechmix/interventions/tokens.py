@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..inputs.cue_and_target import cue_words
 from ..inputs.sentences import Sentence
 from ..scoring.question import Question
 from ..scoring.views import seen_by
@@ -41,7 +42,7 @@ def _id_of(model: Model, fill: str) -> int | None:
 
 
 def blank(
-    model: Model, item: Clip | Sentence | str, word: int | None = None, *, fill: str = "remove"
+    model: Model, item: Clip | Sentence | str, word: int | Sequence[int] | None = None, *, fill: str = "remove"
 ) -> dict[str, Tensor]:
     """Return what a model is fed for an item, with a word's tokens blanked: prepared inputs, for `mix` or one's own use.
 
@@ -51,8 +52,8 @@ def blank(
         With its tokenizer.
     item : Clip, Sentence or str
         Of a clip the transcript that the decoder is fed is changed; its sound is for `silence`.
-    word : int, optional
-        Index of the word; the cue by default.
+    word : int or sequence of int, optional
+        Index of the word, or of several; the cue (all its words) by default.
     fill : {"mask", "unk", "pad", "remove"}
 
     Returns
@@ -69,15 +70,16 @@ def blank(
     >>> inputs = speechmix.blank(model, "the keys to the cabinet are here", 4, fill="mask")  # doctest: +SKIP
     """
     item = Sentence(item) if isinstance(item, str) else item
-    asked = item.cue if word is None else word
+    asked = item.cue_words if word is None else cue_words(word)
     view = seen_by(model, item, Question(units="word"))
     view.prepare(tuple(model.stacks))
     if model.hears and view.prepared.tokens is None:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")
     stack, side = ("decoder", _DECODER) if model.hears else (next(iter(model.stacks)), _TEXT)
-    positions = [place for span in view.sources(stack) if span.word == asked for place in range(span.start, span.stop)]
-    if asked is None or not positions:
-        raise InputError(f"{item.name}: expected the index of a word of the text (or a cue), found word={asked!r}")
+    held = {span.word for span in view.sources(stack)}
+    if not asked or not held.issuperset(asked):
+        raise InputError(f"{item.name}: expected the index of a word of the text (or a cue), found word={word!r}")
+    positions = [place for span in view.sources(stack) if span.word in asked for place in range(span.start, span.stop)]
     return blanked(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
 
 

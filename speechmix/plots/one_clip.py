@@ -192,7 +192,7 @@ def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, heig
             if row.first:
                 ax.set_title(f"{row.key[1]}, layer {layer}", size=LABEL_SIZE, pad=3, parse_math=False)
         line[0].set_ylabel(f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False)
-    framed = "; framed: what the cue gives to the target" if len(marked) == 2 else ""
+    framed = "; framed: what the cue gives to the target" if clip.cue_words and clip.target is not None else ""
     part.supxlabel(f"source (gives){framed}", size=LABEL_SIZE)
     part.supylabel("target (receives)", size=LABEL_SIZE)
     panels.add_color_bar(part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height)

@@ -23,6 +23,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from ..files.whole_files import whole_file
+from ..inputs.cue_and_target import Cue, cue_words
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 
@@ -204,10 +205,10 @@ def add_color_bar(
     return bar
 
 
-def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: int | None, target: int | None) -> None:
+def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: Cue | None, target: int | None) -> None:
     """Frame the cells in which the cue gives to the target."""
     rows = [i for i, span in enumerate(targets) if span.word == target]
-    columns = [j for j, span in enumerate(sources) if span.word == cue]
+    columns = [j for j, span in enumerate(sources) if span.word in cue_words(cue)]
     if cue is None or target is None:
         return
     for row, column in itertools.product(rows, columns):

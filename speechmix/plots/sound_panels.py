@@ -15,6 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import spelled_cue
 from ..inputs.spans import Word
 from . import panels, unit_labels
 from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
@@ -24,9 +25,9 @@ _WINDOW, _HOP, _FFT, _MELS = 400, 160, 1024, 80  # samples, 25 and 10 ms; the ze
 
 
 def roles(clip: Clip) -> dict[int, tuple[str, str]]:
-    """Role and colour of the clip's cue and target, by word index."""
-    asked = (("cue", clip.cue, CUE_COLOR), ("target", clip.target, TARGET_COLOR))
-    return {word: (role, color) for role, word, color in asked if word is not None}
+    """Role and colour of the clip's cue (of each of its words) and target, by word index."""
+    of_cue = dict.fromkeys(clip.cue_words, ("cue", CUE_COLOR))
+    return of_cue if clip.target is None else {**of_cue, clip.target: ("target", TARGET_COLOR)}
 
 
 def word_at(clip: Clip, index: int) -> Word:
@@ -60,9 +61,13 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
     draw_spectrogram(part, spectrum, samples, seconds)
     draw_boundaries(clip, (wave, spectrum))
     write_words(wave, clip, inches)
+    asked = {
+        color: (role, cue) for role, cue, color in (("cue", clip.cue, CUE_COLOR), ("target", clip.target, TARGET_COLOR))
+    }
     handles = [
-        Patch(color=color, alpha=0.6, label=f"{role}: {panels.shortened(word_at(clip, index).text)}")
-        for index, (role, color) in roles(clip).items()
+        Patch(color=color, alpha=0.6, label=f"{role}: {panels.shortened(spelled_cue(clip.words or (), index))}")
+        for color, (role, index) in asked.items()
+        if index is not None
     ]
     if handles:  # beside the axis label, where nothing else is
         panels.add_legend(spectrum, handles, columns=2, loc="upper right", bbox_to_anchor=(1.0, -0.13))

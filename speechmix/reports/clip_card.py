@@ -15,6 +15,7 @@ import numpy as np
 
 from ..experiments.reading import Maps, ModelKey, provenance_of
 from ..inputs.clips import Clip, safe_name
+from ..inputs.cue_and_target import cue_words
 from ..inputs.player import flac
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
@@ -106,9 +107,9 @@ def model_label(key: ModelKey) -> str:
 
 
 def _placed(
-    words: Sequence[Mapping[str, Any]], cue: int | None, target: int | None, seconds: float
+    words: Sequence[Mapping[str, Any]], cue: int | Sequence[int] | None, target: int | None, seconds: float
 ) -> list[dict[str, Any]]:
-    roles = {cue: "cue", target: "target"}
+    roles: dict[int | None, str] = {**dict.fromkeys(cue_words(cue), "cue"), target: "target"}
     return [
         {
             "text": word["text"],

@@ -24,6 +24,7 @@ from ..adapters.tokens import Tokens
 from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import stored_cue
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Span, context_spans, frame_spans, word_spans
 from ..measures.units import Units
@@ -181,7 +182,7 @@ class ClipView(View):
             "language": clip.language,
             "text": clip.text,
             "words": [[word.text, word.start, word.end] for word in clip.words or ()],
-            "cue": clip.cue,
+            "cue": stored_cue(clip.cue_words),
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
@@ -202,9 +203,9 @@ class SentenceView(View):
         self._label_tokens()
 
     def provenance(self) -> dict[str, Any]:
-        names = ("text", "cue", "target", "foil")
-        told = {name: getattr(self.item, name) for name in names}
-        return {**_NOTHING, "clip": self.item.name, "fingerprint": self.item.fingerprint, **told}
+        told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
+        told |= {"clip": self.item.name, "fingerprint": self.item.fingerprint, "cue": stored_cue(self.item.cue_words)}
+        return {**_NOTHING, **told}
 
 
 class InputsView(View):

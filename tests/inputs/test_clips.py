@@ -253,7 +253,8 @@ class TestCueAndTarget:
             (True, "must be an index, a word or"),
             (1.0, "must be an index, a word or"),
             (("les", "2"), "pair must be"),
-            (("les",), "pair must be"),
+            (("les", 1.0), "pair must be"),
+            (("la",), "cue 'la' is not one of the words"),
             ("", "cue '' is not one of the words"),
         ],
     )

@@ -318,17 +318,17 @@ class _Item:
 
     def _of_cue(self, vectors: list[WordScores]) -> Iterator[dict[str, Any]]:
         """Average precision of the annotated cue, which needs no judge."""
-        cue = getattr(self._decision.item, "cue", None)
-        if "average_precision" not in self._options["metrics"] or cue is None:
+        cue = getattr(self._decision.item, "cue_words", ())
+        if "average_precision" not in self._options["metrics"] or not cue:
             return
         for vector in vectors:
-            is_cue = np.array([word.index == cue for word in source_words(self._decision, vector.stack)])
+            is_cue = np.array([word.index in cue for word in source_words(self._decision, vector.stack)])
             if is_cue.any():
                 value = float(average_precision(vector.scores, is_cue))
                 chance = chance_level(is_cue)["average_precision"]
                 yield self._row(vector, CUE, "average_precision", value, chance)
         for stack in dict.fromkeys(vector.stack for vector in vectors):
-            is_cue = np.array([word.index == cue for word in source_words(self._decision, stack)])
+            is_cue = np.array([word.index in cue for word in source_words(self._decision, stack)])
             if is_cue.any():
                 chance = chance_level(is_cue)["average_precision"]
                 yield self._row(WordScores(stack, "random", "", None, is_cue), CUE, "average_precision", chance, chance)

@@ -26,6 +26,7 @@ for (const element of document.querySelectorAll(".clip")) showClip(element);
 
 function showClip(element) {
   const data = JSON.parse(element.querySelector('script[type="application/json"]').textContent);
+  const cues = [data.cue].flat(); // one word, or several that are one cue
   const find = (selector) => element.querySelector(selector);
   const audio = find("audio"), words = [...element.querySelectorAll(".words button")];
   const state = { map: null, rows: [], until: null };
@@ -86,7 +87,7 @@ function showClip(element) {
   }
 
   function roleOf(word) {
-    return word === null ? "" : word === data.cue ? "cue" : word === data.target ? "target" : "";
+    return word === null ? "" : cues.includes(word) ? "cue" : word === data.target ? "target" : "";
   }
 
   function timed() { return data.seconds > 0 && state.map.sources.every((source) => source.onset !== null); }
