@@ -133,7 +133,9 @@ def study(tmp_path_factory):
 def test_from_the_sentence_to_the_examples(study):
     folder = select_examples(study, models=[], draw={"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1})
     clips = {(clip.meta["template"], clip.words[clip.target].text): clip for clip in read_examples(folder)}
-    assert [(clip.cue_words, clip.meta["number"]) for key, clip in clips.items() if key[0].startswith("det_noun_verb")] == [
+    assert [
+        (clip.cue_words, clip.meta["number"]) for key, clip in clips.items() if key[0].startswith("det_noun_verb")
+    ] == [
         ((1,), "s"),
         ((1, 2), "p"),
     ]

@@ -224,3 +224,20 @@ def test_spacy_links(monkeypatch):
         ("pronoun_verb", "ils", "étaient"),
     ]
     assert all(doc.text[slice(*p.target)] == p.target_form for p in pairs)
+
+
+def test_spacy_says_where_the_noun_is_one_of_several_subjects():
+    spacy = pytest.importorskip("spacy")
+    doc = spacy.tokens.Doc(
+        spacy.blank("fr").vocab,
+        words=["le", "club", "et", "Alexander", "se", "séparent"],
+        pos=["DET", "NOUN", "CCONJ", "PROPN", "PRON", "VERB"],
+        heads=[1, 5, 3, 1, 5, 5],
+        deps=["det", "nsubj", "cc", "conj", "obj", "ROOT"],
+        morphs=["", "", "", "", "", "VerbForm=Fin"],
+    )
+    _, links = SpacyParser(lambda text: doc).parse(doc.text)
+    assert [tuple(link) for link in links] == [
+        ("determiner", 0, 1, None, False),
+        ("determiner+subject", 0, 5, 1, True),
+    ]
