@@ -114,7 +114,7 @@ else:
     left = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"]
     clips = left[:6]
 for clip in clips[:6]:
-    cue, target = clip.words[clip.cue].text, clip.words[clip.target].text
+    cue, target = " ".join(clip.words[i].text for i in clip.cue_words), clip.words[clip.target].text
     print(f"{clip.name:12} {clip.text:24} cue: {cue:7} target: {target}")
 
 # %% [markdown]

@@ -161,8 +161,8 @@ def target_rows(maps, stack, item, top=40, shift=0):
         ax.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows], size=7)
         ax.set_xticks(range(len(m.sources)), [span.label for span in m.sources], rotation=90, size=7)
         for label, span in zip(ax.get_xticklabels(), m.sources, strict=True):
-            if span.word is not None and span.word in (item.cue, item.target):
-                label.set(color="#0072B2" if span.word == item.cue else "#D55E00", fontweight="bold")
+            if span.word is not None and span.word in (*item.cue_words, item.target):
+                label.set(color="#0072B2" if span.word in item.cue_words else "#D55E00", fontweight="bold")
         ax.set_title(f"layer {layer}", size=9)
     figure.colorbar(image, ax=axes, label="share of row (%)", extend="max" if top < 100 else "neither")
     return figure

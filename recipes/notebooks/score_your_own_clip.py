@@ -79,7 +79,7 @@ print("doubts:", *clip.doubts or ["none"])
 # in Praat, save the TextGrid, and give it as `WORDS`.)
 
 # %%
-for index in [i for i in (clip.cue, clip.target) if i is not None]:
+for index in [i for i in (*clip.cue_words, clip.target) if i is not None]:
     word, samples = clip.words[index], clip.audio(16_000)
     print(word.text)
     display(Audio(samples[int(word.start * 16_000) : int(word.end * 16_000)], rate=16_000))

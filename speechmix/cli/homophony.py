@@ -131,7 +131,14 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
     """Add what decides which pairs become examples."""
     command.add_argument("--balance", nargs="+", default=[], metavar="COLUMN", help="number, audible, cue_word")
     command.add_argument("--most", type=int, help="most examples per template and value")
-    command.add_argument("--seed", type=int, default=0, help="of the sample and of what is drawn (default: 0)")
+    command.add_argument(
+        "--draw",
+        metavar="TEMPLATE=COUNT,...",
+        help="so many of each template: det_noun=720,pronoun_verb=257,det_noun_verb=23",
+    )
+    command.add_argument(
+        "--seed", type=int, help="of the sample and of what is drawn (default: 0; of --draw the published 42)"
+    )
     command.add_argument("--audible", action="store_true", help="only cues that can be told by ear")
     command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")
 
@@ -213,6 +220,7 @@ def _transcribe(options) -> int:
 
 def _select(options) -> int:
     from ..homophony.counts import summary
+    from ..homophony.drawing import parse_draw
     from ..homophony.selection import select_examples
 
     folder = select_examples(
@@ -220,6 +228,7 @@ def _select(options) -> int:
         models=options.model,
         balance=options.balance,
         most=options.most,
+        draw=parse_draw(options.draw) if options.draw else None,
         seed=options.seed,
         audible_only=options.audible,
         keep_doubtful=options.keep_doubtful,

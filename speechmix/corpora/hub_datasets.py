@@ -19,6 +19,8 @@ from ..inputs.spans import Word
 from ..inputs.words import comparable
 
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
+# What the published determiners say of their noun, in the form in which words are compared (l, not l').
+_NUMBERS = {**dict.fromkeys(("le", "la", "l", "un", "une"), "s"), **dict.fromkeys(("les", "des"), "p")}
 _PAPER = ("audio", "transcription", "cue_word", "target_word", "alignment")
 
 
@@ -95,7 +97,7 @@ def _row(name: str, cells: dict[str, Any], text: str, root: Path, path: str, con
 
 
 def _annotated(row: Row, cells: dict[str, Any]) -> Row:
-    """Words, cue and target of the paper's annotated set."""
+    """Words, cue and target of the paper's annotated set; of determiner, noun and verb both readings."""
     intervals = (cells["alignment"] or {}).get("intervals") or []
     if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
         intervals = [dict(zip(intervals, values, strict=True)) for values in zip(*intervals.values(), strict=True)]
@@ -105,7 +107,7 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     )
     label = str(cells.get("label_number", "")).lower()
     number = "s" if "sing" in label else "p" if "plur" in label else None
-    pairs = []
+    pairs: list[dict[str, Any]] = []
     for target, indices in (("target_word", "target_indices"), ("target_word_2", "target_indices_2")):
         if cells.get(target):
             places = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
@@ -115,9 +117,11 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
                 )
                 raise RowError("pair not found", reason)
             cue_index, target_index = places
-            pairs.append(
-                {"cue": cue_index, "target": target_index, "template": cells.get("template"), "number": number}
-            )
+            pair = {"cue": cue_index, "target": target_index, "template": cells.get("template"), "number": number}
+            if pairs:  # the verb: its cue is determiner and noun; the label is its number, not the noun's
+                pair["cue"] = (cue_index, pairs[0]["target"])
+                pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
+            pairs.append(pair)
     return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
 
 

@@ -33,6 +33,7 @@ class Counts:
         self.stages: dict[tuple[str, str, str], int] = Counter()
         self.dropped: list[tuple[str, str, str, str]] = []
         self.examples: Counter = Counter()
+        self.draws: list[dict[str, Any]] = []
         self.models: dict[str, Counter] = {model: Counter() for model in models}
         self._heard: dict[str, str] = {}
         lost: set[str] = set()
@@ -105,6 +106,8 @@ def write_counts(folder: Path, counts: Counts) -> None:
     write_csv(counts.stage_table(), folder / "counts.csv")
     write_csv(counts.model_table(), folder / "models.csv")
     write_csv(counts.example_table(), folder / "examples.csv")
+    if counts.draws:
+        write_csv(pd.DataFrame(counts.draws), folder / "draws.csv")
     write_csv(pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]), folder / "dropped.csv")
     from ..plots.panels import write_figure
 
@@ -153,7 +156,15 @@ def summary(folder: Path) -> str:
     for name in ("counts", "models", "examples"):
         table = read_csv(folder / f"{name}.csv")
         parts[name] = table.to_string(index=False) if len(table) else f"no {name}"
-    return "\n\n".join(parts.values())
+    if (folder / "draws.csv").is_file():
+        draws = read_csv(folder / "draws.csv").fillna({"value": ""})
+        parts["draws"] = draws.to_string(index=False)
+        few = draws[draws["drawn"] < draws["asked"]]
+        parts["few"] = "\n".join(
+            f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there are, of {asked}"
+            for template, value, drawn, asked in few[["template", "value", "drawn", "asked"]].itertuples(index=False)
+        )
+    return "\n\n".join(part for part in parts.values() if part)
 
 
 def _kind(reason: str) -> str:

@@ -53,6 +53,7 @@ SCHEMA = pa.schema(
         *((name, pa.string()) for name in ("name", "clip", "audio", "sound", "text", "language")),
         ("seconds", pa.float64()),
         *((name, pa.int32()) for name in ("cue", "target", "via")),
+        ("cue_indices", pa.list_(pa.int32())),
         *((name, pa.string()) for name in _TEXTS),
         *((name, pa.bool_()) for name in ("audible", "liaison")),
         ("distance", pa.int32()),
@@ -221,7 +222,7 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
         root / example["audio"],
         text=example["text"],
         words=[Word(word["text"], word["start"], word["end"], word["score"]) for word in example["words"]],
-        cue=example["cue"],
+        cue=example.get("cue_indices") or example["cue"],  # earlier releases have cues of one word alone
         target=example["target"],
         foil=example["foil"],
         language=example["language"],

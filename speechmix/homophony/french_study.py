@@ -88,13 +88,19 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
     """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again."""
     from .counts import summary
     from .dataset import read_examples
+    from .drawing import parse_draw
     from .selection import select_examples
     from .stage_lines import options_of
     from .stages import align_corpus, mine_corpus, transcribe_corpus
 
     folder = Path(options.out) / "corpus"
     again = {"overwrite": options.overwrite, "progress": sys.stderr.isatty()}
-    reading = {"split": options.split, "sample": options.sample, "seed": options.seed, "language": options.language}
+    reading = {
+        "split": options.split,
+        "sample": options.sample,
+        "seed": options.seed or 0,
+        "language": options.language,
+    }
     reading |= {"parser": options.parser, "lexicon": options.lexicon, "allow_outside": options.allow_outside}
     templates = options.template or ("french",)
     print(counted(mine_corpus(options.common_voice, folder, templates=templates, **reading, **again)))
@@ -102,6 +108,7 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
     transcripts = transcribe_corpus(folder, models, **again)
     print("\n".join(map(counted, transcripts)))
     choosing = {"balance": options.balance, "most": options.most, "seed": options.seed}
+    choosing |= {"draw": parse_draw(options.draw) if options.draw else None}
     choosing |= {"audible_only": options.audible, "keep_doubtful": options.keep_doubtful}
     examples = select_examples(folder, models=[options_of(path)["model"] for path in transcripts], **choosing)
     print(f"\n{summary(examples)}\n")

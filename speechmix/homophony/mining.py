@@ -7,6 +7,7 @@ every candidate that was dropped, with the reason. Positions come from the parse
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ..errors import InputError
 from .french.lexicon import AUDIBLE, INVARIANT, Lexicon, NoPartner, Partner
@@ -57,8 +58,18 @@ def mine(
         of_relation = [link for link in links if link.relation == template.relation]
         if of_relation:
             _apply(template, text, tokens, of_relation, lexicon, pairs, dropped)
+    _drop_repeated(pairs, dropped)
     pairs.sort(key=lambda pair: (pair.cue, pair.target))
     return Mined(pairs, dropped)
+
+
+def _drop_repeated(pairs: list[Pair], dropped: list[Dropped]) -> None:
+    """Leave out determiner and noun by themselves where another template has them together with the noun's verb."""
+    with_verb = {(pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues}
+    for pair in [pair for pair in pairs if with_verb.get((pair.cue, pair.target), pair.template) != pair.template]:
+        pairs.remove(pair)
+        reason = f"the same pair is in the template {with_verb[pair.cue, pair.target]}"
+        dropped.append(Dropped(reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form))
 
 
 def mine_all(texts: Iterable[str], **options) -> Iterator[Mined]:
@@ -78,16 +89,35 @@ def _apply(template: Template, text: str, tokens, links, lexicon: Lexicon, pairs
         if form is None:
             continue
         if nearest[link.target] != link.cue:
-            result: Pair | str = "another cue is nearer to the target"
+            result: list[Pair] | str = "another cue is nearer to the target"
         else:
-            result = _pair(template, form, text, tokens, link, lexicon)
-        if isinstance(result, Pair):
-            pairs.append(result)
+            result = _readings(template, form, text, tokens, link, lexicon)
+        if isinstance(result, list):
+            pairs.extend(result)
         else:
             ranges = (cue.start, cue.stop), (target.start, target.stop)
             dropped.append(Dropped(result, template.name, *ranges, *(text[start:stop] for start, stop in ranges)))
         if template.first_only:
             return
+
+
+def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon) -> list[Pair] | str:
+    """Return the pair of a link, or both where the noun is a target too; or the reason why there is none."""
+    if link.coordinated:
+        if not template.coordinated:
+            return "the verb has several subjects"
+        agreement = "p"
+    else:
+        agreement = form.agreement
+    pair = _pair(template, replace(form, agreement=agreement), text, tokens, link, lexicon)
+    if template.noun is None or link.via is None or isinstance(pair, str):
+        return pair if isinstance(pair, str) else [pair]
+    of_noun = _pair(template.noun, form, text, tokens, Link("determiner", link.cue, link.via), lexicon)
+    if isinstance(of_noun, str):
+        return f"noun between: {of_noun}"
+    noun = tokens[link.via]
+    cue_form = f"{of_noun.cue_form} {of_noun.target_form}"
+    return [of_noun, replace(pair, cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
 
 
 def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon) -> Pair | str:

@@ -20,7 +20,7 @@ class Pair:
     ----------
     template : str
     cue, target : (int, int)
-        Half-open ranges of characters in the text as given.
+        Half-open ranges of characters in the text as given; of a cue of several words that of the first.
     cue_form, target_form : str
         As written there.
     foil : str or None
@@ -43,6 +43,8 @@ class Pair:
         From cue to target in words; 1 for neighbours.
     via, via_form
         The noun between, for determiner and verb.
+    further_cues : tuple of (int, int)
+        Further words of the cue: the noun, where determiner and noun are the cue of the verb. `cue_form` has them all.
     """
 
     template: str
@@ -61,6 +63,7 @@ class Pair:
     distance: int
     via: Range | None = None
     via_form: str | None = None
+    further_cues: tuple[Range, ...] = ()
 
 
 class Dropped(NamedTuple):

@@ -16,12 +16,24 @@ from .french.text import Token
 
 
 class Link(NamedTuple):
-    """A relation between two tokens of a sentence, by their indices; `via` is the noun between, if there is one."""
+    """A relation between two tokens of a sentence, by their indices.
+
+    Parameters
+    ----------
+    relation : str
+    cue, target : int
+    via : int or None
+        The noun between.
+    coordinated : bool
+        Whether the noun is the first of several subjects that "et" joins (le club et Alexander se séparent): the verb is plural
+        then, whatever the determiner says.
+    """
 
     relation: str
     cue: int
     target: int
     via: int | None = None
+    coordinated: bool = False
 
 
 class Parser(Protocol):

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,16 @@ from typing import Any
 from ..errors import InputError
 from ..files.locks import writing_to
 from ..files.whole_files import clear_leftovers
-from ..inputs.rows import lot
 from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
+from .drawing import PUBLISHED_SEED, Candidate, drawn_by_count, drawn_evenly
 from .stage_lines import input_digest, inputs_of, lines, options_of
 from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined
+from .templates import BALANCES
 from .transcripts import Comparison, columns_and_rows, compare
 
 EXAMPLES = "examples"
-BALANCES = ("number", "audible", "cue_word")
 
 
 def select_examples(
@@ -38,7 +36,8 @@ def select_examples(
     models: Sequence[str] | None = None,
     balance: Sequence[str] = (),
     most: int | None = None,
-    seed: int = 0,
+    draw: Mapping[str, int] | None = None,
+    seed: int | None = None,
     audible_only: bool = False,
     keep_doubtful: bool = False,
 ) -> Path:
@@ -55,7 +54,11 @@ def select_examples(
         Within each template, draw the same number of examples for each value, or combination of values.
     most : int, optional
         Draw at most so many examples per template and combination of values.
-    seed : int
+    draw : mapping of str to int, optional
+        How many of each template, and none of the others (`speechmix.homophony.drawing.drawn_by_count`); half singular
+        where the template says so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `most`.
+    seed : int, optional
+        Default: 0; with `draw` the published 42.
     audible_only : bool
         Keep only pairs whose cue can be told by ear and whose target's own onset does not betray the number.
     keep_doubtful : bool
@@ -76,19 +79,30 @@ def select_examples(
     unknown = set(balance) - set(BALANCES)
     if unknown or (most is not None and most < 1):
         raise InputError(f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, {most}")
+    if draw is not None and (most is not None or not draw or min(draw.values()) < 1):
+        raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
+    if seed is None:
+        seed = 0 if draw is None else PUBLISHED_SEED
     names = _transcribed(study) if models is None else list(models)
     counts = Counts(study, names)
-    options = {"models": names, "balance": list(balance), "most": most, "seed": seed}
+    options: dict[str, Any] = {"models": names, "balance": list(balance), "most": most, "seed": seed}
     options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful}
+    if draw is not None:
+        options["draw"] = dict(draw)
 
     def examples(counts: Counts | None = None) -> Iterator[dict[str, Any]]:
         return _examples(study, names, counts, audible_only=audible_only, keep_doubtful=keep_doubtful)
 
     candidates, folders = [], set()
     for example in examples(counts):
-        candidates.append((example["name"], example["template"], *(str(example[name]) for name in balance)))
+        values = {column: str(example[column]) for column in BALANCES}
+        candidates.append(Candidate(example["name"], example["template"], values))
         folders.add(str(Path(example["audio"]).parent))
-    drawn = _drawn(candidates, most, seed, balanced=bool(balance))
+    if draw is None:
+        drawn = drawn_evenly(candidates, balance, most, seed)
+    else:
+        columns, readings = _rules(study, candidates, balance)
+        drawn, counts.draws = drawn_by_count(candidates, draw, balance=columns, readings=readings, seed=seed)
     root = os.path.commonpath(folders or {str(study.resolve())})
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -97,7 +111,7 @@ def select_examples(
                 counts.example(example)
                 yield {**example, "audio": Path(os.path.relpath(example["audio"], root)).as_posix()}
             else:
-                counts.drop_pair(example["name"], "not drawn", "left out for balance, or beyond the most")
+                counts.drop_pair(example["name"], "not drawn", "left out for balance, or beyond the number asked for")
 
     stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
     about = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}
@@ -169,10 +183,22 @@ def _example(line: dict[str, Any], pair: dict[str, Any]) -> dict[str, Any]:
     }
     for role in ("cue", "target", "via"):
         place = pair.get(role)
-        indices = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
-        example[role] = indices[0] if len(indices) == 1 else None
+        example[role] = _word_at(words, place)
         example[f"{role}_word"] = text[slice(*place)] if place else None
+    example["cue_indices"] = [_word_at(words, place) for place in _cue_places(pair)]
+    example["cue_word"] = " ".join(text[slice(*place)] for place in _cue_places(pair))
     return example
+
+
+def _cue_places(pair: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Characters of each of the cue's words."""
+    return [(start, stop) for start, stop in (pair["cue"], *(pair.get("further_cues") or ()))]
+
+
+def _word_at(words: Sequence[Mapping[str, Any]], place: Sequence[int] | None) -> int | None:
+    """Index of the one word that is at these characters; None if there are several, or none."""
+    indices = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
+    return indices[0] if len(indices) == 1 else None
 
 
 def _name(line: dict[str, Any], pair: dict[str, Any]) -> str:
@@ -182,10 +208,11 @@ def _name(line: dict[str, Any], pair: dict[str, Any]) -> str:
 
 def _unfit(example, pair, audible_only: bool, keep_doubtful: bool, doubts: list[str]) -> tuple[str, str]:
     """Kind of reason and reason why a pair is no example, before anyone was asked to spell it; empty if it may be one."""
-    if example["cue"] is None or example["target"] is None or example["cue"] == example["target"]:
+    indices = [*example["cue_indices"], example["target"]]
+    if None in indices or len(set(indices)) < len(indices):
         return "not two words", f"{example['cue_word']!r} and {example['target_word']!r} are not one word each"
-    for role in ("cue", "target"):
-        word = example["words"][example[role]]
+    for role, index in zip([*["cue"] * len(example["cue_indices"]), "target"], indices, strict=True):
+        word = example["words"][index]
         if word["end"] <= word["start"]:
             return "no time", f"the {role} {word['text']!r} has no length in the alignment"
     if doubts and not keep_doubtful:
@@ -201,34 +228,29 @@ def _spelled(
     """Note what each model wrote and where; say which model did not spell cue or target right."""
     why = reason = ""
     for model, spelled in transcripts.items():
-        cue, target = (compared[model].place_of(tuple(pair[role])) for role in ("cue", "target"))
-        wrong = [role for role, place in (("cue", cue), ("target", target)) if place is None]
+        cues = [place for place in map(compared[model].place_of, _cue_places(pair)) if place is not None]
+        target = compared[model].place_of(tuple(pair["target"]))
+        wrong = ["cue"] * (len(cues) < len(example["cue_indices"])) + ["target"] * (target is None)
         if counts is not None:
             counts.judge(model, line["key"], spelled, wrong)
-        if cue is None or target is None:
+        if wrong or target is None:
             why = why or f"{' and '.join(wrong)} misspelled by {model}"
             reason = reason or f"{model} writes {spelled['transcript']!r} for {line['text']!r}"
             continue
-        columns, rows = columns_and_rows(spelled["tokens"], cue, target)
+        columns, rows = columns_and_rows(spelled["tokens"], cues, target)
         judged = {"model": model, "transcript": spelled["transcript"], "wer": spelled["wer"]}
         example["models"].append({**judged, "cue_columns": columns, "target_rows": rows})
     return why, reason
 
 
-def _drawn(candidates: list[tuple[str, ...]], most: int | None, seed: int, *, balanced: bool) -> set[str]:
-    """Names of the examples drawn: within a template as many of each value, those with the lowest lots."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, *of_group in candidates:
-        groups.setdefault(tuple(of_group), []).append(name)
-    values = [sorted({key[i] for key in groups}) for i in range(1, len(candidates[0]) - 1)] if candidates else []
-    smallest: Counter = Counter()
-    for template in sorted({key[0] for key in groups}):
-        smallest[template] = min(len(groups.get((template, *combination), ())) for combination in product(*values))
-    drawn: set[str] = set()
-    for key, names in groups.items():
-        limit = min(most or len(names), smallest[key[0]] if balanced else len(names))
-        drawn |= set(sorted(names, key=lambda name: (lot(name, seed), name))[:limit])
-    return drawn
+def _rules(
+    study: Path, candidates: Iterable[Candidate], balance: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+    """By template, the columns to balance (its own, and those asked for of all), and how many readings it gives."""
+    mined = {template["name"]: template for template in options_of(study / PAIRS).get("templates", ())}
+    templates = {name: mined.get(name, {}) for name in (*mined, *(candidate.template for candidate in candidates))}
+    balances = {name: tuple(dict.fromkeys((*own.get("balance", ()), *balance))) for name, own in templates.items()}
+    return balances, {name: 2 if own.get("noun") else 1 for name, own in templates.items()}
 
 
 def _transcribed(study: Path) -> list[str]:

@@ -67,7 +67,8 @@ class SpacyParser:
                 if token.head.dep_.startswith(_SUBJECTS):
                     verb = _finite(token.head.head)
                     if verb is not None and verb.i > token.head.i:
-                        links.append(Link("determiner+subject", token.i, verb.i, token.head.i))
+                        coordinated = any(child.dep_ == "conj" and child.i < verb.i for child in token.head.children)
+                        links.append(Link("determiner+subject", token.i, verb.i, token.head.i, coordinated))
             elif token.pos_ == "PRON" and token.dep_.startswith(_SUBJECTS):
                 verb = _finite(token.head)
                 if verb is not None and verb.i > token.i:

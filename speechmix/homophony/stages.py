@@ -86,7 +86,7 @@ def mine_corpus(
     out = Path(out)
     asked = _templates(templates)
     words = Lexicon.load(Path(lexicon)) if lexicon else None
-    options: dict[str, Any] = {"source": _where(source), "templates": [asdict(template) for template in asked]}
+    options: dict[str, Any] = {"source": _where(source), "templates": [_described(template) for template in asked]}
     options |= {"parser": parser, "lexicon": lexicon and _content(lexicon), "language": language, "split": split}
     options |= {"sample": sample, "seed": seed}
 
@@ -119,6 +119,12 @@ def _mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -
     if row.words is not None:
         line["words"] = [[word.text, word.start, word.end] for word in row.words]
     return {**line, "meta": row.meta}
+
+
+def _described(template: Template) -> dict[str, Any]:
+    """A template as the options say it; what earlier releases did not know is left out where it is not used."""
+    described = asdict(template)
+    return {name: entry for name, entry in described.items() if entry or name not in ("coordinated", "noun", "balance")}
 
 
 def _row_digest(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..files.identity import digest
 from ..files.whole_files import whole_file
 from ..inputs.audio import sound_fingerprint
 from ..inputs.clips import Clip
+from ..inputs.cue_and_target import cue_words, find_cue
 from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
 from ..inputs.words import find_word
@@ -84,14 +85,21 @@ def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
     else:
         places = [(word.start, word.stop) for word in written_words(row.text)]
         words = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written_words(row.text))]
-    of_roles = {role: places[find_word(words, pair[role], role=role, where=row.name)] for role in ("cue", "target")}
-    ranges = {role: place for role, place in of_roles.items() if place is not None}
-    missing = [role for role in of_roles if role not in ranges]
+    cues = [places[index] for index in cue_words(find_cue(words, pair["cue"], where=row.name))]
+    target = places[find_word(words, pair["target"], role="target", where=row.name)]
+    missing = ["cue"] * (None in cues) + ["target"] * (target is None)
     if missing:
         raise LeftOut("pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence")
-    forms = {f"{role}_form": row.text[slice(*place)] for role, place in ranges.items()}
+    ranges: dict[str, Any] = {"cue": cues[0], "target": target}
+    forms = {"cue_form": " ".join(_at(row.text, place) for place in cues), "target_form": _at(row.text, target)}
+    if len(cues) > 1:
+        ranges["further_cues"] = cues[1:]
     facts = {"template": pair.get("template") or "given", "number": pair.get("number"), "foil": pair.get("foil")}
     return {**facts, **ranges, **forms}
+
+
+def _at(text: str, place: tuple[int, int] | None) -> str:
+    return text[slice(*place)] if place else ""
 
 
 def audio_path(study: Path, row: Row) -> str:

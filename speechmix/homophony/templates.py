@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InputError
@@ -17,6 +17,7 @@ from ..errors import InputError
 RELATIONS = ("determiner", "subject", "determiner+subject")
 HEARD = ("always", "before_vowel", "never")
 DIFFERENCES = ("number", "person")
+BALANCES = ("number", "audible", "cue_word")
 AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
 _FOLDER = Path(__file__).parent / "template_files"
 
@@ -49,6 +50,14 @@ class Template:
         Most words between cue and target.
     between_pos : tuple of str
         Tags that may stand between; empty: whatever the parser's relation allows.
+    balance : tuple of {"number", "audible", "cue_word"}
+        Where so many examples are drawn (`select --draw`), as many of each value.
+    coordinated : bool
+        With "determiner+subject": whether the noun may be the first of several subjects that "et" joins. The number is then the
+        verb's, plural, and not what the determiner says.
+    noun : Template, optional
+        With "determiner+subject": the noun is a target of its own. A sentence gives two pairs, determiner -> noun, by these
+        rules, and determiner + noun -> verb, or none (Det_Noun_Verb as published, which is counted twice).
     noun_may_tell : bool
         With "determiner+subject": whether the noun between may give the number away (les chevaux mangent).
     tenses : tuple of str
@@ -73,12 +82,15 @@ class Template:
     words_between: int = 8
     between_pos: tuple[str, ...] = ()
     noun_may_tell: bool = False
+    coordinated: bool = False
     tenses: tuple[str, ...] = ()
     endings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude_lemmas: tuple[str, ...] = ()
     exclude_lemma_endings: tuple[str, ...] = ()
     sentence_initial: bool = True
     first_only: bool = False
+    balance: tuple[str, ...] = ()
+    noun: Template | None = None
 
 
 @functools.lru_cache
@@ -132,10 +144,10 @@ def load_template(source: str | Path) -> Template:
 
 
 def _template(table: dict, where: str) -> Template:
-    _known(table, "name language description relation cues between target sentence".split(), where)
+    _known(table, "name language description relation balance cues between noun target sentence".split(), where)
     between, target = _section(table, "between", where), _section(table, "target", where)
     sentence = _section(table, "sentence", where)
-    _known(between, ("words_at_most", "pos", "noun_may_tell"), f"{where}: [between]")
+    _known(between, ("words_at_most", "pos", "noun_may_tell", "coordinated"), f"{where}: [between]")
     _known(
         target,
         "pos partner without_partner tenses endings exclude_lemmas exclude_lemma_endings".split(),
@@ -145,7 +157,7 @@ def _template(table: dict, where: str) -> Template:
     words_between = between.get("words_at_most", 8)
     if not isinstance(words_between, int) or isinstance(words_between, bool) or words_between < 0:
         raise InputError(f"{where}: words_at_most must be a whole number from 0, found {words_between!r}")
-    return Template(
+    template = Template(
         name=_text(table, "name", where),
         language=_text(table, "language", where),
         description=_text(table, "description", where) if table.get("description", "") != "" else "",
@@ -157,13 +169,22 @@ def _template(table: dict, where: str) -> Template:
         words_between=words_between,
         between_pos=_strings(between, "pos", where),
         noun_may_tell=_flag(between, "noun_may_tell", where, default=False),
+        coordinated=_flag(between, "coordinated", where, default=False),
         tenses=_strings(target, "tenses", where),
         endings=_endings(_section(target, "endings", where), where),
         exclude_lemmas=_strings(target, "exclude_lemmas", where),
         exclude_lemma_endings=_strings(target, "exclude_lemma_endings", where),
         sentence_initial=_flag(sentence, "capital_cue", where, default=True),
         first_only=_flag(sentence, "first_only", where, default=False),
+        balance=tuple(_choice(column, BALANCES, f"{where}: balance") for column in _strings(table, "balance", where)),
     )
+    if "noun" not in table:
+        return template
+    if template.relation != "determiner+subject":
+        raise InputError(f"{where}: [noun] needs relation = 'determiner+subject', found {template.relation!r}")
+    rules = {"pos": ["NOUN"], **_section(table, "noun", where)}
+    of_noun = {**table, "relation": "determiner", "target": rules, "between": {}}
+    return replace(template, noun=_template({name: of_noun[name] for name in of_noun if name != "noun"}, where))
 
 
 def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:

@@ -129,19 +129,23 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     return [*[None] * len(decoder_prefix(model, clip)), *places]
 
 
-def columns_and_rows(tokens: Sequence[Range | None] | None, cue: Range, target: Range) -> tuple[list[int], list[int]]:
+def columns_and_rows(
+    tokens: Sequence[Range | None] | None, cues: Sequence[Range], target: Range
+) -> tuple[list[int], list[int]]:
     """Input positions that hold the cue, and those that predict the target: one before those that hold it.
 
     Parameters
     ----------
     tokens : sequence of (start, stop) or None, optional
         From `token_ranges`. Without a decoder both results are empty.
-    cue, target : (int, int)
-        Characters of the transcript.
+    cues : sequence of (int, int)
+        Characters of the transcript, of each of the cue's words.
+    target : (int, int)
+        Likewise.
 
     Examples
     --------
-    >>> columns_and_rows([None, None, (0, 3), (3, 7), (7, 10)], (0, 3), (4, 10))
+    >>> columns_and_rows([None, None, (0, 3), (3, 7), (7, 10)], [(0, 3)], (4, 10))
     ([2], [2, 3])
     """
 
@@ -149,4 +153,4 @@ def columns_and_rows(tokens: Sequence[Range | None] | None, cue: Range, target: 
         places = enumerate(tokens or ())
         return [position for position, p in places if p and p[0] < word[1] and word[0] < p[1] and p[0] < p[1]]
 
-    return holding(cue), [position - 1 for position in holding(target)]
+    return [position for cue in cues for position in holding(cue)], [position - 1 for position in holding(target)]

@@ -168,4 +168,5 @@ def _is_occurrence(request: Sequence[object]) -> bool:
     """Whether it is (word, occurrence), or was meant to be: ("les", "2") is refused as such, not taken for two words."""
     if len(request) != 2 or not isinstance(request[0], str):
         return False
-    return not isinstance(request[1], (str, list, tuple)) or str(request[1]).isdigit()
+    second = request[1]
+    return second.isdigit() if isinstance(second, str) else not isinstance(second, (list, tuple))

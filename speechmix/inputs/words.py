@@ -135,10 +135,10 @@ def _find_string(words: Sequence[Word | TextWord], request: str, role: str, wher
             f"{where}: {role} {request!r} occurs {len(matches)} times: {shown}. Choose one, "
             f"for example {role}='{request}:2', {role}=({request!r}, 2) or {role}={matches[1]} (its index)"
         )
-    numbered = re.fullmatch(r"(.+):([0-9]+)", request.strip())
+    numbered = re.fullmatch(r"(.+):([0-9]{1,9})", request.strip())
     if numbered:
         return _occurrence(words, numbered[1], int(numbered[2]), role, where)
-    if re.fullmatch(r"[0-9]+", request.strip()):
+    if re.fullmatch(r"[0-9]{1,9}", request.strip()):
         return _index(words, int(request), role, where)
     raise _absent(words, request, role, where)
 

@@ -163,7 +163,7 @@ def _numbers(numbers: Row | None) -> str:
 
 def _ranking(rows: pd.DataFrame, need: pd.DataFrame) -> str:
     """Whether the stack that comes first by contribution is the one that is needed most; "" for one stack."""
-    if len(rows) < 2 or need.empty or rows["difference"].isna().all():
+    if len(rows) < 2 or need.empty or "difference" not in rows or rows["difference"].isna().all():  # no untrained model
         return ""
     first = rows.loc[rows["difference"].idxmax()]
     here = need[(need["side"] == first["side"]) & (need["model"] == first["model"])]

@@ -88,7 +88,11 @@ def test_the_papers_annotated_set_keeps_its_words_and_pairs(tmp_path, encoded):
 
 
 def test_determiner_noun_and_verb_are_two_pairs(tmp_path, encoded):
-    row = annotated(encoded, cue_word="elle", target_word="a", target_word_2="vu", template="det_noun_verb")
-    saved(tmp_path / "data", [row])
+    """le club et Alexander se séparent: the label is the verb's number; the noun has its own."""
+    words = ["le", "club", "et", "Alexander", "se", "séparent"]
+    intervals = [{"start": i / 10, "end": (i + 1) / 10, "word": word} for i, word in enumerate(words)]
+    told = {"cue_word": "le", "target_word": "club", "target_word_2": "séparent", "template": "det_noun_verb"}
+    alignment = {"id": 3, "total_start": 0.0, "total_end": 1.0, "intervals": intervals}
+    saved(tmp_path / "data", [annotated(encoded, **told, transcription=" ".join(words), alignment=alignment)])
     (found,) = read_corpus(tmp_path / "data")
-    assert [(pair["cue"], pair["target"]) for pair in found.pairs] == [(0, 1), (0, 2)]
+    assert [(p["cue"], p["target"], p["number"]) for p in found.pairs] == [(0, 1, "s"), ((0, 1), 5, "p")]

@@ -109,6 +109,27 @@ def subject_pairs(words: dict[int, Word], template: Template, lexicon: Lexicon) 
     return pairs
 
 
+def noun_verb_pairs(words: dict[int, Word], template: Template, lexicon: Lexicon) -> set[GoldPair]:
+    """Determiner and the finite verb behind it whose subject the determiner's noun is, or begins (coordination)."""
+    pairs: dict[tuple[int, int], GoldPair] = {}
+    for word in words.values():
+        cue, noun = template.cues.get(_key(word.form)), words.get(word.head)
+        if cue is None or noun is None or (word.upos, word.relation, noun.upos) != ("DET", "det", "NOUN"):
+            continue
+        verb = _finite(words, noun.head, word.start) if noun.relation == "nsubj" else None
+        if verb is None or verb.start < noun.start or noun.start < word.start:
+            continue
+        joined = any(
+            other.relation == "conj" and words.get(other.head) is noun and other.start < verb.start
+            for other in words.values()
+        )
+        if joined and not template.coordinated:
+            continue
+        if isinstance(lexicon.verb_partner(_key(verb.form), "3p" if joined else "3" + cue.agreement), Partner):
+            pairs[verb.start, verb.stop] = GoldPair((word.start, word.stop), (verb.start, verb.stop))
+    return set(pairs.values())
+
+
 def _finite(words: dict[int, Word], head: int, after: int) -> Word | None:
     # "se dit" may be one predicate: se the head, dit `fixed`
     helpers, fixed = (
@@ -151,7 +172,7 @@ class Score(NamedTuple):
 
 def compare(files, template: Template, lexicon: Lexicon, mine, *, cues=None, errors: list | None = None) -> Score:
     """Score a template's pairs against the trees; `cues` restricts both sides, `errors` collects the differences."""
-    extract = determiner_pairs if template.relation == "determiner" else subject_pairs
+    extract = _EXTRACT[template.relation]
     right = found = gold = 0
     for file in files:
         for text, words in sentences(file):
@@ -164,6 +185,9 @@ def compare(files, template: Template, lexicon: Lexicon, mine, *, cues=None, err
                 errors += [("extra", text, pair) for pair in sorted(mined - expected)]
                 errors += [("missed", text, pair) for pair in sorted(expected - mined)]
     return Score(right, found, gold)
+
+
+_EXTRACT = {"determiner": determiner_pairs, "subject": subject_pairs, "determiner+subject": noun_verb_pairs}
 
 
 def report() -> None:

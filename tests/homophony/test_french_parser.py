@@ -87,6 +87,16 @@ def test_subjects(parser, text, expected):
         ("Il voit les chats.", []),
         ("Avec les chats mangent les chiens.", []),
         ("Le chat, mange !", []),
+        # several subjects
+        ("Le club et Alexander se séparent.", ["le séparent"]),
+        ("le club et alexander se séparent", ["le séparent"]),
+        ("Le roi et Jean Dupont ne se parlent pas.", ["le parlent"]),
+        ("Le chat et le chien noir mangent.", ["le mangent"]),
+        ("Le roi et lui se parlent.", ["le parlent"]),
+        ("Le chat et le chien mange.", ["le mange"]),  # the second begins a clause
+        ("Il voit le chat et Marie parle.", []),
+        ("Le chat et Marie parle.", []),
+        ("Le chat et", []),
     ],
 )
 def test_determiners_of_subjects(parser, text, expected):

@@ -75,12 +75,29 @@ def test_defaults(tmp_path):
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\np = 5', "p must be a list of texts"),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\nplural = ["s"]', "must be one of"),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[sentence]\nfirst_only = "no"', "first_only must be true or false"),
+        (
+            'pos = ["NOUN"]',
+            'pos = ["NOUN"]\n[noun]\npartner = ["number"]',
+            r"\[noun\] needs relation = 'determiner\+subject'",
+        ),
+        ('name = "mine"', 'name = "mine"\nbalance = ["age"]', "balance must be one of"),
+        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\ncoordinated = 1', "coordinated must be true or false"),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\nnoun_may_tell = 0', "noun_may_tell must be true or false"),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, message):
     (tmp_path / "mine.toml").write_text(GOOD.replace(old, new))
     with pytest.raises(InputError, match=message):
+        load_template(tmp_path / "mine.toml")
+
+
+def test_the_noun_s_own_rules_are_checked_and_make_a_template_of_its_own(tmp_path):
+    text = GOOD.replace('"determiner"', '"determiner+subject"') + '[noun]\npartner = ["number"]\n'
+    (tmp_path / "mine.toml").write_text(text)
+    noun = load_template(tmp_path / "mine.toml").noun
+    assert (noun.name, noun.relation, noun.target_pos, noun.partner) == ("mine", "determiner", ("NOUN",), ("number",))
+    (tmp_path / "mine.toml").write_text(text + 'gender = "f"\n')
+    with pytest.raises(InputError, match="unknown entry gender"):
         load_template(tmp_path / "mine.toml")
 
 

@@ -61,6 +61,9 @@ def test_ways_to_name_several_words(request_, cue):
         ([1, 99], "cue index must be 0 to 7"),
         (("le", "2"), "pair must be"),
         ([1, None], "must be an index, a word or"),
+        ([1, {}], "must be an index, a word or"),
+        ("9" * 5000, "is not one of the words"),
+        ("le:" + "9" * 5000, "is not one of the words"),
     ],
 )
 def test_what_is_refused(request_, message):

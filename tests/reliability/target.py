@@ -61,6 +61,6 @@ def text_file(name: str, text: str, *also: str) -> Callable[[Path], None]:
 def look_over(clips: list[Clip]) -> None:
     for clip in clips:
         require(bool(clip.name) and isinstance(clip.text, str | None) and isinstance(clip.foil, str | None), clip)
-        require(clip.cue is None or clip.words[clip.cue].text, clip)
+        require(all(clip.words[i].text for i in clip.cue_words), clip)
         require(clip.duration > 0 and bool(repr(clip)), clip)
         json.dumps(dict(clip.meta))

@@ -47,6 +47,15 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
     ]
 
 
+def test_a_run_without_untrained_models_has_no_ranking():
+    rows = [contribution("encoder", 0.0), contribution("decoder", 0.0)]
+    headline = pd.DataFrame(rows).drop(columns=["random", "difference", "claim"])
+    needs = pd.DataFrame([need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed")])
+    (sentence,) = joint_sentences(headline, needs, NOTHING)
+    assert "no untrained model to compare with" in sentence
+    assert "Contribution" not in sentence
+
+
 def test_agreement_is_said_too():
     headline = pd.DataFrame([contribution("cross", 41.5), contribution("encoder", 15.5)])
     needs = pd.DataFrame([need("cross", 50.0, "needed"), need("encoder", 100.0, "not needed")])

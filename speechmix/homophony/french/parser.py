@@ -19,6 +19,8 @@ _STRESSED_AFTER = frozenset(
 _BE_LIKE = frozenset(
     "fut fût furent fussent sera serait seraient seront soit soient était étaient est sont doit peut".split()
 )
+# Joined to a noun by et, they leave the verb in the third person.
+_STRESSED = frozenset("lui elle eux elles".split())
 # What follows a noun (le reste du temps, le fait que) far more often than a verb whose object stands before it.
 _AFTER_NOUN = frozenset("de du des d' que qu'".split())
 # Before un, a number: l'amendement numéro un fait débat.
@@ -55,8 +57,12 @@ class LexiconParser:
                 if noun is not None:
                     links.append(Link("determiner", index, noun))
                     verb = _verb_of_noun(kinds, index, noun)
+                    coordinated = False
+                    if verb is None:
+                        verb = _verb_of_coordination(tokens, kinds, index, noun)
+                        coordinated = verb is not None
                     if verb is not None:
-                        links.append(Link("determiner+subject", index, verb, noun))
+                        links.append(Link("determiner+subject", index, verb, noun, coordinated))
             if kind.subject:
                 verb = _verb_of_pronoun(kinds, index)
                 if verb is not None:
@@ -159,11 +165,48 @@ def _verb_of_pronoun(kinds: list[WordKind], index: int) -> int | None:
 
 def _verb_of_noun(kinds: list[WordKind], determiner: int, noun: int) -> int | None:
     """Finite verb behind a noun (one adjective and clitics between) that begins its clause, so is its subject."""
-    before = kinds[determiner - 1] if determiner else None
-    if before is not None and not (before.sign or before.conjunction):
-        return None
     bits = kinds[determiner].determiner
-    person = "3s" if bits & SINGULAR else "3p"
+    if not _begins_clause(kinds, determiner):
+        return None
+    return _verb_behind(kinds, noun, "3s" if bits & SINGULAR else "3p", bits)
+
+
+def _begins_clause(kinds: list[WordKind], determiner: int) -> bool:
+    before = kinds[determiner - 1] if determiner else None
+    return before is None or before.sign or before.conjunction
+
+
+def _verb_of_coordination(tokens: list[Token], kinds: list[WordKind], determiner: int, noun: int) -> int | None:
+    """Plural verb behind a noun and what "et" joins to it: another noun, a name, lui or eux (le club et Alexander se séparent).
+
+    What is joined must be a subject too: in "il voit le chat et Marie dort" the verb is singular, so nothing is found.
+    """
+    at = noun + 1
+    if not _begins_clause(kinds, determiner) or at + 1 >= len(kinds) or kinds[at].key != "et":
+        return None
+    first = kinds[at + 1]
+    if first.determiner:
+        last = _noun_of(tokens, kinds, at + 1)
+        bits = first.determiner
+    elif first.key in _STRESSED:
+        last, bits = at + 1, 0
+    else:
+        last, bits = _end_of_name(tokens, kinds, at + 1), 0
+    return None if last is None else _verb_behind(kinds, last, "3p", bits)
+
+
+def _end_of_name(tokens: list[Token], kinds: list[WordKind], start: int) -> int | None:
+    """Last word of a name: words with a capital, or one that the lexicon lacks (transcripts have no capitals)."""
+    at = start
+    while at < len(kinds) and tokens[at].capital and not kinds[at].sign:
+        at += 1
+    if at == start and not kinds[at].known and not kinds[at].sign:
+        at += 1
+    return at - 1 if at > start else None
+
+
+def _verb_behind(kinds: list[WordKind], noun: int, person: str, bits: int) -> int | None:
+    """Finite verb behind a noun, one adjective and clitics between."""
     at = noun + 1
     while at < len(kinds):
         word = kinds[at]
