@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import speechmix
 from speechmix.corpora.blimp import expand_contractions, read_blimp
+from speechmix.reports import agreement_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = {
@@ -94,9 +95,9 @@ def gpt2(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def undrawn(recipe, monkeypatch):
+def undrawn(monkeypatch):
     """An empty figure in place of the tables: they are drawn, slowly, in the first test."""
-    monkeypatch.setattr(recipe, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
 
 
 def run(recipe, blimp, model, out, *more: str) -> int:
@@ -109,7 +110,7 @@ def finished(recipe, blimp, bert, tmp_path_factory) -> Path:
     """A whole run of the trained model alone."""
     out = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+        patch.setattr(agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
         assert run(recipe, blimp, bert, out, "--seeds") == 0
     return out
 
@@ -122,7 +123,7 @@ def copied(finished, tmp_path) -> Path:
 def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, bert, tmp_path, capsys):
     assert run(recipe, blimp, bert, tmp_path, "--seeds", "0", "1") == 0
     printed = capsys.readouterr().out
-    assert re.search(r"regular_plural_subject_verb_agreement_1 +5 +4 +4\n", printed)
+    assert re.search(r"regular_plural_subject_verb_agreement_1 +5 +4 +4 +4\n", printed)
     assert "dot product, tiny-bert (trained), chance" in printed
     assert "NOT the five paradigms of the published table" in printed
     assert "18 done, 1 left out" in printed  # 6 sentences; trained and two twins
@@ -256,7 +257,7 @@ def test_on_the_real_sentences(recipe, shared, tmp_path, capsys):
     assert run(recipe, folder, model, tmp_path / "run", "--items", "2", "--seeds") == 0
     printed = capsys.readouterr().out
     assert "10 done" in printed
-    assert len(re.findall(r" 1000 +1000 +2\n", printed)) == 4
-    assert re.search(r"regular_plural_subject_verb_agreement_1 +1000 +990 +2\n", printed)
+    assert len(re.findall(r" 1000 +1000 +1000 +2\n", printed)) == 4
+    assert re.search(r"regular_plural_subject_verb_agreement_1 +1000 +990 +990 +2\n", printed)
     table = pd.read_csv(tmp_path / "run" / "cue_alignment.csv")
     assert (table.groupby(["paradigm", "number"])["item"].nunique() == 1).all()
