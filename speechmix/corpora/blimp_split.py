@@ -122,20 +122,19 @@ def split_halves(items: Iterable[BlimpItem], *, seed: int = SEED) -> tuple[list[
 def sentences_of(item: BlimpItem) -> tuple[str, str, str]:
     """The acceptable sentence, the unacceptable one, and the one with the mask, in lower case."""
     word = Sentence(item.text).words[item.target]
-    forms = (item.form, item.foil, "<mask>")
+    forms = (word.text, item.foil, "<mask>")
     good, bad, masked = (f"{item.text[: word.start]}{form}{item.text[word.stop :]}".lower() for form in forms)
     return good, bad, masked
 
 
 def _groups(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
     """Items connected by shared sentences, each group sorted by name."""
-    group_of: dict[str, list[BlimpItem]] = {}  # by sentence
-    groups: dict[int, list[BlimpItem]] = {}
+    group_of: dict[str, list[tuple[BlimpItem, tuple[str, ...]]]] = {}  # members with their sentences, by sentence
     for item in sorted(items, key=lambda item: item.name):
-        sentences = sentences_of(item)
-        merged = [item]
-        for former in {id(group): group for group in map(group_of.get, sentences) if group}.values():
-            merged += groups.pop(id(former))
-        groups[id(merged)] = merged
-        group_of |= {sentence: merged for member in merged for sentence in sentences_of(member)}
-    return [sorted(group, key=lambda item: item.name) for group in groups.values()]
+        merged = [(item, sentences_of(item))]
+        for former in {id(group): group for group in map(group_of.get, merged[0][1]) if group}.values():
+            merged += former
+        for _, sentences in merged:
+            group_of.update(dict.fromkeys(sentences, merged))
+    groups = {id(group): group for group in group_of.values()}.values()
+    return [sorted((item for item, _ in group), key=lambda item: item.name) for group in groups]

@@ -116,8 +116,6 @@ def _over_outliers(first: np.ndarray, second: np.ndarray, deviations: float, of:
 
 
 def _pearson(first: np.ndarray, second: np.ndarray) -> float:
-    from scipy.stats import pearsonr
-
     if len(first) < _FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
-    return float(pearsonr(first, second).statistic)
+    return float(np.corrcoef(first, second)[0, 1])
