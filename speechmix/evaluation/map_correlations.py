@@ -62,7 +62,7 @@ def map_correlations(
     >>> maps = {name: MixingMap(np.array([scores]), units, units, name, "encoder", (0,))
     ...         for name, scores in {"hta": [[3.0, 1.0], [2.0, 2.0]], "attention": [[0.7, 0.3], [0.6, 0.4]]}.items()}
     >>> map_correlations(maps)[["measure", "pearson", "spearman", "cells"]].round(2).values.tolist()
-    [['attention', 0.95, 0.95, 4], ['identity', 0.71, 0.71, 4]]
+    [['attention', 0.89, 0.95, 4], ['identity', 0.71, 0.71, 4]]
     """
     stacks: dict[str, dict[str, MixingMap]] = {}
     for key, mixing_map in maps.items():

@@ -65,8 +65,9 @@ def write_agreement(
             for ending in ("png", "svg"):
                 write_figure(figure, folder / f"{metric}.{ending}", dpi=150)
         for (name, init), part in means[means["metric"] == metric].groupby(["model", "init"], sort=False):
-            chance = "" if part["chance"].isna().all() else f", chance {part['chance'].mean():.3f}"
-            texts.append(f"{metric.replace('_', ' ')}, {name} ({init}){chance}\n{alignment_text(part, metric=metric)}")
+            told = f"{metric.replace('_', ' ')}, {name} ({init}), {part['items'].max():,} sentences"
+            told += "" if part["chance"].isna().all() else f", chance {part['chance'].mean():.3f}"
+            texts.append(f"{told}\n{alignment_text(part, metric=metric)}")
     return "\n\n".join(texts)
 
 
