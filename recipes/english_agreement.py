@@ -34,7 +34,7 @@ from speechmix.evaluation.cue_alignment import METRICS, RANK_CORRELATION, SHARES
 from speechmix.evaluation.distance_effect import distance_effect
 from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence, choice
 from speechmix.experiments.fine_tuning import Training, fine_tune_choice
-from speechmix.experiments.item_lines import answers, open_run
+from speechmix.experiments.item_lines import answers, folder_for_question
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.clips import safe_name
 from speechmix.maps.numerics import DISTANCES
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         model = speechmix.load(options.model, device=options.device)
         options.name = model.name
         items, train, left_out = _items(options, model)
-        open_run(out, {name: getattr(options, name) for name in _QUESTION}, overwrite=options.overwrite)
+        folder_for_question(out, {name: getattr(options, name) for name in _QUESTION}, overwrite=options.overwrite)
         if options.overwrite:
             for name in ("alignment", "decisions", "fine_tuned"):
                 shutil.rmtree(out / name, ignore_errors=True)

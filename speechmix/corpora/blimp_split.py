@@ -129,7 +129,7 @@ def sentences_of(item: BlimpItem) -> tuple[str, str, str]:
 
 def _groups(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
     """Items connected by shared sentences, each group sorted by name."""
-    group_of: dict[str, list[tuple[BlimpItem, tuple[str, ...]]]] = {}  # members with their sentences, by sentence
+    group_of: dict[str, list[tuple[BlimpItem, tuple[str, str, str]]]] = {}  # members with their sentences, by sentence
     for item in sorted(items, key=lambda item: item.name):
         merged = [(item, sentences_of(item))]
         for former in {id(group): group for group in map(group_of.get, merged[0][1]) if group}.values():

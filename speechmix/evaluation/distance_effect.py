@@ -19,7 +19,7 @@ from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.sentences import Sentence
 from ..maps.numerics import DISTANCES
-from ..scoring.forward import mix
+from ..scoring.forward import mix_one
 from .cue_alignment import RANK_CORRELATION, cue_alignment
 from .map_correlations import map_correlations
 
@@ -67,7 +67,7 @@ def distance_effect(
     if not distances:
         raise InputError(f"expected one distance or more of {', '.join(DISTANCES)}, found none")
     maps = {
-        distance: mix(
+        distance: mix_one(
             model,
             sentence,
             measures=["value_zeroing"],

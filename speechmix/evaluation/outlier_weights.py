@@ -95,12 +95,13 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
         raise InputError(f"{model.name} has no stack {stack!r}; it has {', '.join(model.stacks)}")
     gains = []
     for number, layer in enumerate(model.stacks[stack].layers):
-        norms = (layer.attention.norm, layer.feed_forwards[-1].norm if layer.feed_forwards else None)
-        if norms[0] is None or norms[1] is None:
+        attention_norm = layer.attention.norm
+        if attention_norm is None or not layer.feed_forwards:
             raise InputError(
-                f"layer {number} of the {stack} of {model.name}: expected two norms, but the family's table names none behind "
-                f"{'the attention' if norms[0] is None else 'a feed-forward'}"
+                f"layer {number} of the {stack} of {model.name}: expected two norms, but the family's table names none for the "
+                f"{'attention' if attention_norm is None else 'feed-forward'}"
             )
+        norms = (attention_norm, layer.feed_forwards[-1].norm)
         like = next(layer.module.parameters()).detach().new_zeros(model.stacks[stack].width)
         first, second = (gain_of(norm, like).detach().double().cpu().numpy() for norm in norms)
         gains.append((first, second))

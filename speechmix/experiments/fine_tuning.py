@@ -200,8 +200,10 @@ def _two_logits(module: torch.nn.Module, batch: Sequence[_Choice], pad: int, dev
     inputs = {}
     for name in batch[0].inputs:
         fill = pad if name == "input_ids" else 0
-        rows = [torch.nn.functional.pad(c.inputs[name], (0, longest - len(c.inputs[name])), value=fill) for c in batch]
-        inputs[name] = torch.stack(rows).to(device)
+        padded = [
+            torch.nn.functional.pad(c.inputs[name], (0, longest - len(c.inputs[name])), value=fill) for c in batch
+        ]
+        inputs[name] = torch.stack(padded).to(device)
     lengths = torch.tensor([len(choice.inputs["input_ids"]) for choice in batch], device=device)
     inputs["attention_mask"] = (torch.arange(longest, device=device) < lengths[:, None]).long()
     logits = logits_of(module(**inputs, return_dict=True))  # [n, T, V]

@@ -20,7 +20,7 @@ from ..files.whole_files import write_json, write_text
 Named = TypeVar("Named")
 
 
-def open_run(folder: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
+def folder_for_question(folder: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
     """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
 
     Raises
@@ -32,8 +32,8 @@ def open_run(folder: Path, question: Mapping[str, Any], *, overwrite: bool = Fal
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp()) / "run"
-    >>> open_run(folder, {"units": "token"})
-    >>> open_run(folder, {"units": "word"})  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> folder_for_question(folder, {"units": "token"})
+    >>> folder_for_question(folder, {"units": "word"})  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     ...
     speechmix.errors.InputError: ... holds a run with other options (units 'token', now 'word'): ...

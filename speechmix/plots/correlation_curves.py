@@ -7,6 +7,8 @@ dotted lines.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,8 +20,17 @@ from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE
 from .published_figures import published
 
 COLUMNS = ("model", "init", "stack", "measure", "layer", "statistic", "mean", "low", "high", "items")
-_CONTROLS = {"identity": {"linestyle": "--", "color": "0.2"}, "random": {"linestyle": "--", "color": "0.6"}}
-_PUBLISHED = {"linestyle": ":", "marker": "o", "markersize": 3, "markerfacecolor": "white", "linewidth": 0.9}
+_CONTROLS: dict[str, dict[str, Any]] = {
+    "identity": {"linestyle": "--", "color": "0.2"},
+    "random": {"linestyle": "--", "color": "0.6"},
+}
+_PUBLISHED: dict[str, Any] = {
+    "linestyle": ":",
+    "marker": "o",
+    "markersize": 3,
+    "markerfacecolor": "white",
+    "linewidth": 0.9,
+}
 
 
 def correlation_figure(
@@ -62,7 +73,7 @@ def correlation_figure(
     if several or own.empty:
         listed = ", ".join(f"{name} {sorted(means[name].unique())}" for name in several) or f"no {statistic!r}"
         raise InputError(f"expected means of one model and stack with {statistic}, found {listed}: draw one at a time")
-    with_diagonal = (own["measure"] == "identity").any()
+    with_diagonal = "identity" in set(own["measure"])
     beside = beside and statistic == "pearson" and with_diagonal
     lines = _lines(note, beside, with_diagonal)
     width = 4.3 + (3.3 if outliers is not None else 0.0)
@@ -120,8 +131,8 @@ def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D
     curves = published_correlations()
     for color, (measure, part) in zip(_colors(own), own.groupby("measure", sort=False), strict=True):
         part = part.sort_values("layer")
-        style = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(str(measure), {})
-        single = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
+        style: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(str(measure), {})
+        single: dict[str, Any] = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
         ax.plot(part["layer"], part["mean"], **style, **single)
         ax.fill_between(part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0)
         handles.append(Line2D([], [], label=panels.spoken(str(measure)), **style))
