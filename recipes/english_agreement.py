@@ -30,11 +30,11 @@ from speechmix.corpora import blimp
 from speechmix.corpora.blimp_cues import spacy_parser
 from speechmix.corpora.blimp_split import split_halves, unified_set
 from speechmix.errors import InputError
-from speechmix.evaluation.cue_alignment import METRICS, RANK_CORRELATION, SHARES, SUBTOKENS, cue_alignment
-from speechmix.evaluation.distance_effect import distance_effect
-from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence, choice
+from speechmix.evaluation.cue_alignment import SUBTOKENS
+from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence
+from speechmix.experiments.agreement_scoring import Alignment, aligned_items, decided_items, stack_of
 from speechmix.experiments.fine_tuning import Training, fine_tune_choice
-from speechmix.experiments.item_lines import answers, folder_for_question
+from speechmix.experiments.item_lines import folder_for_question
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.clips import safe_name
 from speechmix.maps.numerics import DISTANCES
@@ -47,11 +47,6 @@ _QUESTION = "model paradigms items measures distances units without_special subt
 _QUESTION += (
     "half split_seed unified fine_tune learning_rate warm_up batch_size epochs training_seed weight_decay".split()
 )
-_VALUES = [name for metrics in (METRICS, SHARES) for name in (*metrics, *(f"chance_{metric}" for metric in metrics))]
-_VALUES += [RANK_CORRELATION]
-_KEYS = "item paradigm number model init seed".split()
-_COLUMNS = [*_KEYS, "stack", "measure", "layer", *_VALUES]
-_CELLS = len(_COLUMNS) - len(_KEYS)  # of a stored row
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,7 +96,7 @@ def _items(options, model) -> tuple[list[blimp.BlimpItem], list[blimp.BlimpItem]
     train, test = split_halves(items, seed=options.split_seed)
     usable, odd = blimp.one_token_items(items, model.tokenizer)
     left_out = [(one.name, "", one.why, one.reason) for one in (*rejected, *odd)]
-    if _stack(model) == "decoder":
+    if stack_of(model) == "decoder":
         late = [item for item in usable if item.cue[-1] > item.target]
         left_out += [(item.name, "", "cue after target", "a causal model cannot use it") for item in late]
         usable = [item for item in usable if item.cue[-1] < item.target]
@@ -146,8 +141,30 @@ def _models(model, train: list[blimp.BlimpItem], options) -> Iterator[tuple[str,
         yield "random", speechmix.load(options.model, init="random", seed=seed, device=options.device)
 
 
-def _stack(model) -> str:
-    return "encoder" if "encoder" in model.stacks else "decoder"
+def _decided(model, init: str, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
+    """Does the model write the right word? Margin and verdict of each item; the sum of it is printed."""
+    path, bar = _lines(model, init, "decisions", options), _bar(items, f"decide {model.label}")
+    table = decided_items(model, bar, path, refused=_refuser(model, left_out))
+    if len(table):
+        share = accuracy(table.assign(model="", init="")).iloc[0]
+        name = f"{options.name} ({init}{'' if model.seed is None else f', seed {model.seed}'})"
+        print(accuracy_sentence(name, share["accuracy"], share["low"], share["high"], share["items"]), flush=True)
+    return _labelled(table, model, init, options)
+
+
+def _scored(model, init: str, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
+    """Cue alignment of each item; those of an earlier start are read back."""
+    asked = Alignment(
+        options.measures, options.distances or (), units=options.units, without_special=options.without_special,
+        subtokens=options.subtokens, objective=options.objective,
+    )  # fmt: skip
+    path, bar = _lines(model, init, "alignment", options), _bar(items, f"score {model.label}")
+    table = aligned_items(model, bar, path, asked, first=items, refused=_refuser(model, left_out))
+    return _labelled(table, model, init, options)
+
+
+def _refuser(model, left_out: list):
+    return lambda item, why, reason: left_out.append((item, model.label, why, reason))
 
 
 def _lines(model, init: str, kind: str, options) -> Path:
@@ -155,104 +172,11 @@ def _lines(model, init: str, kind: str, options) -> Path:
     return Path(options.out) / kind / f"{safe_name(label)}.jsonl"
 
 
-def _keys(item: blimp.BlimpItem, model, init: str, name: str) -> tuple:
-    return item.name, item.paradigm, item.number, name, init, model.seed
-
-
-def _decided(model, init: str, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
-    """Does the model write the right word? Margin and verdict of each item; the sum of it is printed."""
-    done = answers(
-        _lines(model, init, "decisions", options),
-        _bar(items, f"decide {model.label}"),
-        asked=lambda item: {**_model_of(model), "sentence": item.sentence(masked=False).fingerprint},
-        answer=lambda item: [choice(model, item.sentence(masked=False))["margin"]],
-        is_whole=lambda row: len(row) == 1,
-        refused=lambda item, error: left_out.append((item.name, model.label, "cannot be decided", str(error))),
-    )
-    rows = [(*_keys(item, model, init, options.name), *row) for item, row in done]
-    table = pd.DataFrame(rows, columns=[*_KEYS, "margin"]).astype({"seed": "Int64"})
-    table["right"] = table["margin"] > 0
-    if len(table):
-        share = accuracy(table).iloc[0]
-        name = f"{options.name} ({init}{'' if model.seed is None else f', seed {model.seed}'})"
-        print(accuracy_sentence(name, share["accuracy"], share["low"], share["high"], share["items"]), flush=True)
-    return table
-
-
-def _scored(model, init: str, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
-    """Cue alignment of each item; those of an earlier start are read back."""
-    names = _possible(model, items[:3], options, left_out)
-    done = answers(
-        _lines(model, init, "alignment", options),
-        _bar(items, f"score {model.label}"),
-        asked=lambda item: _asked(model, item, names, options),
-        answer=lambda item: _rows(model, item, names, options),
-        is_whole=lambda rows: all(len(row) == _CELLS for row in rows),
-        refused=lambda item, error: left_out.append((item.name, model.label, "cannot be scored", str(error))),
-    )
-    rows = [(*_keys(item, model, init, options.name), *row) for item, rows in done for row in rows]
-    return pd.DataFrame(rows, columns=_COLUMNS).astype({"seed": "Int64"})
-
-
-def _model_of(model) -> dict:
-    return {"model": model.fingerprint, "init": model.init, "seed": model.seed, "dtype": str(model.dtype)}
-
-
-def _asked(model, item: blimp.BlimpItem, names: list[str], options) -> dict:
-    """Everything that decides an item's result: a stored one is used only if all of it is the same."""
-    masked = _stack(model) == "encoder"
-    asked = _model_of(model) | {"sentence": item.sentence(masked=masked).fingerprint, "cue": list(item.cue)}
-    asked |= {"target": item.target, "measures": names, "distances": bool(options.distances)}
-    asked |= {name: getattr(options, name) for name in ("units", "without_special", "subtokens")}
-    return asked | {"objective": _objective(item, options.objective, masked=masked)}
-
-
-def _possible(model, few: list[blimp.BlimpItem], options, left_out: list) -> list[str]:
-    """The measures (or distances) that can be taken of this model, on any of a few items; the others are recorded once."""
-    possible, reasons = [], []
-    for name in options.distances or options.measures:
-        for item in few:
-            try:
-                _rows(model, item, [name], options)
-                possible.append(name)
-                break
-            except speechmix.SpeechmixError as error:
-                reason = str(error)
-        else:
-            reasons.append(("", model.label, f"{name} cannot be taken here", reason))
-    if not possible:
-        raise InputError(f"{model.label}: no measure can be taken: {reasons[0][-1]}")
-    left_out += reasons
-    return possible
-
-
-def _rows(model, item: blimp.BlimpItem, names: list[str], options) -> list[list]:
-    """Cue alignment of one sentence: the columns of the table from the stack on."""
-    stack = _stack(model)
-    sentence = item.sentence(masked=stack == "encoder")
-    where = {"cue": item.cue, "target": item.target, "attractors": item.attractors, "subtokens": options.subtokens}
-    where["drop"] = ("special",) if options.without_special else ()
-    if options.distances:
-        effect = distance_effect(model, sentence, distances=names, stack=stack, units=options.units, **where)
-        tables = {f"value_zeroing, {name}": part for name, part in effect.groupby("distance", sort=False)}
-    else:
-        objective = _objective(item, options.objective, masked=stack == "encoder")
-        maps = speechmix.mix(
-            model, sentence, measures=names, stacks=[stack], units=options.units, targets="target", objective=objective
-        )
-        tables = {measure: cue_alignment(found, **where) for (measure, _), found in maps.items()}
-    rows = []
-    for measure, table in tables.items():
-        for layer, *values in table.reindex(columns=["layer", *_VALUES]).itertuples(index=False):
-            rows.append([stack, measure, int(layer), *(round(float(value), 7) for value in values)])
-    return rows
-
-
-def _objective(item: blimp.BlimpItem, kind: str, *, masked: bool) -> str | tuple[str, ...]:
-    """What gradient measures explain; a masked target has to be spelled."""
-    if not masked:
-        return kind
-    return (item.form, item.foil) if kind == "contrast" else (item.form,)
+def _labelled(table: pd.DataFrame, model, init: str, options) -> pd.DataFrame:
+    """The table with whose it is, behind the columns of the item."""
+    for place, (name, value) in enumerate({"model": options.name, "init": init, "seed": model.seed}.items(), start=3):
+        table.insert(place, name, value)
+    return table.astype({"seed": "Int64"})
 
 
 def _report(table: pd.DataFrame, decisions: pd.DataFrame, options, left_out: list) -> None:

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 import speechmix
 from speechmix.corpora.blimp import expand_contractions, read_blimp
 from speechmix.corpora.blimp_split import split_halves
+from speechmix.experiments import agreement_scoring
 from speechmix.maps.numerics import DISTANCES
 from speechmix.reports import agreement_tables
 
@@ -172,8 +173,8 @@ def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, be
         asked.append(sentence.name)
         return mix(model, sentence, **options)
 
-    mix = speechmix.mix
-    monkeypatch.setattr(recipe.speechmix, "mix", counting)
+    mix = agreement_scoring.mix_one
+    monkeypatch.setattr(agreement_scoring, "mix_one", counting)
     assert run(recipe, blimp, bert, copied, "--seeds") == 0
     assert len(asked) == len(FEW) + 1  # what is possible is tried on the first sentence; then the one that is missing
     pd.testing.assert_frame_equal(pd.read_csv(copied / "cue_alignment.csv"), before)

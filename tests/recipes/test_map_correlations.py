@@ -13,8 +13,8 @@ import transformers
 import speechmix
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-PAIRS = [(f"The {noun} {good} here.", f"The {noun} {bad} here.")
-         for noun, good, bad in (("bird", "is", "are"), ("birds", "are", "is"), ("lady", "was", "were"), ("ladies", "were", "was"))]  # fmt: skip
+FORMS = [("bird", "is", "are"), ("birds", "are", "is"), ("lady", "was", "were"), ("ladies", "were", "was")]
+PAIRS = [(f"The {noun} {good} here.", f"The {noun} {bad} here.") for noun, good, bad in FORMS]
 
 
 def recipe(name: str):
