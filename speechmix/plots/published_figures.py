@@ -21,7 +21,7 @@ _FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 @cache
 def published(name: str) -> dict[str, Any]:
-    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4" (probing)."""
+    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4" (probing), ..."""
     return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 

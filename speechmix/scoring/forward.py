@@ -95,7 +95,7 @@ def mix(
         spelling, with a foil). Much cheaper than the whole map.
     pooling : {"mean", "max"}
         Over the frames of a word.
-    distance : {"cosine", "euclidean", "manhattan"}
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
         Of Value Zeroing.
     heads : {"mean", "each"}
         "each" gives a map per head; for Value Zeroing it zeroes that head alone.
