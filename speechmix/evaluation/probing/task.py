@@ -1,0 +1,119 @@
+"""What is asked of a probe: the label of each item, which items belong together, and which word each is about.
+
+In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a function. Out: a `Task`,
+which keeps the items that have a label, with their groups (`evaluation.groups`) and the word types of the control task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InputError
+from ..groups import groups_of, item_table, words_asked_about
+from .positions import Position
+
+if TYPE_CHECKING:
+    from ...inputs.clips import Clip
+    from ...inputs.sentences import Sentence
+
+LabelOption = str | Callable[["Clip | Sentence"], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Items with their labels.
+
+    Parameters
+    ----------
+    label : str
+        What the label is called.
+    items : tuple of Clip or Sentence [N]
+    names : tuple of str [N]
+        Of the items, each its own.
+    labels, groups, types : ndarray of str [N]
+        Types: the word that each item asks about; the item itself where none is known.
+    ties : str
+        What ties items into groups, in words.
+    unlabelled : tuple of str
+        Names of items without a label.
+    """
+
+    label: str
+    items: tuple[Clip | Sentence, ...]
+    names: tuple[str, ...]
+    labels: np.ndarray
+    groups: np.ndarray
+    types: np.ndarray
+    ties: str
+    unlabelled: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, items: Sequence[Clip | Sentence], label: LabelOption, *, group: str | None = None) -> Task:
+        """Look labels and groups up.
+
+        Parameters
+        ----------
+        items : sequence of Clip or Sentence
+        label : str or callable
+            A key of the items' `meta`, or a function of an item; "" and None are no label.
+        group : str, optional
+            A key of `meta` that says which items belong together; by default pair, sentence and target word.
+
+        Raises
+        ------
+        InputError
+            If there are no items, or none of them has the label.
+        """
+        if not items:
+            raise InputError("there are no items to probe")
+        name = label if isinstance(label, str) else getattr(label, "__name__", "label")
+        given = [_label_of(item, label) for item in items]
+        table = item_table(items)
+        if not any(given):
+            raise InputError(f"no item has a label {name!r}; columns are {', '.join(_columns(items)) or 'none'}")
+        labelled = np.array([bool(one) for one in given])
+        unlabelled = tuple(table["clip"][~labelled])
+        table = table[labelled].reset_index(drop=True)
+        if group is None:
+            groups, ties = groups_of(table)
+        elif group in table:
+            groups, ties = table[group].fillna("").astype(str), f"the {group}"
+        else:
+            raise InputError(f"no item has a column {group!r} to group by; columns are {', '.join(_columns(items))}")
+        asked_about = words_asked_about(table)
+        return cls(
+            name,
+            tuple(item for item, has in zip(items, labelled, strict=True) if has),
+            tuple(table["clip"]),
+            np.array([one for one in given if one]),
+            groups.to_numpy(str),
+            asked_about.where(asked_about != "", table["clip"]).to_numpy(str),
+            ties,
+            unlabelled,
+        )
+
+    def types_at(self, position: Position) -> np.ndarray:
+        """Word types of the control task at a position [N]: the word whose states are read, so far as it is one word."""
+        if position in ("target", "deciding", "between"):
+            return self.types
+        words = [_word_of(item, position) for item in self.items]
+        return np.array([word or own for word, own in zip(words, self.types, strict=True)])
+
+
+def _label_of(item: Clip | Sentence, label: LabelOption) -> str:
+    value = item.meta.get(label) if isinstance(label, str) else label(item)
+    return "" if value is None else str(value).strip()
+
+
+def _word_of(item: Clip | Sentence, position: Position) -> str:
+    index = item.cue if position == "cue" else position
+    words = item.words or ()
+    return words[index].text.casefold() if isinstance(index, int) and index < len(words) else ""
+
+
+def _columns(items: Sequence[Clip | Sentence]) -> list[str]:
+    return list(dict.fromkeys(column for item in items for column in item.meta))
