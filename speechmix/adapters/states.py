@@ -50,8 +50,8 @@ def hidden_states(
     inputs : mapping of str to Tensor
         Prepared inputs; moved to the model's device and the precision that it computes in.
     read : callable
-        ``read(stack, states)`` is given each state [B, T, D] as soon as it is there, and returns what is kept of it: a mean over
-        some positions is small, the states of a long clip in all layers are not.
+        ``read(stack, states)`` is given each state [B, T, D] as soon as it is there, and returns what is kept of it: a mean
+        over some positions is small, the states of a long clip in all layers are not.
     stacks : sequence of str, optional
         "encoder", "decoder"; all by default.
     final_norm : bool

@@ -108,13 +108,22 @@ class _Probed:
         self._labels, self._groups = task.labels[places], task.groups[places]
         self._names = [task.names[place] for place in places]
         types = task.types_at(position)[places]
-        grouped = {"folds": settings.folds, "seed": settings.seed}
+        grouped: dict[str, Any] = {"folds": settings.folds, "seed": settings.seed}
         self._fold = folds_of(self._labels, self._groups, **grouped, grouped=settings.grouped)
         # With one type there is nothing to draw; with types that are all different nothing to learn by heart.
         draws = range(settings.controls if len(set(types)) > 1 else 0)
         self._controls = [control_labels(self._labels, types, seed=settings.seed + draw) for draw in draws]
+        self._control_folds = [self._folds_of_control(control) for control in self._controls]
         by_heart = settings.method == "logistic" and len(set(types)) < len(types)
         self._shared_fold = folds_of(self._labels, self._names, **grouped) if by_heart else None
+
+    def _folds_of_control(self, control: np.ndarray) -> np.ndarray:
+        """Folds even in the control's own labels: where they are not, a probe that knows nothing falls below chance."""
+        settings = self._settings
+        try:
+            return folds_of(control, self._groups, folds=settings.folds, seed=settings.seed, grouped=settings.grouped)
+        except InputError:  # a label of one group alone
+            return self._fold
 
     def fit(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         """Numbers of one layer, and what was said of each item."""
@@ -130,7 +139,10 @@ class _Probed:
         right = predicted == labels
         low, high = share_interval(right, self._groups, seed=self._settings.seed)
         accuracy, majority = float(right.mean()), majority_share(labels)
-        draws = [self._predicted(states, control, self._fold) == control for control in self._controls]
+        draws = [
+            self._predicted(states, control, fold) == control
+            for control, fold in zip(self._controls, self._control_folds, strict=True)
+        ]
         control = np.mean(draws, axis=0) if draws else np.full(len(labels), np.nan)
         learned = [
             float((self._predicted(states, control, self._shared_fold) == control).mean())

@@ -22,13 +22,12 @@ from ...errors import InputError
 
 # As published: no scaling, three folds of shuffled items, whatever they share.
 PUBLISHED: dict[str, Any] = {"solver": "liblinear", "scale": False, "folds": 3, "seed": 12, "grouped": False}
+Texts = Sequence[str] | np.ndarray
 SOLVERS = ("lbfgs", "liblinear")
 _ITERATIONS = 2000
 
 
-def folds_of(
-    labels: Sequence[str], groups: Sequence[str], *, folds: int = 5, seed: int = 0, grouped: bool = True
-) -> np.ndarray:
+def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True) -> np.ndarray:
     """Fold of each item, whole groups together, labels as even as groups allow.
 
     Parameters
@@ -80,7 +79,7 @@ def folds_of(
 
 def predicted_labels(
     states: np.ndarray,
-    labels: Sequence[str],
+    labels: Texts,
     fold: np.ndarray,
     *,
     solver: str = "lbfgs",
@@ -114,6 +113,8 @@ def predicted_labels(
     """
     if solver not in SOLVERS:
         raise InputError(f"solver should be one of {SOLVERS}, found {solver!r}")
+    import sklearn
+
     labels = np.asarray(labels, dtype=str)
     predicted = np.empty_like(labels)
     for number in np.unique(fold):
@@ -122,25 +123,32 @@ def predicted_labels(
         if len(known) < 2:  # nothing to learn
             predicted[test] = known[0]
             continue
-        classifier = _classifier(solver, scale, c, len(known))
-        predicted[test] = classifier.fit(states[~test], labels[~test]).predict(states[test])
+        mean, deviation = _moments(states[~test]) if scale else (0.0, 1.0)
+        # Checks of its arguments take scikit-learn longer than the fit of a small probe.
+        with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+            classifier = _classifier(solver, c, len(known)).fit((states[~test] - mean) / deviation, labels[~test])
+            predicted[test] = classifier.predict((states[test] - mean) / deviation)
     return predicted
 
 
-def _classifier(solver: str, scale: bool, c: float, count: int) -> Any:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.pipeline import make_pipeline
+def _moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's StandardScaler has it)."""
     from sklearn.preprocessing import StandardScaler
 
+    scaler = StandardScaler().fit(states)
+    return scaler.mean_, scaler.scale_
+
+
+def _classifier(solver: str, c: float, count: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
     # liblinear draws the order of its coordinates: a seed makes it always the same.
-    classifier: Any = LogisticRegression(C=c, solver=solver, max_iter=_ITERATIONS, random_state=0)
-    if solver == "liblinear" and count > 2:
-        classifier = OneVsRestClassifier(classifier)
-    return make_pipeline(StandardScaler(), classifier) if scale else classifier
+    classifier = LogisticRegression(C=c, solver=solver, max_iter=_ITERATIONS, random_state=0)
+    return OneVsRestClassifier(classifier) if solver == "liblinear" and count > 2 else classifier
 
 
-def control_labels(labels: Sequence[str], types: Sequence[str], *, seed: int = 0) -> np.ndarray:
+def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
     """A label for every word type, drawn at random in the proportions of the labels; all items of a type share it.
 
     Parameters

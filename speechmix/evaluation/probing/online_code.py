@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,8 +54,8 @@ class Code:
 
 def online_code(
     states: np.ndarray,
-    labels: Sequence[str],
-    groups: Sequence[str] | None = None,
+    labels: Sequence[str] | np.ndarray,
+    groups: Sequence[str] | np.ndarray | None = None,
     *,
     mode: str = "correct",
     seed: int = 0,
@@ -102,7 +103,7 @@ def online_code(
     if mode not in MODES:
         raise InputError(f"mode should be one of {MODES}, found {mode!r}")
     x, y = torch.as_tensor(np.asarray(states), dtype=torch.float32), torch.as_tensor(classes)
-    options = {"seed": seed, "network": network, "training": training or Training()}
+    options: dict[str, Any] = {"seed": seed, "network": network, "training": training or Training()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if mode == "correct":
@@ -114,7 +115,14 @@ def online_code(
 
 
 def _correct_costs(
-    x: Tensor, y: Tensor, groups: Sequence[str] | None, count: int, *, seed: int, network: Network, training: Training
+    x: Tensor,
+    y: Tensor,
+    groups: Sequence[str] | np.ndarray | None,
+    count: int,
+    *,
+    seed: int,
+    network: Network,
+    training: Training,
 ) -> np.ndarray:
     """Bits of each item."""
     order, ends = blocks(len(y), groups, seed=seed)
@@ -127,7 +135,9 @@ def _correct_costs(
     return of_items
 
 
-def blocks(count: int, groups: Sequence[str] | None = None, *, seed: int = 0) -> tuple[np.ndarray, list[int]]:
+def blocks(
+    count: int, groups: Sequence[str] | np.ndarray | None = None, *, seed: int = 0
+) -> tuple[np.ndarray, list[int]]:
     """Order in which items are sent, whole groups behind each other, and where blocks end (at the end of a group).
 
     Examples

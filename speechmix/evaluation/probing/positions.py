@@ -168,9 +168,10 @@ def _words(item: Clip | Sentence | None, position: Position) -> list[int]:
     needed = {"target": (target,), "cue": (cue,), "between": (cue, target)}[position]
     if not all(isinstance(word, int) for word in needed):
         raise InputError(f"{_spoken(position)} is not given")
+    given = sorted(word for word in needed if isinstance(word, int))
     if position != "between":
-        return [int(word) for word in needed]
-    first, last = sorted(int(word) for word in needed)
+        return given
+    first, last = given
     if last - first < 2:
         raise InputError("no word lies between cue and target")
     return list(range(first + 1, last))

@@ -129,7 +129,7 @@ def probe(
     Parameters
     ----------
     models : Model, or iterable of Model or of functions that load one
-        A trained model and its random twins, which say what the untrained architecture gives away. One forward pass each an item.
+        A trained model and its random twins, which say what the untrained architecture gives away. One pass an item each.
     items : iterable of Clip or Sentence
         Clips with word times, sentences. Those without a label, or without the position, are recorded and left out.
     label : str or callable
@@ -178,14 +178,25 @@ def probe(
     >>> probes.table[["init", "stack", "layer", "accuracy", "control"]]                   # doctest: +SKIP
     """
     positions = positions_asked(position)
-    options = {"method": method, "mode": mode, "folds": folds, "controls": controls, "seed": seed, "solver": solver}
+    options: dict[str, Any] = {
+        "method": method,
+        "mode": mode,
+        "folds": folds,
+        "controls": controls,
+        "seed": seed,
+        "solver": solver,
+    }
     options["scale"] = scale
     if protocol is not None:
         if protocol not in PROTOCOLS:
             raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
         options, rounding = {**options, **PROTOCOLS[protocol]}, "paper"
     settings, task = Settings(**options), Task.of(list(items), label, group=group)
-    reading = {"stacks": (stacks,) if isinstance(stacks, str) else stacks, "rounding": rounding, "mask": mask}
+    reading: dict[str, Any] = {
+        "stacks": (stacks,) if isinstance(stacks, str) else stacks,
+        "rounding": rounding,
+        "mask": mask,
+    }
 
     def states_of(model: Model, index: int) -> States:
         return states_at(model, task.items[index], positions, **reading)

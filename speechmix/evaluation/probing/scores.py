@@ -12,10 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+Texts = Sequence[str] | np.ndarray
+Numbers = Sequence[float] | np.ndarray
 _LEVEL, _DRAWS = 0.95, 2000
 
 
-def majority_share(labels: Sequence[str]) -> float:
+def majority_share(labels: Texts) -> float:
     """Share of the most frequent label: the accuracy of always saying it.
 
     Examples
@@ -26,7 +28,7 @@ def majority_share(labels: Sequence[str]) -> float:
     return float(np.unique(np.asarray(labels, dtype=str), return_counts=True)[1].max() / len(labels))
 
 
-def macro_f1(labels: Sequence[str], predicted: Sequence[str]) -> float:
+def macro_f1(labels: Texts, predicted: Texts) -> float:
     """Mean over labels of F1, the harmonic mean of precision and recall; 0 for a label that is never found.
 
     Examples
@@ -39,7 +41,7 @@ def macro_f1(labels: Sequence[str], predicted: Sequence[str]) -> float:
     return float(f1_score(np.asarray(labels), np.asarray(predicted), average="macro", zero_division=0))
 
 
-def share_interval(right: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> tuple[float, float]:
+def share_interval(right: Numbers, groups: Texts, *, seed: int = 0) -> tuple[float, float]:
     """95 % interval of a share of items, over groups; (nan, nan) for fewer than two groups.
 
     Parameters
@@ -66,7 +68,7 @@ def share_interval(right: Sequence[float], groups: Sequence[str], *, seed: int =
     return low, high
 
 
-def ratio_interval(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> tuple[float, float]:
+def ratio_interval(values: Numbers, groups: Texts, *, seed: int = 0) -> tuple[float, float]:
     """95 % bootstrap interval over groups of the mean over items; (nan, nan) for fewer than two groups."""
     sums, counts = _by_group(values, groups)
     if len(counts) < 2:
@@ -76,7 +78,7 @@ def ratio_interval(values: Sequence[float], groups: Sequence[str], *, seed: int 
     return float(low), float(high)
 
 
-def _by_group(values: Sequence[float], groups: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _by_group(values: Numbers, groups: Texts) -> tuple[np.ndarray, np.ndarray]:
     """Sum of the values and number of items of each group."""
     _, place = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     return np.bincount(place, weights=np.asarray(values, dtype=float)), np.bincount(place).astype(float)

@@ -68,8 +68,10 @@ class Task:
         InputError
             If there are no items, or none of them has the label.
         """
-        if not items:
-            raise InputError("there are no items to probe")
+        strangers = [item for item in items if not hasattr(item, "meta")]
+        if strangers or not items:
+            found = f"{type(strangers[0]).__name__}" if strangers else "none"
+            raise InputError(f"expected clips or sentences with a label in their meta, found {found}")
         name = label if isinstance(label, str) else getattr(label, "__name__", "label")
         given = [_label_of(item, label) for item in items]
         table = item_table(items)
