@@ -11,7 +11,7 @@ Titov 2020 (online code). What is better here than there is said in `logistic`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
 MODEL = ["model", "init", "seed"]
-PLACE = ["stack", "position", "layer", "depth", "label"]
+PLACE = ["part", "stack", "position", "layer", "depth", "label"]
 _SCORES = {
     "logistic": ["accuracy", "low", "high", "majority", "control", "selectivity", "memorised", "macro_f1"],
     "online_code": ["bits", "compression", "low", "high", "control", "selectivity"],
 }
-_LEFT_OUT = [*MODEL, "item", "stack", "position", "reason"]
+_LEFT_OUT = [*MODEL, "part", "item", "stack", "position", "reason"]
 PROTOCOLS: dict[str, dict[str, Any]] = {"published": {**PUBLISHED, "method": "logistic"}}
 
 
@@ -48,11 +48,12 @@ class Probes:
     Parameters
     ----------
     table : DataFrame
-        One row for each model, stack, position and layer: model, init, seed, stack, position, layer (-1: the input of the first
-        layer), depth (0 first layer, 1 last), label, method; n (items), groups. Logistic: accuracy with low and high (95 % over
-        groups), majority (share of the most frequent label), control (accuracy on random labels for each word, in the same
-        folds), selectivity (accuracy - control), memorised (the same random labels in folds that share words), macro_f1. Online
-        code: bits, compression with low and high, control (compression of random labels), selectivity.
+        One row for each model, part, stack, position and layer: model, init, seed, part ("all" unless parted), stack, position,
+        layer (-1: the input of the first layer), depth (0 first layer, 1 last), label, method; n (items), groups. Logistic:
+        accuracy with low and high (95 % over groups), majority (share of the most frequent label), control (accuracy on random
+        labels for each word, in the same kind of folds), selectivity (accuracy - control), memorised (the same random labels in
+        folds that share words), macro_f1. Online code: bits, compression with low and high, control (compression of random
+        labels), selectivity.
     answers : DataFrame
         One row for each of them and item: item, group, true; predicted, right (0 or 1), control; or bits.
     left_out : DataFrame
@@ -117,6 +118,7 @@ def probe(
     controls: int = 3,
     seed: int = 0,
     group: str | None = None,
+    by: str | None = None,
     solver: str = "lbfgs",
     scale: bool = True,
     rounding: str = "disjoint",
@@ -149,6 +151,8 @@ def probe(
         Of folds, control task and online code.
     group : str, optional
         A column that says which items belong together, and stay in one fold; by default pair, sentence and target word.
+    by : str, optional
+        A column that parts the items; each part ("left", "right" of a column "side") is probed by itself.
     solver : {"lbfgs", "liblinear"}
         Of the logistic regression, with L2 penalty and C = 1.
     scale : bool
@@ -191,7 +195,7 @@ def probe(
         if protocol not in PROTOCOLS:
             raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
         options, rounding = {**options, **PROTOCOLS[protocol]}, "paper"
-    settings, task = Settings(**options), Task.of(list(items), label, group=group)
+    settings, task = Settings(**options), Task.of(list(items), label, group=group, by=by)
     reading: dict[str, Any] = {
         "stacks": (stacks,) if isinstance(stacks, str) else stacks,
         "rounding": rounding,
@@ -256,10 +260,12 @@ def probes_of(
                 for (stack, place), reason in of_item.missing.items()
             ]
         draws = settings.controls if twin_controls is None or model.init == "trained" else twin_controls
-        new_rows, new_answers, reasons = fitted(kept, task, _with_controls(settings, draws))
-        rows += [{**facts, **row} for row in new_rows]
-        answers += [{**facts, **answer} for answer in new_answers]
-        left_out += [{**facts, **reason} for reason in reasons]
+        for part in dict.fromkeys(task.parts.tolist()):
+            places, of_part = task.part(part)
+            here = {**facts, "part": part}
+            found = fitted([kept[place] for place in places], of_part, replace(settings, controls=draws))
+            for lines, new in zip((rows, answers, left_out), found, strict=True):
+                lines += [{**here, **line} for line in new]
     scores = _SCORES[settings.method]
     said = ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
     return Probes(
@@ -269,7 +275,3 @@ def probes_of(
         task.ties,
         {"label": task.label, "items": len(task.items), **vars(settings)},
     )
-
-
-def _with_controls(settings: Settings, draws: int) -> Settings:
-    return Settings(**{**vars(settings), "controls": draws})

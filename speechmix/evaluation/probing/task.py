@@ -7,10 +7,11 @@ which keeps the items that have a label, with their groups (`evaluation.groups`)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from ...errors import InputError
 from ..groups import groups_of, item_table, words_asked_about
@@ -34,8 +35,8 @@ class Task:
     items : tuple of Clip or Sentence [N]
     names : tuple of str [N]
         Of the items, each its own.
-    labels, groups, types : ndarray of str [N]
-        Types: the word that each item asks about; the item itself where none is known.
+    labels, groups, types, parts : ndarray of str [N]
+        Types: the word that each item asks about; the item itself where none is known. Parts: what is probed by itself.
     ties : str
         What ties items into groups, in words.
     unlabelled : tuple of str
@@ -48,11 +49,14 @@ class Task:
     labels: np.ndarray
     groups: np.ndarray
     types: np.ndarray
+    parts: np.ndarray
     ties: str
     unlabelled: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, items: Sequence[Clip | Sentence], label: LabelOption, *, group: str | None = None) -> Task:
+    def of(
+        cls, items: Sequence[Clip | Sentence], label: LabelOption, *, group: str | None = None, by: str | None = None
+    ) -> Task:
         """Look labels and groups up.
 
         Parameters
@@ -62,6 +66,8 @@ class Task:
             A key of the items' `meta`, or a function of an item; "" and None are no label.
         group : str, optional
             A key of `meta` that says which items belong together; by default pair, sentence and target word.
+        by : str, optional
+            A key of `meta` that parts the items, e.g. "side"; an item without it is of the part "all".
 
         Raises
         ------
@@ -86,6 +92,9 @@ class Task:
             groups, ties = table[group].fillna("").astype(str), f"the {group}"
         else:
             raise InputError(f"no item has a column {group!r} to group by; columns are {', '.join(_columns(items))}")
+        if by is not None and by not in table:
+            raise InputError(f"no item has a column {by!r} to part by; columns are {', '.join(_columns(items))}")
+        parts = pd.Series("all", index=table.index) if by is None else table[by].fillna("").replace("", "all")
         asked_about = words_asked_about(table)
         return cls(
             name,
@@ -94,9 +103,19 @@ class Task:
             np.array([one for one in given if one]),
             groups.to_numpy(str),
             asked_about.where(asked_about != "", table["clip"]).to_numpy(str),
+            parts.to_numpy(str),
             ties,
             unlabelled,
         )
+
+    def part(self, name: str) -> tuple[np.ndarray, Task]:
+        """Places of the items of a part, and the task of them alone."""
+        places = np.flatnonzero(self.parts == name)
+        of_items: dict[str, Any] = {
+            name: getattr(self, name)[places] for name in ("labels", "groups", "types", "parts")
+        }
+        of_items |= {name: tuple(getattr(self, name)[place] for place in places) for name in ("items", "names")}
+        return places, replace(self, **of_items, unlabelled=())
 
     def types_at(self, position: Position) -> np.ndarray:
         """Word types of the control task at a position [N]: the word whose states are read, so far as it is one word."""

@@ -19,7 +19,16 @@ GROUPS, WIDTH = 16, 64
 def task_of(labels, groups, types=None) -> Task:
     names = tuple(f"clip {index}" for index in range(len(labels)))
     types = groups if types is None else types
-    return Task("number", (None,) * len(labels), names, np.array(labels), np.array(groups), np.array(types), "the pair")
+    return Task(
+        "number",
+        (None,) * len(labels),
+        names,
+        np.array(labels),
+        np.array(groups),
+        np.array(types),
+        np.array(["all"] * len(names)),
+        "the pair",
+    )
 
 
 def pairs() -> tuple[list[str], list[str]]:
