@@ -157,24 +157,25 @@ def _places(view: View, stack: str, position: Position) -> list[int]:
 
 
 def _words(item: Clip | Sentence | None, position: Position) -> list[int]:
-    """Words whose states are asked for, by index."""
+    """Words whose states are asked for, by index; none between where cue words lie on both sides of the target."""
     if item is None or not item.words:
         raise InputError("prepared inputs, and clips without word times, have no words whose states could be probed")
-    cue, target = item.cue, item.target
     if isinstance(position, int):
         if position >= len(item.words):
             raise InputError(f"there is no word {position}: it has {len(item.words)}")
         return [position]
-    needed = {"target": (target,), "cue": (cue,), "between": (cue, target)}[position]
-    if not all(isinstance(word, int) for word in needed):
+    cue, target = list(item.cue_words), [item.target] if isinstance(item.target, int) else []
+    if not {"target": target, "cue": cue, "between": cue and target}[position]:
         raise InputError(f"{_spoken(position)} is not given")
-    given = sorted(word for word in needed if isinstance(word, int))
     if position != "between":
-        return given
-    first, last = given
-    if last - first < 2:
+        return target if position == "target" else cue
+    between = [
+        *range(max(cue) + 1, target[0]),
+        *range(target[0] + 1, min(cue)),
+    ]  # the cue before the target, or after it
+    if not between:
         raise InputError("no word lies between cue and target")
-    return list(range(first + 1, last))
+    return between
 
 
 def _spoken(position: Position) -> str:

@@ -131,9 +131,9 @@ def _label_of(item: Clip | Sentence, label: LabelOption) -> str:
 
 
 def _word_of(item: Clip | Sentence, position: Position) -> str:
-    index = item.cue if position == "cue" else position
     words = item.words or ()
-    return words[index].text.casefold() if isinstance(index, int) and index < len(words) else ""
+    places = item.cue_words if position == "cue" else [place for place in (position,) if isinstance(place, int)]
+    return " ".join(words[place].text.casefold() for place in places if place < len(words))
 
 
 def _columns(items: Sequence[Clip | Sentence]) -> list[str]:

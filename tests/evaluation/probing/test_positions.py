@@ -104,6 +104,17 @@ def test_a_causal_model_is_read_where_it_predicts_the_target():
     assert np.allclose(at["decoder", "target"], states[:, predicting].mean(axis=1), atol=1e-6)
 
 
+def test_a_cue_of_several_words_and_what_lies_between_it_and_the_target():
+    model = text_models.bert()
+    sentence = speechmix.Sentence("the cats very here are", cue="the cats", target="are")
+    at = states_at(model, sentence, ["cue", "between", 0, 1, 2, 3]).at
+    for position, words in (("cue", (0, 1)), ("between", (2, 3))):  # a token a word
+        expected = np.mean([at["encoder", word] for word in words], axis=0)
+        assert np.allclose(at["encoder", position], expected, atol=1e-6)
+    round_about = speechmix.Sentence("the cats are very here", cue=["the", "here"], target="are")
+    assert ("encoder", "between") in states_at(model, round_about, ["between"]).missing
+
+
 def test_an_item_without_words_or_cue_has_no_such_positions():
     model, clip = trained("tiny-french-ctc"), clip_named("left_00_pl")
     bare = clip.replace(cue=None, target=None, foil=None)
