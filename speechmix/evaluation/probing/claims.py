@@ -89,10 +89,11 @@ def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
     if rows["twins"].max() < 2:
         twins = "one random twin" if rows["twins"].max() == 1 else "no random twin"
         return f"{text}; with {twins} nothing says what of it is learned."
-    if not rows["more"].any():
+    rows = rows.assign(both=rows["read"] & rows["more"])
+    if not rows["both"].any():
         return f"{text}, but not surely better than off untrained models ({100 * best['untrained']:.0f} %)."
-    same = rows["more"].tolist() == rows["read"].tolist()
-    layers = "" if same else f" {_layers(rows, 'more')}"
+    same = rows["both"].tolist() == rows["read"].tolist()
+    layers = "" if same else f" {_layers(rows, 'both')}"
     return f"{text}, better than off untrained models{layers} ({100 * best['untrained']:.0f} %)."
 
 
