@@ -33,7 +33,7 @@ Report = Callable[[str], None]
 POSITIONS = ("target", "deciding")
 LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that the study asks about
 PROBED_TWINS = 5  # of each model: the band in which a new one would lie needs no more
-_SETTINGS = Settings()
+_SETTINGS = Settings(controls=2)
 _TWIN_CONTROLS = 0  # which clips' words can be learned by heart is asked of the trained model
 
 
