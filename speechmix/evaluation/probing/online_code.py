@@ -90,6 +90,7 @@ def online_code(
     Examples
     --------
     >>> labels = ["sg", "pl"] * 32
+    >>> from speechmix.evaluation.probing.networks import Constant
     >>> nothing = online_code(np.zeros((64, 4)), labels, network=lambda width, count: Constant(count))
     >>> round(nothing.length, 6), round(nothing.compression, 6)
     (64.0, 1.0)
