@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..evaluation.twins import new_twin_interval
 from . import panels
 from .cue_curves import layer_curves
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+from .panels import DEPTH_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 from .published_figures import PUBLISHED, published_probing
 
 INPUT = -1  # the layer before the first
@@ -84,7 +84,8 @@ def probe_figure(
     )
     lines = list(drawn[rows].unique()) if rows else [None]
     colors = _colors(drawn, curves)
-    figure = panels.new_figure(max(3.2 * len(stacks) + 0.5, 4.4), 2.5 * len(lines) + 0.7)
+    handles = _handles(drawn, curves, colors)
+    figure = panels.new_figure(max(3.2 * len(stacks) + 0.5, 4.4), 2.4 * len(lines) + _legend_height(handles))
     axes = figure.subplots(len(lines), len(stacks), sharey=True, squeeze=False)
     for line, name in zip(axes, lines, strict=True):
         for ax, stack in zip(line, stacks, strict=True):
@@ -96,10 +97,7 @@ def probe_figure(
     for ax in axes[-1]:
         ax.set_xlabel(DEPTH_LABEL, size=LABEL_SIZE)
     figure.supylabel(_LABELS[value], size=LABEL_SIZE)
-    panels.add_legend(
-        figure, _handles(drawn, curves, colors), columns=2, loc="outside lower center",
-        title=panels.wrapped(_BANDS, figure.get_figwidth()),
-    )  # fmt: skip
+    _add_legend(figure, handles)
     return figure
 
 
@@ -120,7 +118,8 @@ def probe_and_mixing(
     Returns
     -------
     Figure
-        A column for each stack that has both; the x axis is the same above and below.
+        A column for each stack of the contributions whose states were probed; cross-attention stands below the decoder, whose
+        layers it is in. The x axis is the same above and below.
 
     Raises
     ------
@@ -130,26 +129,36 @@ def probe_and_mixing(
     drawn = _checked(probes, value, None)
     _check_panels(drawn, None)
     mixing = contributions[(contributions["measure"] == measure) & contributions["contribution"].notna()]
-    stacks = [name for name in drawn["stack"].unique() if name in set(mixing["stack"])]
-    if not stacks:
+    read_at = {stack: "decoder" if stack == "cross" else stack for stack in mixing["stack"].unique()}
+    pairs = [(read, stack) for stack, read in read_at.items() if read in set(drawn["stack"])]
+    if not pairs:
         raise InputError(f"no stack has both probes and contributions by {measure!r}")
     colors = _colors(drawn, None)
     mixing = mixing[mixing["model"].isin(colors)]
-    figure = panels.new_figure(max(3.2 * len(stacks) + 0.5, 4.4), 4.7)
-    axes = figure.subplots(2, len(stacks), sharex="col", sharey="row", squeeze=False)
-    for (above, below), stack in zip(axes.T, stacks, strict=True):
-        draw_probes(above, drawn[drawn["stack"] == stack], value=value, colors=colors)
-        above.set_title(stack, size=TITLE_SIZE, parse_math=False)
+    handles = _handles(drawn, None, colors)
+    figure = panels.new_figure(max(2.9 * len(pairs) + 0.5, 4.4), 4.3 + _legend_height(handles))
+    axes = figure.subplots(2, len(pairs), sharex="col", sharey="row", squeeze=False)
+    for (above, below), (read, stack) in zip(axes.T, pairs, strict=True):
+        draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
+        above.set_title(f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False)
         layer_curves(mixing[mixing["stack"] == stack], ax=below, x="depth", colors=colors)
+        below.set_title(f"{'cross-attention' if stack == 'cross' else stack}: mixed", size=TITLE_SIZE, parse_math=False)
         below.set(ylabel="")
-        below.set_ylim(bottom=0)
+    axes[1, 0].set_ylim(bottom=0)  # once all is drawn: the row shares it
     axes[0, 0].set_ylabel(_LABELS[value], size=LABEL_SIZE)
-    axes[1, 0].set_ylabel(f"{panels.spoken(measure)}: {CUE_LABEL}", size=LABEL_SIZE, parse_math=False)
-    panels.add_legend(
-        figure, _handles(drawn, None, colors), columns=2, loc="outside lower center",
-        title=panels.wrapped(_BANDS, figure.get_figwidth()),
-    )  # fmt: skip
+    axes[1, 0].set_ylabel(f"{panels.spoken(measure)} (%)", size=LABEL_SIZE, parse_math=False)
+    _add_legend(figure, handles)
     return figure
+
+
+def _legend_height(handles: Sequence[Line2D]) -> float:
+    """Inches that the legend takes below the panels."""
+    return 0.45 + 0.09 * len(handles)
+
+
+def _add_legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+    title = panels.wrapped(_BANDS, figure.get_figwidth())
+    panels.add_legend(figure, handles, columns=2, loc="outside lower center", title=title)
 
 
 def draw_probes(

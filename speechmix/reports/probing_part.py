@@ -81,7 +81,7 @@ def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: 
         mixing = mixing[mixing["side"] == part] if len(mixing) else mixing
         suffix = "" if part == "all" else f"_{part}_cue"
         caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE
-        if len(mixing) and set(rows["stack"]) & set(mixing["stack"]):
+        if len(mixing) and set(_with_cross(rows)["stack"]) & set(mixing["stack"]):
             measure = "value_zeroing" if "value_zeroing" in set(mixing["measure"]) else mixing["measure"].iloc[0]
             figure = probe_and_mixing(rows, mixing, measure=measure)
         else:
@@ -101,6 +101,11 @@ def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
     kept = table[rank == best]
     several = kept.groupby(["model", "part", "stack"])["position"].transform("nunique") > 1
     return kept[~several | (kept["position"] == kept["position"].min())]
+
+
+def _with_cross(table: pd.DataFrame) -> pd.DataFrame:
+    """The decoder's rows again for cross-attention, which brings what it gives into the same states."""
+    return pd.concat([table, table[table["stack"] == "decoder"].assign(stack="cross")], ignore_index=True)
 
 
 def _by_layer(claims: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +133,7 @@ def _agreement(study: Study, chosen: pd.DataFrame) -> list[Item]:
     mixing = without_control(study.table).rename(columns={"side": "part"})
     agreement = probing_agreement(
         mixing[mixing["init"] == "trained"],
-        chosen[chosen["init"] == "trained"].drop(columns="position"),
+        _with_cross(chosen[chosen["init"] == "trained"].drop(columns="position")),
         by=["part", "model", "stack", "measure"],
     ).dropna(subset="pearson")
     if agreement.empty:
@@ -149,6 +154,9 @@ def _read(path: Path) -> pd.DataFrame:
         raise InputError(f"{path.name}: expected logistic probes, found no column {', '.join(missing)}")
     numbers = [str(name) for name in table if name not in _TEXTS]
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
-    table = table[table["layer"].notna()].astype({"layer": int})
+    needed = [name for name in ("layer", "accuracy", "n", "groups", "right") if name in _NEEDED[path.name]]
+    table = table.dropna(subset=needed).astype({"layer": int})
+    if table.duplicated([*_PLACE, *(["item"] if "item" in table else [])]).any():
+        raise InputError(f"{path.name}: a row is there twice; probe again into this folder")
     seed = pd.to_numeric(table["seed"], errors="coerce").astype("Int64")
     return table.assign(seed=seed)

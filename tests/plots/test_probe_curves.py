@@ -60,8 +60,12 @@ def test_what_is_read_stands_above_what_is_mixed():
     above, below = figure.axes
     assert above.get_xlim() == below.get_xlim()
     assert np.allclose(lines(below)["-"], [10, 20, 60, 20, 10])
-    assert below.get_ylabel() == "value zeroing: cue contribution (%)"
+    assert [ax.get_title() for ax in figure.axes] == ["encoder: read", "encoder: mixed"]
+    assert below.get_ylabel() == "value zeroing (%)"
     assert png(figure)
+    decoder = synthetic_probes(stack="decoder")[0]
+    figure = probe_and_mixing(pd.concat([table, decoder]), mixing.assign(stack="cross"))
+    assert [ax.get_title() for ax in figure.axes] == ["decoder: read", "cross-attention: mixed"]
     with pytest.raises(InputError, match="no stack has both"):
         probe_and_mixing(table, mixing.assign(stack="cross"))
 

@@ -58,5 +58,8 @@ def test_no_probes_no_part_and_damaged_ones_are_said(folder, undrawn):
     write(folder, synthetic_probes())
     (folder / "probe_answers.csv").unlink()
     assert "probe_answers.csv is not beside probes.csv" in probing_part(study)[0][1][0]
+    write(folder, synthetic_probes(), synthetic_probes())
+    assert "a row is there twice" in probing_part(study)[0][1][0]
+    (folder / "probe_answers.csv").unlink()
     (folder / "probes.csv").write_text("model,init\nm,trained\n", encoding="utf-8")
     assert "expected logistic probes" in probing_part(study)[0][1][0]
