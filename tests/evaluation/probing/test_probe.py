@@ -73,7 +73,7 @@ def probes_of_left_cues():
     folder = bundled.models()["tiny-french-whisper"]
     twin = functools.partial(speechmix.load, folder, init="random", seed=0, device="cpu")
     models = [trained("tiny-french-whisper"), twin]
-    return speechmix.probe(models, pairs_of("left", 7), position=["target", "deciding"], controls=1)
+    return speechmix.probe(models, pairs_of("left", 7), position=["target", "deciding"], controls=2)
 
 
 def by_layer(probes, init, stack, position) -> pd.DataFrame:
@@ -91,8 +91,8 @@ def test_number_is_read_where_it_must_be_and_the_control_is_at_chance():
     probes = probes_of_left_cues()
     deciding = by_layer(probes, "trained", "decoder", "deciding")
     assert (deciding.loc[0:, "accuracy"] >= 0.9).all()  # the cue's letters are in the decoder's input
-    assert (deciding.control < 0.75).all()
-    assert (deciding.loc[0:, "selectivity"] > 0.2).all()
+    assert 0.3 < deciding.control.mean() < 0.7
+    assert deciding.loc[0:, "selectivity"].mean() > 0.25
     untrained = by_layer(probes, "random", "decoder", "deciding")
     assert untrained.loc[0:, "accuracy"].mean() < deciding.loc[0:, "accuracy"].mean()
     # The published protocol, mean over the rows of the target: a plural has a row more, which tells its number untrained.
