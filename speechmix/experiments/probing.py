@@ -12,11 +12,12 @@ fitted again only if some state, label or group has changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
@@ -25,6 +26,7 @@ from ..evaluation.probing.positions import States, states_at
 from ..evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
 from ..evaluation.probing.task import Task
 from ..files.identity import digest
+from ..files.text_files import read_csv, write_csv
 from ..files.whole_files import whole_file, write_json
 from ..inputs.clips import Clip
 from .folder import RunFolder
@@ -91,14 +93,16 @@ def _read(path: Path, report: Report) -> tuple[States, str]:
         return States({}, {}), ""
 
 
-def write_probes(folder: RunFolder, models: Sequence[ProbedModel], clips: Sequence[Clip], report: Report) -> None:
+def write_probes(
+    folder: RunFolder, models: Mapping[ProbedModel, Collection[str]], clips: Sequence[Clip], report: Report
+) -> None:
     """Fit the probes of a run and write their tables; none where no clip has a number that the cue decides.
 
     Parameters
     ----------
     folder : RunFolder
-    models : sequence of ProbedModel
-        Whose states were kept in this run.
+    models : mapping of ProbedModel to collection of str
+        Names of the clips whose states were kept in this run; what an earlier start left may be of other weights.
     clips : sequence of Clip
     report : callable
         Gets a line for what cannot be probed.
@@ -110,14 +114,14 @@ def write_probes(folder: RunFolder, models: Sequence[ProbedModel], clips: Sequen
     except InputError as error:
         report(f"nothing is probed: {error}")
         return
-    states = {model: list(_kept(folder, model, task, report)) for model in models}
+    states = {model: list(_kept(folder, model, names, task, report)) for model, names in models.items()}
     question = _question_of_probes(folder, task, states)
     noted = folder.probes_question
     tables = [folder.path / FILE, folder.path / ANSWERS_FILE]
     if noted.is_file() and all(path.is_file() for path in tables) and _noted(noted) == question:
         return
     for path in tables:
-        path.unlink(missing_ok=True)
+        _drop_label(path)
     probes = probes_of(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
     for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
         report(f"not probed: {reason}")
@@ -126,13 +130,14 @@ def write_probes(folder: RunFolder, models: Sequence[ProbedModel], clips: Sequen
     write_json(noted, {"question": question})
 
 
-def _kept(folder: RunFolder, model: ProbedModel, task: Task, report: Report) -> Iterator[States | str]:
+def _kept(
+    folder: RunFolder, model: ProbedModel, names: Collection[str], task: Task, report: Report
+) -> Iterator[States | str]:
     for item in task.items:
-        path = folder.states(model.label, item) if isinstance(item, Clip) else None
-        if path is None or not path.is_file():
+        if not isinstance(item, Clip) or item.name not in names:
             yield "its states were not read in this run"
             continue
-        states, question = _read(path, report)
+        states, question = _read(folder.states(model.label, item), report)
         yield states if question else "its states cannot be read"
 
 
@@ -149,6 +154,19 @@ def _question_of_probes(folder: RunFolder, task: Task, states: dict[ProbedModel,
     return digest(
         {"states": digest(numbers), "names": task.names, **arrays, **vars(_SETTINGS), "twins": _TWIN_CONTROLS}
     )
+
+
+def _drop_label(path: Path) -> None:
+    """Take the rows of an earlier start out of a table; those of other labels (`speechmix probe --out RUN`) stay."""
+    try:
+        table = read_csv(path) if path.is_file() else pd.DataFrame({"label": []})
+        others = table[table["label"] != LABEL]
+    except (InputError, KeyError):
+        others = pd.DataFrame()
+    if len(others):
+        write_csv(others, path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _noted(path: Path) -> str | None:

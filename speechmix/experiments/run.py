@@ -222,9 +222,9 @@ def _score(
     report,
     twin_clips: int | None,
     probes: bool,
-) -> list[ProbedModel]:
+) -> dict[ProbedModel, set[str]]:
     """Score the clips with one model after the other; the tables stand when all are done. Returns whose states were kept."""
-    probed: list[ProbedModel] = []
+    probed: dict[ProbedModel, set[str]] = {}
     with ExitStack() as files:
         contributions, ablations, transcripts = (
             files.enter_context(TableWriter(run.out / name)) for name in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
@@ -249,8 +249,9 @@ def _score(
             asked_to_spell = ablation and not further and model.can_spell
             twins = sum(1 for other in probed if other.name == model.name and other.init == "random")
             reads_states = probes and (model.init == "trained" or twins < PROBED_TWINS)
+            this_model = ProbedModel(model.name, model.init, model.seed, model.label)
             if reads_states:
-                probed.append(ProbedModel(model.name, model.init, model.seed, model.label))
+                probed[this_model] = set()
             drawn = 0 if further else len(ready) if figures is None else figures
             for number, (clip, maps) in enumerate(
                 _scored(folder, model, heard, question, batch_size, progress, report)
@@ -265,6 +266,7 @@ def _score(
                             spelled = judged(folder, model, clip, report, by_layer=clip.name in by_layer)
                         if reads_states and clip.words:
                             keep_states(folder, model, clip, report)
+                            probed[this_model].add(clip.name)
                         draw(folder, model, clip, maps, question, wanted=number < drawn)
                 except StorageError:
                     raise

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import speechmix
 from speechmix.experiments import probing
 from speechmix.experiments.run import score_clips
-from speechmix.files.text_files import read_csv
+from speechmix.files.text_files import read_csv, write_csv
 from tests.conftest import build
 
 RATE = 16_000
@@ -92,9 +93,12 @@ def test_states_are_kept_and_probes_fitted_again_only_for_what_is_new(tmp_path, 
     assert any("is damaged and made again" in line for line in lines)
     assert counted == {"states": 25, "fits": 1}  # the same states again
     assert (tmp_path / "probes.csv").read_bytes() == first
+    of_another_label = read_csv(tmp_path / "probes.csv").assign(label="voice", n="7")
+    write_csv(pd.concat([read_csv(tmp_path / "probes.csv"), of_another_label]), tmp_path / "probes.csv")
     run(tmp_path, clips()[:10])
     assert counted == {"states": 25, "fits": 2}
-    assert set(read_csv(tmp_path / "probes.csv")["n"]) == {"10"}
+    table = read_csv(tmp_path / "probes.csv")
+    assert table.groupby("label")["n"].unique().map(list).to_dict() == {"number": ["10"], "voice": ["7"]}
 
 
 def test_clips_without_a_number_are_not_probed(tmp_path, counted):
