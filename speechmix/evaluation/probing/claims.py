@@ -2,8 +2,8 @@
 
 In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions kept apart:
 
-    read    is accuracy above what random labels for the words get? permutation test over groups of right - control; and the
-            interval of the accuracy lies above control and majority
+    read    is accuracy above the larger of majority and control? permutation test over groups, and the interval leaves it out
+            (random labels for few words are read below chance, so the control alone would be too low a bar)
     more    is it above untrained models of the architecture? both tests of `statistics.trained_against_random`, over groups and
             over twins; needs two twins at least
 
@@ -37,22 +37,20 @@ def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         Columns `KEYS`, layer, accuracy, low, high, majority, control, groups, n; untrained (mean accuracy of twins), twins,
-        q_control, read (bool), q_twins, more (bool). Empty without a trained model.
+        q_read, read (bool), q_twins, more (bool). Empty without a trained model.
     """
     by = [*KEYS, "layer"]
     rows = table[table["init"] == "trained"].set_index(by)
     trained = answers[answers["init"] == "trained"]
     if rows.empty or trained.empty:
         return pd.DataFrame(columns=[*by, "accuracy", "read", "more", "groups"])
-    means = trained.groupby([*by, "group"], sort=False)[["right", "control"]].mean()
-    above = (means["right"] - means["control"]).groupby(level=by, sort=False)
-    p_control = pd.Series({key: over_groups(differences)["p_clips"] for key, differences in above})
-    p_control.index.names = by
     result = rows[["accuracy", "low", "high", "majority", "control", "groups", "n"]].copy()
-    q = pd.Series(corrected(p_control), index=p_control.index)
-    result["q_control"] = q.reindex(result.index)
     bar = result[["majority", "control"]].max(axis=1)
-    result["read"] = (result["q_control"] < SURE) & (result["low"] > bar)
+    means = trained.groupby([*by, "group"], sort=False)["right"].mean()
+    p = {key: over_groups(right - bar[key])["p_clips"] for key, right in means.groupby(level=by, sort=False)}
+    p_read = pd.Series(p).reindex(result.index)
+    result["q_read"] = corrected(p_read)
+    result["read"] = (result["q_read"] < SURE) & (result["low"] > bar)
     scores = answers.rename(columns={"item": "clip"}).assign(contribution=100 * answers["right"].astype(float))
     (against,) = with_claims(trained_against_random(scores, by=by, group="group"))
     against = against.set_index(by)
