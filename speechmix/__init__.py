@@ -35,6 +35,7 @@ _PUBLIC = {
     "ablate_input": "interventions.input_ablation",
     "faithfulness": "evaluation.faithfulness.trial",
     "open_run": "experiments.reading",
+    "probe": "evaluation.probing.probe",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots
     "plots": "plots",

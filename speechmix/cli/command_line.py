@@ -1,4 +1,4 @@
-"""The command line: `speechmix check, score, ablate, faithfulness, mine, align, transcribe, select, study, report, compare`."""
+"""The command line: `speechmix COMMAND`; each command is one call of the library."""
 
 from __future__ import annotations
 
@@ -170,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     from .. import __version__
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
+    from .probing import add_commands as add_probe_commands
     from .reports import add_commands as add_report_commands
 
     parser = argparse.ArgumentParser(
@@ -205,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
         command.add_argument("--revision", help="branch, tag or commit on the hub")
     add_faithfulness_commands(commands)
+    add_probe_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
     return parser

@@ -102,6 +102,7 @@ def _add_study(commands) -> None:
     )
     study.add_argument("--twin-clips", type=int, default=_TWIN_CLIPS, metavar="N", help=twin_clips_help)
     study.add_argument("--measures", nargs="+", default=list(_MEASURES), help=f"default: {' '.join(_MEASURES)}")
+    study.add_argument("--no-probes", action="store_true", help="do not probe states for number (a pass a clip more)")
     study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
     corpus = study.add_argument_group("a corpus (--common-voice)")
     corpus.add_argument("--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner")

@@ -105,6 +105,15 @@ class RunFolder:
         """Ablation and transcript of a clip."""
         return self.path / "spelling" / safe_name(model.label) / f"{clip.name}.json"
 
+    def states(self, label: str, clip: Clip) -> Path:
+        """Mean states of a clip's positions, by a model of this label."""
+        return self.path / "states" / safe_name(label) / f"{clip.name}.safetensors"
+
+    @property
+    def probes_question(self) -> Path:
+        """What the tables of probes were made of."""
+        return self.path / "states" / "probes.json"
+
     def figure(self, model: Model, clip: Clip) -> Path:
         """Picture of a clip's maps."""
         return self.path / "figures" / safe_name(model.label) / f"{clip.name}.png"

@@ -70,6 +70,7 @@ def study(options: argparse.Namespace) -> Path:
         report=print if options.verbose else lambda line: None,
         skipped=skipped,
         twin_clips=options.twin_clips or None,
+        probes=not options.no_probes,
     )
     return _report(run, options)
 

@@ -107,9 +107,9 @@ class Decision:
             If the model has no head.
         """
         item = Sentence(item) if isinstance(item, str) else item
-        masked = objective is None and isinstance(item, Sentence) and _is_masked_model(model)
+        masked = objective is None and isinstance(item, Sentence) and is_masked_model(model)
         if masked and isinstance(item, Sentence):
-            item, objective = _masked(item)
+            item, objective = masked_target(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else "word"
         view = seen_by(model, item, Question(units=units, spans=_frames_of(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
@@ -253,11 +253,12 @@ def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     return [(frame, frame + 1) for frame in range(model.grid(torch.as_tensor(sound).shape[-1]).n_frames)]
 
 
-def _is_masked_model(model: Model) -> bool:
+def is_masked_model(model: Model) -> bool:
+    """Whether a model reads a text whose target may be masked."""
     return tuple(model.stacks) == ("encoder",) and getattr(model.tokenizer, "mask_token", None) is not None
 
 
-def _masked(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
+def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
     """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked for there."""
     if not isinstance(sentence.target, int):
         return sentence, None

@@ -18,6 +18,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `cue_difference_map` | the same for a difference of two conditions |
 | `layer_curves`, `cue_figure` | lines over layers or relative depth with bootstrap bands; panels per measure, template, cue |
 | `clip_distribution`, `distribution_figure` | how single clips are spread |
+| `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |
 | `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
 
 Examples
@@ -35,6 +36,7 @@ from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
 from .figures import heat_map, layer_grid
 from .one_clip import clip_figure
+from .probe_curves import probe_and_mixing, probe_figure
 from .published_figures import published_contributions, published_probing
 from .timed_maps import difference_map, sound_and_map, timed_map
 
@@ -51,6 +53,8 @@ __all__ = [
     "layer_curves",
     "layer_grid",
     "measure_heat_map",
+    "probe_and_mixing",
+    "probe_figure",
     "published_contributions",
     "published_probing",
     "sound_and_map",

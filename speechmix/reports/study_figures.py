@@ -87,7 +87,7 @@ def pictures_of(study: Study, *, published: bool) -> list[Part]:
     for name, figure in figures(study.table, layers=study.layers, published=published).items():
         side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
-            _written(study, name, figure, _caption(name))
+            written(study, name, figure, _caption(name))
         )
     if published and parts:
         parts["Published figures"] = list(sources())
@@ -105,11 +105,11 @@ def need_pictures(study: Study) -> list[Item]:
         figure = contribution_and_need(part, drops[drops["side"] == side], measure=measure)
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
         caption = ("" if side == "all" else f"{str(side).capitalize()} cue. ") + _NEED_CAPTION
-        pictures.append(_written(study, name, figure, caption))
+        pictures.append(written(study, name, figure, caption))
     return pictures
 
 
-def _written(study: Study, name: str, figure: Figure, caption: str) -> Picture:
+def written(study: Study, name: str, figure: Figure, caption: str) -> Picture:
     """A figure as PNG and PDF beside the page, and as a picture for it."""
     data = panels.png(figure)
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:

@@ -28,7 +28,7 @@ from ...measures.defined import check_defined
 from ...measures.registry import MEASURES, measure_named
 from ...scoring.forward import mix_one
 from ..cue_alignment import average_precision, chance_level
-from ..groups import groups_of
+from ..groups import groups_of, item_table
 from .curves import curve_metrics, soft_metrics
 from .judges import APART, SIDES, Verdict, check_judge, judges_of, verdicts
 from .leaderboard import (
@@ -460,21 +460,9 @@ def _quietly(model: Model, item: Clip | Sentence, *, foils: bool) -> Decision | 
 
 def _grouped(items: Sequence[Clip | Sentence]) -> tuple[list[str], list[str], str]:
     """A label of its own and a group for each item, and what ties items."""
-    labels, seen = [], dict[str, int]()
-    for item in items:
-        name = str(item.name)
-        seen[name] = seen.get(name, 0) + 1
-        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    facts = [
-        {**dict(item.meta), "clip": label, "text": item.text, "target": _spelled(item), "foil": item.foil}
-        for item, label in zip(items, labels, strict=True)
-    ]
-    groups, ties = groups_of(pd.DataFrame(facts))
-    return labels, groups.tolist(), ties
-
-
-def _spelled(item: Clip | Sentence) -> str:
-    return item.words[item.target].text if item.words and isinstance(item.target, int) else ""
+    table = item_table(items)
+    groups, ties = groups_of(table)
+    return table["clip"].tolist(), groups.tolist(), ties
 
 
 def _pairs(items: Sequence[Clip | Sentence]) -> list[int | None]:
