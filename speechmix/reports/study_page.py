@@ -24,6 +24,7 @@ from ..inputs.clips import Clip
 from ..versions import versions
 from .faithfulness_part import faithfulness_part
 from .page import Item, Part, page
+from .speech_ablation_part import speech_ablation_part
 from .study import Study
 from .study_clips import clip_cards, clip_table
 from .study_figures import need_pictures, pictures_of
@@ -164,7 +165,7 @@ def write_study(
         parts = [
             _in_short(study, notes, cards[:1]), *_transcription(study.run), *_results(study),
             *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
-            *boundaries_part(study), *_ablation(study), *faithfulness_part(folder.path),
+            *boundaries_part(study), *_ablation(study), *speech_ablation_part(folder.path), *faithfulness_part(folder.path),
             *_control(study), *_clips(study, cards, unreadable), _provenance(study),
         ]  # fmt: skip
         write_json(folder.page_description, {"title": title, "notes": notes})
