@@ -97,7 +97,7 @@ def report(
     asked: Sequence[str] = (),
     audio: str | PathLike | None = None,
     clips: Sequence[Clip] = (),
-    published: bool = False,
+    published: bool | str = False,
     group: str | None = None,
     out: str | PathLike | None = None,
 ) -> Path:
@@ -126,7 +126,7 @@ def write_study(
     asked: Sequence[str] = (),
     audio: str | PathLike | None = None,
     clips: Sequence[Clip] = (),
-    published: bool = False,
+    published: bool | str = False,
     out: str | PathLike | None = None,
 ) -> Path:
     """Write figures, tables and the page of a run; returns the page's path.
@@ -143,8 +143,9 @@ def write_study(
         Folder with the audio files, if they are no longer where the run found them.
     clips : sequence of Clip
         The run's clips, if they are at hand (clips in memory have no audio file).
-    published : bool
-        Draw the published figures beside the run's own.
+    published : bool or {"target", "deciding"}
+        Draw the published figures beside the run's numbers: True or "target" of all tokens of the target, as published;
+        "deciding" of the one that decides between target and foil.
     out : path, optional
         Where the page goes; ``index.html`` in the run's folder by default.
 
