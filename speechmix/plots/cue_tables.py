@@ -74,18 +74,19 @@ def said_rows(table: pd.DataFrame) -> str:
     --------
     >>> own = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
     >>> said_rows(own)
-    'all tokens of the target'
+    'decoder, cross-attention: all tokens of the target'
     >>> from speechmix.plots.published_figures import published_beside
     >>> said_rows(pd.concat([own, published_beside(own.assign(measure="attention"))]))
-    'all tokens of the target, as published (Whisper-medium: whole % read off a picture, ±1)'
+    'decoder, cross-attention: all tokens of the target, as published (Whisper-medium: whole % read off a picture, ±1)'
     """
     own, known = rows_named(table), evidence(table)
-    if not known:
-        return own
     if not own:
-        return f"published: {known}"
+        return f"published: {known}" if known else ""
+    said = f"decoder, cross-attention: {own}"
+    if not known:
+        return said
     like = "as published" if own == ROWS[ALL_ROWS] else f"NOT as published, which is of {ROWS[ALL_ROWS]}"
-    return f"{own}, {like} ({known})"
+    return f"{said}, {like} ({known})"
 
 
 def checked(

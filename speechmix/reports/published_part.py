@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 TITLE = "Beside the published figures"
 _HOW_KNOWN = (
     "The published numbers were not printed: they were read off pictures, and are no better than that (below, for each). They "
-    "are means over about a thousand clips of Common Voice, each less one random model; the clips and models here are others."
+    "are means over at most a thousand clips of Common Voice, of trained models and of one random draw each; clips and models "
+    "here are others."
 )
 _FIGURE = (
     "Dotted or in whole numbers: published, read off a picture. Trained and random models of both on one scale, {rows}."
