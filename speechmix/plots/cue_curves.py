@@ -156,7 +156,7 @@ def cue_figure(
     axes[0, 0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if said := said_rows(drawn):
-        figure.suptitle(panels.wrapped(said, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+        figure.suptitle(panels.wrapped(said, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     _add_legend(figure, drawn, colors, band)
     return figure
 

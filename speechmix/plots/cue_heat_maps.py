@@ -20,6 +20,7 @@ from .cue_tables import DECIDING, checked, counted, order_of, said_rows, unit_me
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED, published_beside
 
+_TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 
 
@@ -189,7 +190,7 @@ def _figure(
         drawn = next(ax for ax in row if ax.axison)
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
-    lines = [panels.wrapped(line, figure.get_figwidth()) for line in title.split("\n")]
+    lines = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in title.split("\n")]
     figure.suptitle("\n".join(lines), size=TITLE_SIZE, parse_math=False)
     arrays = [array for _, array in grids.values()]
     panels.add_color_bar(figure, cells, axes, values=arrays, label=label, inches=sum(heights))

@@ -28,7 +28,8 @@ _WHAT = (
     "frames. Margin: log p(target) - log p(foil), nats. The published control takes the target away: its sound, and the one "
     "token before it, which in \"les livres\" is the cue's; so another word of about the cue's length is beside. Claimed is a "
     "difference between trained and untrained with q < 0.05, corrected over all rows of speech_ablation_means.csv. It says "
-    "that the target is then harder to predict, not that its number is: for that see the margin."
+    "that the target is then harder to predict, not that its number is: for that see the margin. An untrained model has hardly "
+    "a probability to lose, so that is a low bar: what tells the cue from any word is the difference to another word."
 )
 _CAPTION = (
     "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and how; the bar is where a new "
@@ -93,10 +94,19 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
         "95 % interval",
         "random",
     ]
-    names += ["difference", "q", "claim", "other", "clips"]
-    shown = shown[[name for name in names if name in shown]].rename(columns={"other": "another word"})
+    names += ["difference", "q", "claim", "another word", "cue - another word", "clips"]
+    if "over_other" in means:
+        shown["another word"] = means["other"].map(_rounded)
+        ends = [said_interval(*ends) for ends in zip(means["over_other_low"], means["over_other_high"], strict=True)]
+        beyond = zip(means["over_other"].map(_rounded), ends, strict=True)
+        shown["cue - another word"] = [f"{value} ({interval})" if interval else value for value, interval in beyond]
     if "q" in shown:
         shown["q"] = shown["q"].map(said_p)
-    if set(shown["side"]) == {ALL}:
-        shown = shown.drop(columns="side")
-    return shown.round(1)
+    numbers = [name for name in ("trained", "random", "difference") if name in shown]
+    shown[numbers] = shown[numbers].map(_rounded)
+    shown = shown[[name for name in names if name in shown]]
+    return shown.drop(columns="side") if set(shown["side"]) == {ALL} else shown
+
+
+def _rounded(value: float) -> str:
+    return "" if value != value else f"{round(value, 1) + 0.0:.1f}"

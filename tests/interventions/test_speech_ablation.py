@@ -220,6 +220,17 @@ def test_the_control_of_the_target_is_the_one_token_before_it_and_tokens_can_be_
         ablate_speech(whisper, clip, fills_of_tokens=[999_999])
 
 
+def test_a_cue_of_two_words_is_taken_away_whole():
+    clip = next(clip for clip in CLIPS.values() if len(clip.words) == 3 and clip.meta["side"] == "left")
+    both = clip.replace(cue=(0, 1), target=2, foil=None)
+    table = ablate_speech(trained("tiny-french-whisper"), both, fills_of_tokens=["unk"])
+    cue = table[table.silenced == "cue"]
+    assert set(cue.words) == {f"{clip.words[0].text} {clip.words[1].text}"}
+    blanked = cue[cue.condition == "tokens"].tokens.iloc[0]
+    assert blanked.replace(" ", "") == clip.words[0].text + clip.words[1].text
+    assert "another word" not in set(table.silenced)  # there is none left
+
+
 def test_sub_tokens_are_aggregated_as_it_says():
     intact = {"arg-max": [0.9, 0.3, 0.5], "margin": [4.0]}
     ablated = {"arg-max": [0.7, 0.8, 0.4], "margin": [1.0]}
