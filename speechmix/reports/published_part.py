@@ -90,7 +90,11 @@ def caption(name: str, table: pd.DataFrame) -> str:
     if name == "published_probing":
         return _PROBING
     own = rows_named(table) or "the target word"
-    like = "as the published" if own == ROWS[ALL_ROWS] or not rows_named(table) else "the published of all its tokens"
+    like = (
+        "as the published"
+        if own == ROWS[ALL_ROWS] or not rows_named(table)
+        else "the published of all its tokens: not like with like"
+    )
     return _FIGURE.format(rows=f"one's own of {own}, {like}")
 
 
