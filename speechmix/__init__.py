@@ -33,6 +33,7 @@ _PUBLIC = {
     "patch": "interventions.patching",
     "ablate": "interventions.ablation",
     "ablate_input": "interventions.input_ablation",
+    "speech_ablation": "experiments.speech_ablations",
     "faithfulness": "evaluation.faithfulness.trial",
     "open_run": "experiments.reading",
     "probe": "evaluation.probing.probe",

@@ -96,10 +96,15 @@ def _ablate(options) -> int:
     from ..experiments.tables import identified
     from ..files.text_files import write_csv
     from ..interventions.ablation import ablate
+    from .published_ablation import ablate_as_published
 
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)
-    model = load(options.model, device=options.device, dtype=options.dtype, revision=options.revision)
+    if options.published:
+        return ablate_as_published(options, clips, skipped)
+    if len(options.model) > 1:
+        raise InputError(f"expected one --model, found {', '.join(options.model)}; several go with --published")
+    model = load(options.model[0], device=options.device, dtype=options.dtype, revision=options.revision)
     aligner = load(options.aligner, device=options.device) if options.aligner else None
     tables = []
     for clip in clips:
@@ -171,6 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .probing import add_commands as add_probe_commands
+    from .published_ablation import add_options as add_ablation_options
     from .reports import add_commands as add_report_commands
 
     parser = argparse.ArgumentParser(
@@ -198,9 +204,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     ablate.set_defaults(command=_ablate)
     _add_clip_options(ablate)
-    ablate.add_argument("--model", required=True, help="hub id or folder, with a CTC or language-model head")
+    ablate.add_argument(
+        "--model", action="append", required=True,
+        help="hub id or folder, with a CTC or language-model head; with --published several times, if there are several",
+    )  # fmt: skip
     ablate.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
     ablate.add_argument("--out", help="CSV file for the table")
+    add_ablation_options(ablate)
     for command in (check, score, ablate):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
         command.add_argument("--dtype", help="precision of the weights (default: float32)")

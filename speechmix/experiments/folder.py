@@ -32,6 +32,7 @@ RUNNING, COMPLETE = "running", "complete"
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
+SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablations`
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ models or aligner have changed makes again just what depends on them. One proces
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ from typing import Any
 import pandas as pd
 
 from ..adapters.model import Model
-from ..alignment import align
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.locks import writing_to
 from ..files.names import refuse_doubled, same_file
@@ -46,8 +44,9 @@ from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .out_of_memory import memory_errors_named
 from .probing import PROBED_TWINS, ProbedModel, keep_states, write_probes
 from .score_files import ScoreFiles
-from .store import draw, judged, maps_of, store_words, stored_words, words_question
+from .store import draw, judged, maps_of
 from .tables import TableWriter, ablation_table, clip_table, contribution_table, identified, result_line
+from .word_times import with_words
 
 
 @dataclass
@@ -311,7 +310,7 @@ def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progre
             with memory_errors_named():
                 clip.validate()
                 if clip.words is None and (clip.text or wants_words):
-                    clip = _with_words(folder, clip, aligner, method, report)
+                    clip = with_words(folder, clip, aligner, method, report)
                     for doubt in clip.doubts:
                         report(f"{clip.name}  word times are DOUBTFUL: {doubt}")
         except StorageError:
@@ -321,18 +320,6 @@ def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progre
             report(f"{clip.name}  SKIPPED: {error}")
             continue
         yield clip
-
-
-def _with_words(folder: RunFolder, clip: Clip, aligner, method, report) -> Clip:
-    question = words_question(clip, aligner, method)
-    aligned = stored_words(folder, clip, question, report)
-    return aligned or store_words(folder, _quietly_aligned(clip, aligner, method), question)
-
-
-def _quietly_aligned(clip: Clip, aligner, method) -> Clip:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # doubts are reported in the clip's own line
-        return align(clip, model=aligner, method=method)
 
 
 def _bar(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:

@@ -200,6 +200,11 @@ class TableWriter:
         self._unfinished = {ending: unfinished_name(path) for ending, path in self._final.items()}
         return self
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether anything was appended."""
+        return self._writer is not None or bool(self._waiting)
+
     def append(self, table: pd.DataFrame) -> None:
         """Add rows; all tables must have the same columns."""
         if table.empty:
