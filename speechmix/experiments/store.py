@@ -6,10 +6,7 @@ start only if that is still the same. What is damaged is said, and made again.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +18,7 @@ from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import character_error_rate, transcribe
 from ..files.identity import digest
-from ..files.whole_files import whole_file, write_json
+from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import stored_cue
 from ..inputs.spans import Word
@@ -31,8 +28,10 @@ from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
+from .checked_json import stored_json, write_checked
 from .folder import RunFolder
 from .out_of_memory import OutOfMemory, memory_errors_named
+from .own_texts import remember_written, written_of
 
 Report = Callable[[str], None]
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
@@ -56,14 +55,14 @@ def store_words(folder: RunFolder, clip: Clip, question: str) -> Clip:
     }
     with whole_file(folder.words / f"{clip.name}.TextGrid") as unfinished:
         write_textgrid(unfinished, words, clip.duration)
-    _write_checked(folder.words / f"{clip.name}.json", content)
+    write_checked(folder.words / f"{clip.name}.json", content)
     return clip
 
 
 def stored_words(folder: RunFolder, clip: Clip, question: str, report: Report) -> Clip | None:
     """Return the clip with the word times that are kept, or None if they are of another question."""
     path = folder.words / f"{clip.name}.json"
-    content = _stored_json(path, report)
+    content = stored_json(path, report)
     if content.get("question") != question or not path.with_suffix(".TextGrid").is_file():
         return None
     try:
@@ -86,6 +85,7 @@ def maps_question(model: Model, clip: Clip, question: Question, name: str) -> st
             **model_says,
             **clip_says,
             **{name: asked[name] for name in asked if name not in unread},
+            **written_of(model, clip),
         }
     )
 
@@ -107,6 +107,7 @@ def maps_of(
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
         try:
+            remember_written(folder, model, clip, question, report)
             stored_maps = _stored_maps(folder, model, clip, question, report)
         except SpeechmixError as error:
             results.append(error)
@@ -252,13 +253,14 @@ def judged(
 ) -> dict[str, list[dict[str, Any]]]:
     """Ablation (of each layer, too, where that is asked for) and transcript of one clip: kept, or made now and then kept."""
     path = folder.spelling(model, clip)
-    stored = _stored_json(path, report)
+    stored = stored_json(path, report)
     parts: dict[str, dict[str, Any]] = {}
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
-    if clip.foil and clip.cue is not None:
+    transcribes = model.prefix.task == "transcribe"  # a translation spells no foil, and is no transcript
+    if transcribes and clip.foil and clip.cue is not None:
         ablation = partial(_ablation, by_layer=by_layer)
         parts["ablation"] = {"question": digest({**asked, "by_layer": by_layer, "control": CONTROL}), "of": ablation}
-    if clip.text and model.init == "trained":
+    if transcribes and clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
         parts["transcripts"] = {"question": digest(heard), "of": _transcript}
     content: dict[str, dict[str, Any]] = {}
@@ -269,7 +271,7 @@ def judged(
         same = stored_part.get("question") == part["question"]
         content[name] = stored_part if same else {"question": part["question"], "rows": part["of"](model, clip)}
     if content != stored:
-        _write_checked(path, content)
+        write_checked(path, content)
     return {name: part["rows"] for name, part in content.items()}
 
 
@@ -314,30 +316,3 @@ def _question_of_picture(path: Path) -> str | None:
             return picture.info.get("question")
     except (OSError, SyntaxError, ValueError):  # what PIL raises for a damaged file
         return None
-
-
-def _write_checked(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file with a checksum of its content."""
-    write_json(path, {**content, "checksum": digest(content)})
-
-
-def _stored_json(path: Path, report: Report) -> dict[str, Any]:
-    """Content of a kept JSON file; nothing if there is none, or it is not as it was written, which is said."""
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-        checksum = content.pop("checksum", None)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError, TypeError, AttributeError) as error:
-        checksum, content, what = None, None, f"is damaged ({error})"
-    else:
-        if checksum == digest(content):
-            return content
-        what = "is of an earlier version" if checksum is None else "is not as this run wrote it"
-    aside = path.with_name(f"{path.name}.damaged")
-    with suppress(OSError):
-        os.replace(path, aside)
-    report(
-        f"{path} {what}: set aside as {aside.name} and made again; word times of your own are given as words= of the clip"
-    )
-    return {}
