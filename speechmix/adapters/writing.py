@@ -172,13 +172,13 @@ def _rules(model: Model, n_prefix: int) -> list[Any]:
     """What the generation config forbids, as transformers' own functions of (ids, scores), in their order."""
     from transformers.generation import logits_process
 
-    config = copy.deepcopy(getattr(model.module, "generation_config", None))
+    config: Any = copy.deepcopy(getattr(model.module, "generation_config", None))
     rules: list[Any] = []
     at_begin, suppressed = (getattr(config, name, None) for name in ("begin_suppress_tokens", "suppress_tokens"))
     if at_begin:
-        rules.append(logits_process.SuppressTokensAtBeginLogitsProcessor(at_begin, n_prefix, device=model.device))
+        rules.append(logits_process.SuppressTokensAtBeginLogitsProcessor(at_begin, n_prefix, device=str(model.device)))
     if suppressed:
-        rules.append(logits_process.SuppressTokensLogitsProcessor(suppressed, device=model.device))
+        rules.append(logits_process.SuppressTokensLogitsProcessor(suppressed, device=str(model.device)))
     if model.prefix.timestamps:
         config.no_timestamps_token_id = first_timestamp(model) - 1
         config.eos_token_id = model.tokenizer.eos_token_id

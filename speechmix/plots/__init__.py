@@ -29,6 +29,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
+from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_map
@@ -41,6 +42,7 @@ from .timed_maps import difference_map, sound_and_map, timed_map
 __all__ = [
     "clip_distribution",
     "clip_figure",
+    "coloured_tokens",
     "cue_difference_map",
     "cue_figure",
     "cue_heat_map",
