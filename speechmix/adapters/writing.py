@@ -217,8 +217,8 @@ def _translation(model: Model, sentence: Sentence) -> Written:
         ids = model.module.generate(
             **inputs, num_beams=1, do_sample=False, max_new_tokens=limit, max_length=None, min_length=0
         )[0].tolist()
-    end = model.tokenizer.eos_token_id
-    ended = ids[-1] == end
+    at_end = ids[-1] == model.tokenizer.eos_token_id
     text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
     by = f"translation of the model ({model.label}, greedy)"
-    return Written(tuple(ids[:-1] if ended else ids), 1, text, by, ended)
+    ended = at_end and len(ids) <= limit  # an end that is forced at the limit is none
+    return Written(tuple(ids[:-1] if at_end else ids), 1, text, by, ended)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from .aggregation import same_units
+from .aggregation import n_heard, same_units
 from .inseq_steps import GenerationSteps
 from .mixing import MixingMap
 
@@ -186,11 +186,10 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
 
 def _parts_of_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | None]:
     """The encoder's units and the decoder's own tokens of a composed map, if it has these."""
-    steps = mixing_map.provenance.get("steps", [])
-    if not any(step.startswith("composed") and step.endswith("prefix=True)") for step in steps):
+    heard_units = n_heard(mixing_map)
+    if heard_units is None or heard_units == len(mixing_map.sources):
         return mixing_map, None
-    n_heard = len(mixing_map.sources) - len(mixing_map.targets)
-    sides = (slice(None, n_heard), slice(n_heard, None))
+    sides = (slice(None, heard_units), slice(heard_units, None))
     heard, own = (replace(mixing_map, scores=mixing_map.scores[..., s], sources=mixing_map.sources[s]) for s in sides)
     return heard, own
 

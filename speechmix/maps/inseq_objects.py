@@ -20,6 +20,7 @@ import numpy as np
 
 from ..errors import InputError, MissingExtraError
 from ..files.whole_files import whole_file
+from .facts import STACKS
 from .headers import labels_as_text, labels_from_text
 from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, maps_without_labels, scores_of
 from .mixing import Maps, MixingMap
@@ -134,19 +135,22 @@ def from_inseq(output: Any) -> Maps | list[Maps]:
 
 
 def _maps_of(attribution: Attribution) -> Maps:
+    made = _stored_maps(attribution) or maps_without_labels(attribution)
+    in_order = [made[stack] for stack in (*STACKS, "composed") if stack in made]
+    return Maps({(mixing_map.measure, mixing_map.stack): mixing_map for mixing_map in in_order})
+
+
+def _stored_maps(attribution: Attribution) -> dict[str, MixingMap] | None:
+    """The maps that this was made of; None if it was not, or was changed since."""
     stored = attribution.info.get(_OURS)
-    if isinstance(stored, Mapping):
-        try:
-            labels = {stack: labels_from_text(entry) for stack, entry in stored.items()}
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"the labels that came with Inseq's output cannot be read ({error!r:.200})") from error
-        scores = scores_of(attribution, labels)
-        if scores is not None:
-            return Maps(
-                {(labels[stack]["measure"], stack): MixingMap(scores[stack], **labels[stack]) for stack in labels}
-            )
-    maps = maps_without_labels(attribution)
-    return Maps({(mixing_map.measure, stack): mixing_map for stack, mixing_map in maps.items()})
+    if not isinstance(stored, Mapping):
+        return None
+    try:
+        labels = {stack: labels_from_text(entry) for stack, entry in stored.items()}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the labels that came with Inseq's output cannot be read ({error!r:.200})") from error
+    scores = scores_of(attribution, labels)
+    return None if scores is None else {stack: MixingMap(scores[stack], **labels[stack]) for stack in labels}
 
 
 def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:

@@ -16,12 +16,14 @@ import numpy as np
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.spans import Span
+from ..maps.aggregation import n_heard
 from ..maps.mixing import MixingMap
 from . import panels
 
 _MOST_CELLS = 60_000
 _BAR = 24  # characters of a whole bar
 _GIVES, _TAKES = "0, 114, 178", "213, 94, 0"  # red, green, blue: of positive shares and of negative ones
+_OWN = "written before it"
 _DARKEST = 0.7  # of full colour, so that black and white letters can both be read on it
 
 _STYLE = """
@@ -39,6 +41,8 @@ _STYLE = """
 .smx .t { display: inline-block; text-align: center; padding: .05rem .3rem; margin: .1rem; border-radius: .3rem }
 .smx .t small { display: block; font-size: 11px; opacity: .85; font-variant-numeric: tabular-nums }
 .smx .cue { text-decoration: underline 2px } .smx .target { text-decoration: underline double 2px }
+.smx i { font-style: normal }
+.smx .own { display: block; margin: .3rem .3rem 0; font-size: 13px; opacity: .8 }
 """.strip()
 _PAGE = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, '
@@ -84,7 +88,9 @@ class ColouredTokens:
         target, longest = self.mixing_map.targets[self.row], max(len(source.label) for source in sources)
         top = max(self._top, 1e-12)
         lines = [self.caption, f"row {self.row}, {target.label!r}, receives from"]
-        for source, share in zip(sources, shares, strict=True):
+        for place, (source, share) in enumerate(zip(sources, shares, strict=True)):
+            if self._begins_own(place):
+                lines.append(f"  {_OWN}:")
             bar = "█" * round(min(abs(share) / top, 1.0) * _BAR)
             lines.append(f"  {source.label:<{longest}}  {share:6.1f} %  {bar}{self._mark(source)}".rstrip())
         return "\n".join(lines)
@@ -93,7 +99,7 @@ class ColouredTokens:
         rows = "".join(self._row(index, target) for index, target in enumerate(self.mixing_map.targets))
         return (
             f'<form class="smx"><style>{_STYLE}</style><p>{html.escape(self.caption)}</p>'
-            f'<p>Choose what receives; below it, what gives, in % of the row:</p><div class="rows">{rows}</div></form>'
+            f'<p>{self._legend}</p><div class="rows">{rows}</div></form>'
         )
 
     def save(self, path: str | Path) -> Path:
@@ -111,25 +117,42 @@ class ColouredTokens:
 
     def _row(self, index: int, target: Span) -> str:
         chosen = " checked" if index == self.row else ""
-        choice = f'<input type="radio" name="row"{chosen}>{html.escape(target.label) or "␣"}'
+        choice = f'<input type="radio" name="row"{chosen}>{self._marked(target)}'
         given = "".join(
-            self._token(source, share)
-            for source, share in zip(self.mixing_map.sources, np.nan_to_num(self.shares[index]), strict=True)
+            self._token(place, source, share)
+            for place, (source, share) in enumerate(
+                zip(self.mixing_map.sources, np.nan_to_num(self.shares[index]), strict=True)
+            )
         )
-        return f'<label class="{self._class(target)}">{choice}</label><div class="row">{given}</div>'
+        return f'<label{self._kind(target)}>{choice}</label><div class="row">{given}</div>'
 
-    def _token(self, source: Span, share: float) -> str:
+    def _token(self, place: int, source: Span, share: float) -> str:
         depth = _DARKEST * min(abs(share) / max(self._top, 1e-12), 1.0)
         color = f"rgba({_GIVES if share >= 0 else _TAKES}, {depth:.3f})"
-        text = html.escape(source.label) or "␣"
+        before = f'<span class="own">{_OWN}:</span>' if self._begins_own(place) else ""
         return (
-            f'<span class="t {self._class(source)}" style="background: {color}" title="{text}: {share:.2f} %">{text}'
-            f"<small>{share:.0f}</small></span>"
+            f'{before}<span class="t" style="background: {color}" title="{html.escape(source.label)}: {share:.2f} %">'
+            f"<span{self._kind(source)}>{self._marked(source)}</span><small>{share:.0f}</small></span>"
         )
 
-    def _class(self, unit: Span) -> str:
-        role = self._mark(unit).strip(" ()")
-        return f"{role} special".strip() if unit.kind in ("special", "silence", "padding") else role
+    def _begins_own(self, place: int) -> bool:
+        """Whether the decoder's own tokens begin here, behind the encoder's units of a composed map."""
+        return place > 0 and place == n_heard(self.mixing_map)
+
+    def _marked(self, unit: Span) -> str:
+        text, role = html.escape(unit.label) or "␣", self._mark(unit).strip(" ()")
+        return f'<i class="{role}">{text}</i>' if role else text
+
+    def _kind(self, unit: Span) -> str:
+        return ' class="special"' if unit.kind in ("special", "silence", "padding") else ""
+
+    @property
+    def _legend(self) -> str:
+        units = (*self.mixing_map.targets, *self.mixing_map.sources)
+        roles = {self._mark(unit).strip(" ()") for unit in units} - {""}
+        marks = {"cue": "the cue is underlined", "target": "the target twice"}
+        told = "; " + ", ".join(marks[role] for role in marks if role in roles) if roles else ""
+        return f"Choose what receives; below it, what gives, in % of the row{told}."
 
     def _mark(self, unit: Span) -> str:
         if unit.word is None:
