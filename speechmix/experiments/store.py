@@ -300,9 +300,11 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, question: Ques
     if not wanted:
         return
     from ..plots.one_clip import clip_figure
+    from ..plots.panels import fed_text
 
     figure = clip_figure(clip, maps)
-    figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)
+    fed = next((told for one in maps.values() if (told := fed_text(one.provenance))), "")
+    figure.suptitle(f"{clip.name}: {model.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150, metadata={"question": drawn_of})
 

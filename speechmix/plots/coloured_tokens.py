@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
+from ..inputs.cue_and_target import cue_words
 from ..inputs.spans import Span
 from ..maps.aggregation import n_heard
 from ..maps.mixing import MixingMap
@@ -78,9 +79,7 @@ class ColouredTokens:
         told = self.mixing_map.provenance
         parts = [f"{panels.title_of(self.mixing_map)}, layer {self.layer}"]
         parts += [panels.model_title(told)] if told.get("model") else []
-        if told.get("decoder_text_by"):
-            parts.append(f"{told['decoder_text_by']}: {panels.shortened(told['decoder_text'], 80)}")
-        return " · ".join(parts)
+        return " · ".join([*parts, panels.fed_text(told)]).removesuffix(" · ")
 
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""
@@ -157,7 +156,8 @@ class ColouredTokens:
     def _mark(self, unit: Span) -> str:
         if unit.word is None:
             return ""
-        roles = [role for role in ("cue", "target") if self.mixing_map.provenance.get(role) == unit.word]
+        told = self.mixing_map.provenance
+        roles = [role for role in ("cue", "target") if unit.word in cue_words(told.get(role))]
         return f"  ({roles[0]})" if roles else ""
 
 
