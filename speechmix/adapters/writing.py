@@ -55,7 +55,7 @@ class Written:
 
 def can_write(model: Model) -> bool:
     """True for a trained model with a decoder behind an encoder, a language-model head and a tokenizer."""
-    headed = hasattr(model.module, "generate") and model.module is not model.base
+    headed = getattr(model.module, "can_generate", lambda: False)()
     return headed and "cross" in model.stacks and model.tokenizer is not None and model.init == "trained"
 
 

@@ -7,6 +7,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 |---|---|
 | `heat_map` | one layer, targets downwards, sources to the right |
 | `layer_grid` | small multiples over layers |
+| `coloured_tokens` | one row at a time, tokens coloured by their share: in a notebook, a page, a terminal |
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |

@@ -99,9 +99,9 @@ def test_a_translation_has_no_cue_contribution_in_the_decoder(model, tmp_path):
     clip, told = clip_of(name="a").replace(foil="livre"), model.with_prefix(task="translate")
     run = score_clips(told, [clip], tmp_path, ablation=True, measures=["attention"], **QUIET)
     assert run.done == 1
-    assert set(run.contributions().stack) == {"encoder"}
-    assert run.ablation().empty
-    assert run.transcripts().empty
+    assert set(run.contributions["stack"]) == {"encoder"}
+    assert run.ablation.empty
+    assert run.transcripts.empty
 
 
 def test_on_the_command_line(made, tmp_path, capsys):
