@@ -55,9 +55,16 @@ def _score(options) -> int:
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)
     loading = {"device": options.device, "dtype": options.dtype, "revision": options.revision}
-    models = [partial(load, source, **loading) for source in options.model]
+    told = {"task": options.task, "language": options.spoken_as, "timestamps": options.timestamps or None}
+    told = {name: value for name, value in told.items() if value is not None}
+
+    def loaded(source: str, **further):
+        model = load(source, **loading, **further)
+        return model.with_prefix(**told) if told else model
+
+    models = [partial(loaded, source) for source in options.model]
     models += [
-        partial(load, source, init="random", seed=seed, **loading)
+        partial(loaded, source, init="random", seed=seed)
         for source in options.model
         for seed in options.random_twin or ()
     ]
@@ -134,10 +141,10 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
     from ..inputs.clips import Clip
     from ..inputs.manifests import read_clips
 
-    description = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
+    description = {name: getattr(options, name) for name in ("text", "translation", "words", "cue", "target", "foil")}
     if len(options.clips) != 1 and any(description.values()):
         raise InputError(
-            "--text, --words, --cue, --target and --foil describe one clip; for several clips write a manifest (--manifest)"
+            "--text, --translation, --words, --cue, --target and --foil describe one clip; several go into a manifest"
         )
     clips = [
         Clip.from_file(path, language=options.language, tier=options.tier, **description) for path in options.clips
@@ -228,6 +235,7 @@ def _add_clip_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil")
     group.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     group.add_argument("--text", help="what is said")
+    group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")
     group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
     group.add_argument("--tier", help="which tier of a TextGrid holds the words")
     group.add_argument("--cue", help="a word, word:occurrence ('les:2'), or its index; several: 'le club'")
@@ -242,6 +250,8 @@ def _add_clip_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_model_options(score: argparse.ArgumentParser) -> None:
+    from ..inputs.clip_facts import TASKS
+
     group = score.add_argument_group("models")
     group.add_argument("--model", action="append", required=True, help="hub id or folder; may be given several times")
     group.add_argument(
@@ -251,6 +261,11 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="also the randomly initialised twin with this seed",
     )
+    group.add_argument("--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)")
+    group.add_argument(
+        "--spoken-as", metavar="LANGUAGE", help="language a Whisper is told is spoken (default: that of the clip)"
+    )
+    group.add_argument("--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes")
 
 
 def _add_measure_options(score: argparse.ArgumentParser) -> None:

@@ -115,6 +115,10 @@ class RunFolder:
         """What the tables of probes were made of."""
         return self.path / "states" / "probes.json"
 
+    def written(self, model: Model, clip: Clip) -> Path:
+        """What the trained model of this name wrote about a clip without a text; its random twins read it too."""
+        return self.path / "written" / safe_name(model.name) / f"{clip.name}.json"
+
     def figure(self, model: Model, clip: Clip) -> Path:
         """Picture of a clip's maps."""
         return self.path / "figures" / safe_name(model.label) / f"{clip.name}.png"

@@ -6,6 +6,7 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     words/<clip>.json, .TextGrid              where each word is, and how that is known
     maps/<model>/<clip>/<measure>.<stack>.safetensors
     figures/<model>/<clip>.png
+    written/<model>/<clip>.json               of a clip without a text: what the model wrote itself and was fed
     spelling/<model>/<clip>.json              with ablation: what the two tables below hold, clip by clip
     scores/model=.../.../stack=.../*.parquet   one row per clip, layer, target and source (score_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer

@@ -29,6 +29,7 @@ from ..scoring.question import Question
 from .checked_json import Report, stored_json, write_checked
 from .folder import RunFolder
 from .out_of_memory import OutOfMemory, memory_errors_named
+from .own_texts import remember_written, written_of
 
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
 
@@ -45,6 +46,7 @@ def maps_question(model: Model, clip: Clip, question: Question, name: str) -> st
             **model_says,
             **clip_says,
             **{name: asked[name] for name in asked if name not in unread},
+            **written_of(model, clip),
         }
     )
 
@@ -66,6 +68,7 @@ def maps_of(
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
         try:
+            remember_written(folder, model, clip, question, report)
             stored_maps = _stored_maps(folder, model, clip, question, report)
         except SpeechmixError as error:
             results.append(error)
@@ -214,10 +217,11 @@ def judged(
     stored = stored_json(path, report)
     parts: dict[str, dict[str, Any]] = {}
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
-    if clip.foil and clip.cue is not None:
+    transcribes = model.prefix.task == "transcribe"  # a translation spells no foil, and is no transcript
+    if transcribes and clip.foil and clip.cue is not None:
         ablation = partial(_ablation, by_layer=by_layer)
         parts["ablation"] = {"question": digest({**asked, "by_layer": by_layer, "control": CONTROL}), "of": ablation}
-    if clip.text and model.init == "trained":
+    if transcribes and clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
         parts["transcripts"] = {"question": digest(heard), "of": _transcript}
     content: dict[str, dict[str, Any]] = {}
@@ -257,9 +261,11 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, question: Ques
     if not wanted:
         return
     from ..plots.one_clip import clip_figure
+    from ..plots.panels import fed_text
 
     figure = clip_figure(clip, maps)
-    figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)
+    fed = next((told for one in maps.values() if (told := fed_text(one.provenance))), "")
+    figure.suptitle(f"{clip.name}: {model.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150, metadata={"question": drawn_of})
 

@@ -7,6 +7,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 |---|---|
 | `heat_map` | one layer, targets downwards, sources to the right |
 | `layer_grid` | small multiples over layers |
+| `coloured_tokens` | one row at a time, tokens coloured by their share: in a notebook, a page, a terminal |
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
@@ -30,6 +31,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
+from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_map
@@ -43,6 +45,7 @@ from .timed_maps import difference_map, sound_and_map, timed_map
 __all__ = [
     "clip_distribution",
     "clip_figure",
+    "coloured_tokens",
     "cue_difference_map",
     "cue_figure",
     "cue_heat_map",

@@ -200,7 +200,8 @@ def _map_title(mixing_map: MixingMap) -> str:
         parts.append(panels.model_title(provenance))
     if provenance.get("clip"):
         parts.append(panels.shortened(provenance["clip"], 40))
-    return " · ".join(parts)
+    told = panels.fed_text(provenance)
+    return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
 
 
 def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int = 1, rows: int = 1, most: int = 22):

@@ -53,7 +53,7 @@ _NEEDED = {
 }
 
 
-def probing_part(study: Study, *, published: bool = False) -> list[Part]:
+def probing_part(study: Study, *, published: bool | str = False) -> list[Part]:
     """Figures, a table and sentences of a run's probes; nothing if there are none."""
     folder = study.run.folder.path
     if not (folder / FILE).is_file():
@@ -62,7 +62,7 @@ def probing_part(study: Study, *, published: bool = False) -> list[Part]:
         table, answers = (_read(folder / name) for name in (FILE, ANSWERS_FILE))
         items: list[Item] = []
         for label, of_label in table.groupby("label", sort=False):
-            items += _items(study, of_label, answers[answers["label"] == label], published)
+            items += _items(study, of_label, answers[answers["label"] == label], bool(published))
     except InputError as error:
         return [(_TITLE, [str(error)])]
     return [(_TITLE, items)] if items else []

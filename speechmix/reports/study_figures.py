@@ -106,7 +106,7 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
     table = without_control(table[table["contribution"].notna()])
     first, *others = published_part.notes(study.run.description.get("options", {}))
     drawn = published_part.published_figures(table, target_rows=target_rows)
-    pictures = [_written(study, name, figure, published_part.caption(name, table)) for name, figure in drawn.items()]
+    pictures = [written(study, name, figure, published_part.caption(name, table)) for name, figure in drawn.items()]
     return [first, *pictures, *others]
 
 
