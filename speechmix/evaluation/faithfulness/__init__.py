@@ -1,5 +1,6 @@
 """Measures on trial: do the words that a measure ranks high count for what the model decides? Start at trial.py."""
 
-from .trial import Trial, faithfulness
+from .results import Trial
+from .trial import faithfulness
 
 __all__ = ["Trial", "faithfulness"]
