@@ -34,6 +34,7 @@ _PUBLIC = {
     "ablate": "interventions.ablation",
     "ablate_input": "interventions.input_ablation",
     "faithfulness": "evaluation.faithfulness.trial",
+    "blank_out": "evaluation.faithfulness.blank_out",
     "open_run": "experiments.reading",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots

@@ -1,6 +1,7 @@
 """Measures on trial: do the words that a measure ranks high count for what the model decides? Start at trial.py."""
 
+from .blank_out import BlankOut, blank_out
 from .results import Trial
 from .trial import faithfulness
 
-__all__ = ["Trial", "faithfulness"]
+__all__ = ["BlankOut", "Trial", "blank_out", "faithfulness"]

@@ -17,7 +17,7 @@ from ...interventions.decision import Decision
 from ...scoring.forward import mix_one
 from ..cue_alignment import average_precision, chance_level
 from .curves import curve_metrics, soft_metrics
-from .judges import SIDES, Verdict, judges_of, verdicts
+from .judges import SIDES, Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
 from .results import CUE
 from .scores import CURVE_METRICS, SOFT_METRICS, of_ranks
@@ -53,10 +53,11 @@ class ItemOnTrial:
         yield from self._of_cue(vectors)
         for judge in self._options["judges"] or judges_of(self._decision, has_pair=self._pair is not None):
             try:
-                for verdict in verdicts(judge, self._decision, self._pair):
+                for verdict in verdicts(judge, self._decision, self._pair, value=self._options["value"]):
                     for reason in verdict.notes:
                         self._note(judge, reason)
-                    yield from self._of_verdict(verdict, vectors)
+                    for one in each_fill(verdict) if self._options["each_fill"] else (verdict,):
+                        yield from self._of_verdict(one, vectors)
             except SpeechmixError as error:
                 self._note(judge, str(error))
 
@@ -92,7 +93,8 @@ class ItemOnTrial:
         item = self._decision.item
         if item is None:
             raise InputError("prepared inputs have no words to rank: give clips or sentences")
-        return mix_one(self._decision.model, item, measures=measures, objective=_objective(self._decision))
+        options = {"units": self._decision.units, "objective": _objective(self._decision)}
+        return mix_one(self._decision.model, item, measures=measures, **options)
 
     def _of_cue(self, vectors: list[WordScores]) -> Iterator[dict[str, Any]]:
         """Average precision of the annotated cue, which needs no judge."""
@@ -100,13 +102,13 @@ class ItemOnTrial:
         if "average_precision" not in self._options["metrics"] or not cue:
             return
         for vector in vectors:
-            is_cue = np.array([word.index in cue for word in source_words(self._decision, vector.stack)])
+            is_cue = np.array([word.of_word in cue for word in source_words(self._decision, vector.stack)])
             if is_cue.any():
                 value = float(average_precision(vector.scores, is_cue))
                 chance = chance_level(is_cue)["average_precision"]
                 yield self._row(vector, CUE, "average_precision", value, chance)
         for stack in dict.fromkeys(vector.stack for vector in vectors):
-            is_cue = np.array([word.index in cue for word in source_words(self._decision, stack)])
+            is_cue = np.array([word.of_word in cue for word in source_words(self._decision, stack)])
             if is_cue.any():
                 chance = chance_level(is_cue)["average_precision"]
                 yield self._row(WordScores(stack, "random", "", None, is_cue), CUE, "average_precision", chance, chance)
@@ -118,7 +120,8 @@ class ItemOnTrial:
             if not here:
                 continue
             drops = verdict.of(words)
-            for name, of_judge in {verdict.judge: verdict.drops, **verdict.by_fill}.items():
+            told = {} if self._options["each_fill"] else verdict.by_fill  # which then come by themselves
+            for name, of_judge in {verdict.judge: verdict.drops, **told}.items():
                 self.drops += [
                     {"stack": stack, "judge": name, "word": word, "drop": of_judge.get(word, np.nan)} for word in words
                 ]

@@ -10,7 +10,7 @@ DeYoung et al. 2020, ACL; Zhao & Aletras 2023, ACL; Petsiuk et al. 2018, BMVC.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from .judges import check_judge
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
 from .results import Trial
 from .scores import METRICS, SOFT_METRICS
-from .words import AGGREGATIONS
+from .words import AGGREGATIONS, EACH_LAYER
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
 SLOW = ("hta", "hta_input")  # left out of "all"
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
+DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, "input"))
 FEWEST_WORDS = 3
 # Named settings: options of `faithfulness`, and whether foils are left aside.
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    "blank-out": {"judges": ("blank",), "aggregations": ("rollout",), "metrics": ("spearman",), "foils": False},
+    "blank-out": {"judges": ("blank",), "aggregations": ("rollout",), "metrics": ("spearman",), "foils": "aside"},
 }
 
 
@@ -49,9 +50,10 @@ def faithfulness(
     *,
     measures: str | Sequence[str] = DEFAULT_MEASURES,
     judges: str | Sequence[str] | None = None,
-    aggregations: Sequence[str] = AGGREGATIONS,
+    aggregations: Sequence[str] = DEFAULT_AGGREGATIONS,
     metrics: Sequence[str] = DEFAULT_METRICS,
     protocol: str | None = None,
+    units: str = "word",
     fewest: int = FEWEST_WORDS,
     progress: bool = False,
 ) -> Trial:
@@ -63,7 +65,7 @@ def faithfulness(
         With its head.
     items : iterable of Clip or Sentence
         With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
-        ``meta["pair"]`` judge each other by patching.
+        ``meta["pair"]`` judge each other by patching. A classifier of texts needs no target: it is asked for its label.
     measures : str or sequence of str
         Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a
         minute a clip: name them. Random scores are a baseline, not a measure.
@@ -71,14 +73,17 @@ def faithfulness(
         "silence", "blank", "patch", "knock-out", or one with its fill, as "silence (zeros)" and "blank (unk)". By default all
         that the items can have.
     aggregations : sequence of str
-        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed": each is a row of its own.
+        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed": each is a row of its own. When asked
+        for: "each layer"; "input", the row of a gradient measure at the stack's input.
     metrics : sequence of str
         Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the model for each vector of
         scores, and are left out by default.
     protocol : {"blank-out"}, optional
         The text protocol of the Value Zeroing paper: probability of the target at [MASK], each word blanked, Spearman against
         the rolled-out row of [MASK]; foils are left aside. The token that blanks is `judges`, by default the mean over all:
-        ``judges=("blank (unk)",)``. (Rank correlations of drops of a probability and of its logarithm are the same.)
+        ``judges=("blank (unk)",)``. Per token, per layer and for several models: `speechmix.blank_out`.
+    units : {"word", "token"}
+        What is taken out of a text, and ranked. A clip has words.
     fewest : int
         Words besides the target that an item needs; with two, any order is right half of the time.
     progress : bool
@@ -101,11 +106,43 @@ def faithfulness(
     >>> trial = speechmix.faithfulness(model, clips, judges=["silence"])                  # doctest: +SKIP
     >>> print(trial.sentence())                                                           # doctest: +SKIP
     """
-    options = _options(protocol, judges, aggregations, metrics)
+    options = _options(protocol, judges, aggregations, metrics) | {"units": units}
+    names = measures_of(model, measures)
+    told = {"measures": list(names), "fewest": fewest, "protocol": protocol}
+    return on_trial(model, items, names, options, fewest=fewest, progress=progress, told=told)
+
+
+def on_trial(
+    model: Model,
+    items: Iterable[Clip | Sentence],
+    names: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    fewest: int,
+    progress: bool,
+    told: Mapping[str, Any],
+) -> Trial:
+    """The trial behind `faithfulness`, and behind other protocols that are made of it.
+
+    Parameters
+    ----------
+    model, items, fewest, progress
+        As for `faithfulness`.
+    names : sequence of str
+        Measures that are defined for the model.
+    options : dict
+        judges, aggregations, metrics, foils ("used", "needed", "aside"), units, value ("margin", "probability"), each_fill.
+    told : dict
+        For the provenance.
+
+    Raises
+    ------
+    InputError
+        If there are no items.
+    """
     items = list(items)
     if not items or fewest < 2:
         raise InputError(f"expected items and fewest of at least 2, found {len(items)} items and fewest={fewest!r}")
-    names = _measures_of(model, measures)
     labels, groups, ties = _grouped(items)
     pairs = _pairs(items)
     rows: list[dict[str, Any]] = []
@@ -114,32 +151,32 @@ def faithfulness(
     for index in _bar(range(len(items)), model, progress):
         place = {"item": labels[index], "group": groups[index]}
         try:
-            decision = _decision(model, items[index], foils=options["foils"])
+            decision = _decision(model, items[index], options)
         except SpeechmixError as error:
             left_out.append({"item": labels[index], "what": "item", "reason": str(error)})
             continue
         other = pairs[index]
-        pair = None if other is None else _quietly(model, items[other], foils=options["foils"])
+        pair = None if other is None else _quietly(model, items[other], options)
         one = ItemOnTrial(decision, pair, names, options, fewest)
         rows += [{**place, **row} for row in one.rows()]
         drops += [{**place, **drop} for drop in one.drops]
         left_out += [{"item": labels[index], **note} for note in one.notes]
     values = with_best_layer(pd.DataFrame(rows, columns=VALUE_COLUMNS))
     facts = {"model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint}
-    told = {"measures": list(names), "fewest": fewest, "protocol": protocol, "items": len(items)}
     return Trial(
         values,
         pd.DataFrame(left_out, columns=["item", "what", "reason"]),
         pd.DataFrame(drops, columns=DROP_COLUMNS),
         ties,
-        {**facts, **told},
+        {**facts, **told, "items": len(items)},
     )
 
 
 def _options(protocol: str | None, judges, aggregations, metrics) -> dict[str, Any]:
     """Options as they were asked for, checked, with those of a protocol."""
     judges = (judges,) if isinstance(judges, str) else judges
-    options = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics), "foils": True}
+    options = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics)}
+    options |= {"foils": "used", "value": "margin", "each_fill": False}
     if protocol is not None:
         if protocol not in PROTOCOLS:
             raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
@@ -153,7 +190,7 @@ def _options(protocol: str | None, judges, aggregations, metrics) -> dict[str, A
     return options
 
 
-def _measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
+def measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
     """Names of measures, each defined for every stack of the model."""
     if asked == "all":
         names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
@@ -179,14 +216,16 @@ def _is_defined(model: Model, name: str) -> bool:
     return False
 
 
-def _decision(model: Model, item: Clip | Sentence, *, foils: bool) -> Decision:
-    return Decision.of(model, item if foils else item.replace(foil=None))
+def _decision(model: Model, item: Clip | Sentence, options: Mapping[str, Any]) -> Decision:
+    if options["foils"] == "needed" and item.foil is None:
+        raise InputError(f"{item.name!r}: the margin needs foil=, the target's other spelling")
+    return Decision.of(model, item.replace(foil=None) if options["foils"] == "aside" else item, units=options["units"])
 
 
-def _quietly(model: Model, item: Clip | Sentence, *, foils: bool) -> Decision | None:
+def _quietly(model: Model, item: Clip | Sentence, options: Mapping[str, Any]) -> Decision | None:
     """The pair's decision; None where there is none to read."""
     with suppress(SpeechmixError):
-        return _decision(model, item, foils=foils)
+        return _decision(model, item, options)
     return None
 
 
