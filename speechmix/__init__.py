@@ -35,6 +35,7 @@ _PUBLIC = {
     "ablate_input": "interventions.input_ablation",
     "faithfulness": "evaluation.faithfulness.trial",
     "blank_out": "evaluation.faithfulness.blank_out",
+    "deletion_curves": "evaluation.faithfulness.deletion",
     "open_run": "experiments.reading",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots

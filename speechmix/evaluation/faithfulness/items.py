@@ -65,8 +65,10 @@ class ItemOnTrial:
         """Scores of words by every measure, aggregation and order, in the stacks that have enough words."""
         decision = self._decision
         aggregations = self._options["aggregations"]
+        maps, failed = maps_by_measure(decision, self._measures)
+        self.notes += failed
         vectors = [
-            vector for name, maps in self._maps().items() for vector in word_scores(maps, name, decision, aggregations)
+            vector for name, found in maps.items() for vector in word_scores(found, name, decision, aggregations)
         ]
         stacks = list(dict.fromkeys(vector.stack for vector in vectors))
         vectors += [order for stack in stacks for order in orders(decision, stack)]
@@ -75,26 +77,6 @@ class ItemOnTrial:
         if few:
             self._note("words", f"fewer than {self._fewest} words besides the target: {few}")
         return [vector for vector in vectors if counts[vector.stack] >= self._fewest]
-
-    def _maps(self) -> dict[str, Maps]:
-        """Maps by measure; where all together fail, one by one, and a measure that fails is noted."""
-        with suppress(SpeechmixError):
-            together = self._mix(self._measures)
-            return dict.fromkeys(self._measures, together)
-        maps = {}
-        for name in self._measures:
-            try:
-                maps[name] = self._mix([name])
-            except SpeechmixError as error:
-                self._note(name, str(error))
-        return maps
-
-    def _mix(self, measures: Sequence[str]) -> Maps:
-        item = self._decision.item
-        if item is None:
-            raise InputError("prepared inputs have no words to rank: give clips or sentences")
-        options = {"units": self._decision.units, "objective": _objective(self._decision)}
-        return mix_one(self._decision.model, item, measures=measures, **options)
 
     def _of_cue(self, vectors: list[WordScores]) -> Iterator[dict[str, Any]]:
         """Average precision of the annotated cue, which needs no judge."""
@@ -165,6 +147,27 @@ class ItemOnTrial:
 
     def _note(self, what: str, reason: str) -> None:
         self.notes.append({"what": what, "reason": reason})
+
+
+def maps_by_measure(decision: Decision, measures: Sequence[str]) -> tuple[dict[str, Maps], list[dict[str, str]]]:
+    """Maps of an item by measure; where all together fail, one by one, and notes of the measures that fail."""
+    with suppress(SpeechmixError):
+        together = _mix(decision, measures)
+        return dict.fromkeys(measures, together), []
+    maps, notes = {}, []
+    for name in measures:
+        try:
+            maps[name] = _mix(decision, [name])
+        except SpeechmixError as error:
+            notes.append({"what": name, "reason": str(error)})
+    return maps, notes
+
+
+def _mix(decision: Decision, measures: Sequence[str]) -> Maps:
+    if decision.item is None:
+        raise InputError("prepared inputs have no words to rank: give clips or sentences")
+    options = {"units": decision.units, "objective": _objective(decision)}
+    return mix_one(decision.model, decision.item, measures=measures, **options)
 
 
 def _as_shares(scores: np.ndarray) -> np.ndarray:

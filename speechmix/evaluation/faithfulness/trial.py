@@ -20,6 +20,7 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ...measures.defined import check_defined
 from ...measures.registry import MEASURES, measure_named
+from ...scoring.question import TEXT_UNITS
 from ..groups import groups_of
 from .items import ItemOnTrial
 from .judges import check_judge
@@ -141,14 +142,16 @@ def on_trial(
         If there are no items.
     """
     items = list(items)
+    if options["units"] not in TEXT_UNITS:
+        raise InputError(f"units should be one of {TEXT_UNITS}, found {options['units']!r}")
     if not items or fewest < 2:
         raise InputError(f"expected items and fewest of at least 2, found {len(items)} items and fewest={fewest!r}")
-    labels, groups, ties = _grouped(items)
+    labels, groups, ties = grouped(items)
     pairs = _pairs(items)
     rows: list[dict[str, Any]] = []
     drops: list[dict[str, Any]] = []
     left_out: list[dict[str, str]] = []
-    for index in _bar(range(len(items)), model, progress):
+    for index in shown(range(len(items)), model, progress):
         place = {"item": labels[index], "group": groups[index]}
         try:
             decision = _decision(model, items[index], options)
@@ -229,7 +232,7 @@ def _quietly(model: Model, item: Clip | Sentence, options: Mapping[str, Any]) ->
     return None
 
 
-def _grouped(items: Sequence[Clip | Sentence]) -> tuple[list[str], list[str], str]:
+def grouped(items: Sequence[Clip | Sentence]) -> tuple[list[str], list[str], str]:
     """A label of its own and a group for each item, and what ties items."""
     labels, seen = [], dict[str, int]()
     for item in items:
@@ -258,7 +261,7 @@ def _pairs(items: Sequence[Clip | Sentence]) -> list[int | None]:
     return [other.get(index) for index in range(len(items))]
 
 
-def _bar(places: Iterable[int], model: Model, progress: bool) -> Iterable[int]:
+def shown(places: Iterable[int], model: Model, progress: bool) -> Iterable[int]:
     if not progress:
         return places
     from tqdm.auto import tqdm
