@@ -171,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .reports import add_commands as add_report_commands
+    from .text_faithfulness import add_commands as add_text_commands
 
     parser = argparse.ArgumentParser(
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
@@ -205,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
         command.add_argument("--revision", help="branch, tag or commit on the hub")
     add_faithfulness_commands(commands)
+    add_text_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
     return parser

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.36, 0.19  # inches
 _MODEL = ["model", "init", "seed"]
-_BASELINES = {"random": "0.55", "oracle": "0.55"}
-_STYLES = {"random": ":", "oracle": "--"}
+_BASELINES = ("random", "oracle")
 
 
 def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
@@ -119,13 +118,16 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
         Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.spoken(name))
         for place, name in enumerate(measures)
     ]
-    handles += [Line2D([], [], color=_BASELINES[name], linestyle=_STYLES[name], label=name) for name in _BASELINES]
-    for ax, column, what in zip(axes, ("removed", "kept"), ("removed", "kept, all others removed"), strict=True):
+    handles += [
+        Line2D([], [], color="0.55", linestyle=":", label="random"),
+        Line2D([], [], color="0.55", linestyle="--", label="oracle"),
+    ]
+    for ax, column, what in zip(axes, ("removed", "kept"), ("removed", "kept alone"), strict=True):
         for name, handle in zip([*measures, *_BASELINES], handles, strict=True):
             _draw_curve(ax, means[means["measure"] == name], column, handle)
         ax.set_xlabel(f"{curves.provenance['units']}s {what}, most important first (%)", size=LABEL_SIZE)
         panels.style_curve_axis(ax)
-        ax.set_ylim(0, 1)
+        ax.set_ylim(0, min(1.0, 1.1 * float(means[["removed", "kept"]].to_numpy().max())))
     axes[0].set_ylabel("probability of the label", size=LABEL_SIZE)
     title = f"{panels.model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
     axes[0].set_title(title, size=TITLE_SIZE, loc="left", parse_math=False)
