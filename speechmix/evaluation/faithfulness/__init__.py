@@ -3,7 +3,16 @@
 from .blank_out import BlankOut, blank_out
 from .deletion import deletion_curves
 from .deletion_results import DeletionCurves
+from .joint import joint_blank_out
 from .results import Trial
 from .trial import faithfulness
 
-__all__ = ["BlankOut", "DeletionCurves", "Trial", "blank_out", "deletion_curves", "faithfulness"]
+__all__ = [
+    "BlankOut",
+    "DeletionCurves",
+    "Trial",
+    "blank_out",
+    "deletion_curves",
+    "faithfulness",
+    "joint_blank_out",
+]

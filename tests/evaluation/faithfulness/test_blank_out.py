@@ -9,8 +9,7 @@ from scipy.stats import spearmanr
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness.judges import Removals
-from speechmix.interventions.decision import Decision
+from speechmix.evaluation.faithfulness import joint_blank_out
 from tests import text_models
 from tests.conftest import trained
 from tests.evaluation.faithfulness.planted_texts import CHAMPION, PLANTED_SENTENCE, WINNER, listens_to, planted_bert
@@ -145,9 +144,32 @@ def test_a_copied_cue_is_the_only_one_that_costs_something():
 def test_redundant_cues_cost_nothing_one_by_one_and_all_together():
     drops = drops_of("redundant")
     assert max(map(abs, drops.values())) < 0.002
-    removals = Removals(Decision.of(planted_bert("redundant"), PLANTED_SENTENCE, units="token"), "text", "unk")
-    intact, both = removals.probabilities(removals.margins([(), (WINNER, CHAMPION)]))
-    assert intact - both > 0.5
+    pairs = joint_blank_out(planted_bert("redundant"), PLANTED_SENTENCE, fill="unk")
+    first, others = pairs.iloc[0], pairs.iloc[1:]
+    assert (first["first_unit"], first["second_unit"]) == (WINNER, CHAMPION)
+    assert first["together"] > 0.5
+    assert (others["redundancy"].abs() < 0.002).all()
+
+
+def test_pairs_are_plain_forward_passes():
+    model, sentence = text_models.bert(), SENTENCES[0]
+    pairs = joint_blank_out(model, sentence, fill="mask", value="log_probability")
+    ids = model.tokenizer("the cat [MASK] very here", return_tensors="pt")["input_ids"]
+    token = model.tokenizer.convert_tokens_to_ids("is")
+
+    def left(*places):
+        changed = ids.clone()
+        changed[0, list(places)] = model.tokenizer.mask_token_id
+        return np.log(probability(model.module, changed, 3, token))
+
+    assert len(pairs) == 6
+    for pair in pairs.itertuples():
+        i, j = pair.first_unit, pair.second_unit
+        assert pair.together == pytest.approx(left() - left(i, j), abs=1e-10)
+        assert pair.redundancy == pytest.approx(left(i) + left(j) - left() - left(i, j), abs=1e-10)
+    assert pairs["redundancy"].is_monotonic_decreasing
+    with pytest.raises(InputError, match="a value of"):
+        joint_blank_out(model, sentence, value="margin")
 
 
 def test_several_models_fills_and_a_measure_that_only_one_has():
