@@ -27,41 +27,12 @@ from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..inputs.sentences import Sentence
-from ..inputs.spans import Span
 from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
 from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
+from .sources import Source, together, tokens_as_sources, words_as_sources
 
 _INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
-
-
-@dataclass(frozen=True)
-class Source:
-    """What an intervention takes away from a stack: a word, several together, or a token.
-
-    Parameters
-    ----------
-    index : int
-        Among the item's words (of several, the first); of a token its position; of prepared inputs, among the stack's units.
-    label : str
-    positions : tuple of int
-        In the stack: frames or tokens.
-    parts : tuple of Source
-        Of several words, each by itself.
-    of_word : int or None
-        Index of the word that this is, or a token is part of; None of several words and of prepared inputs.
-    """
-
-    index: int
-    label: str
-    positions: tuple[int, ...]
-    parts: tuple[Source, ...] = ()
-    of_word: int | None = None
-
-    @property
-    def words(self) -> tuple[int, ...]:
-        """Indices of all its words."""
-        return tuple(part.index for part in self.parts) or (self.index,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +107,7 @@ class Decision:
             told = resolved.details
             resolved = of_tokens("log_probability", model, told["position"], told["token"], label=told["label"])
         words = None if view.item is None else [word.text for word in view.item.words or ()]
-        find = _tokens if units == "token" and words is not None else partial(_sources, words=words)
+        find = tokens_as_sources if units == "token" and words is not None else partial(words_as_sources, words=words)
         sources = {stack: find(view.sources(stack)) for stack in stacks}
         return cls(model, view.item, view.prepared, resolved, sources, units)
 
@@ -243,12 +214,7 @@ class Decision:
                 f"{self.name}: expected each word once, by itself or with others, found words={list(words)}"
             )
         held = [tuple(source for source in self.sources[stack] if source.index in group) for group in groups]
-        return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in held if parts)
-
-
-def _together(parts: tuple[Source, ...]) -> Source:
-    positions = tuple(position for part in parts for position in part.positions)
-    return Source(parts[0].index, " ".join(part.label for part in parts), positions, parts)
+        return tuple(parts[0] if len(parts) == 1 else together(parts) for parts in held if parts)
 
 
 def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
@@ -257,26 +223,6 @@ def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
     whole = logits.new_zeros(len(logits), int(positions.max()) + 1, logits.shape[-1])
     whole[:, positions[positions >= 0]] = logits[:, positions >= 0]
     return whole
-
-
-def _sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
-    """Spans as sources: those of one word together, and what belongs to no word left out; each by itself without words."""
-    if words is None:
-        return tuple(Source(i, span.label, tuple(range(span.start, span.stop))) for i, span in enumerate(spans))
-    positions: dict[int, list[int]] = {}
-    for span in spans:
-        if span.word is not None:
-            positions.setdefault(span.word, []).extend(range(span.start, span.stop))
-    return tuple(Source(word, words[word], tuple(positions[word]), of_word=word) for word in sorted(positions))
-
-
-def _tokens(spans: Sequence[Span]) -> tuple[Source, ...]:
-    """Tokens of a text as sources, special ones left out."""
-    return tuple(
-        Source(span.start, span.label, tuple(range(span.start, span.stop)), of_word=span.word)
-        for span in spans
-        if span.word is not None
-    )
 
 
 def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:

@@ -22,7 +22,8 @@ from ...maps.facts import facts_of
 from ...maps.numerics import normalize_rows
 
 if TYPE_CHECKING:
-    from ...interventions.decision import Decision, Source
+    from ...interventions.decision import Decision
+    from ...interventions.sources import Source
     from ...maps.mixing import Maps, MixingMap
 
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
