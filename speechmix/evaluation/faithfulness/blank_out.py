@@ -152,8 +152,8 @@ def blank_out(
     Raises
     ------
     InputError
-        For an option that cannot be, a measure that is defined for none of the models, a model that hears, or no sentences. A
-        sentence that cannot be judged is recorded in `left_out`.
+        For an option that cannot be, a measure that is defined for none of the models, a model that hears or translates, or no
+        sentences. A sentence that cannot be judged is recorded in `left_out`.
 
     Examples
     --------
@@ -191,10 +191,11 @@ def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> 
             raise InputError(f"{name} are some of {allowed}, found {found!r}")
     if value not in BLANK_OUT_VALUES:
         raise InputError(f"value should be one of {BLANK_OUT_VALUES}, found {value!r}")
-    hearing = [model.name for model in models if model.hears]
-    if not models or hearing:
+    other = [model.name for model in models if model.hears or len(model.stacks) > 1]
+    if not models or other:
         raise InputError(
-            f"expected text models, found {', '.join(hearing) or 'none'}: for speech see speechmix.faithfulness"
+            f"expected masked or causal models or classifiers of texts, found {', '.join(other) or 'none'}: for others see "
+            "speechmix.faithfulness"
         )
     aggregations = tuple(EACH_LAYER if name == "each" else name for name in layers)
     judge = f"blank ({', '.join(fills)})" if fills else "blank"

@@ -124,8 +124,11 @@ def deletion_curves(
 
 def _checked(model: Model, items: Sequence[Sentence], bins, fill: str | None, aggregation: str, units: str) -> str:
     """The fill, after all options were looked at."""
-    if model.hears:
-        raise InputError(f"{model.name} hears: speechmix.faithfulness has the curves of clips, by metrics='deletion'")
+    if model.hears or len(model.stacks) > 1:
+        raise InputError(
+            f"expected a masked or causal model or a classifier of texts, found {model.name}: speechmix.faithfulness has the "
+            "curves of others, as metrics"
+        )
     if not items:
         raise InputError("expected texts, found none")
     if bins is not None and (not len(bins) or list(bins) != sorted(set(bins)) or not 0 < bins[0] <= bins[-1] <= 100):

@@ -215,7 +215,9 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_models_that_hear_and_no_sentences_are_refused():
-    with pytest.raises(InputError, match="expected text models, found tiny-french-ctc"):
+    with pytest.raises(
+        InputError, match="expected masked or causal models or classifiers of texts, found tiny-french-ctc"
+    ):
         speechmix.blank_out(trained("tiny-french-ctc"), SENTENCES)
     with pytest.raises(InputError, match="expected items"):
         speechmix.blank_out(text_models.bert(), [], measures="attention")

@@ -110,6 +110,14 @@ def test_a_word_at_the_mask_is_a_label_too():
     assert (ends.agg(np.ptp) < 1e-12).all()  # with none and with all removed, the order plays no part
 
 
+def test_a_text_that_is_too_long_is_left_out():
+    model = classifier()
+    found = speechmix.deletion_curves(model, ["the cat " * 20, TEXT], measures="attention")
+    (reason,) = found.left_out["reason"]
+    assert "42 tokens, and BertForSequenceClassification has 40 positions: cut the text" in reason
+    assert found.texts["item"].tolist() == [TEXT]
+
+
 def test_a_causal_classifier_reads_its_last_token():
     config = text_models.gpt2().config.to_dict() | {"id2label": {0: "no", 1: "yes"}, "pad_token_id": None}
     module = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**config)).double().eval()
@@ -140,5 +148,5 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_a_model_that_hears_is_sent_elsewhere():
-    with pytest.raises(InputError, match=r"speechmix\.faithfulness has the curves of clips"):
+    with pytest.raises(InputError, match=r"found tiny-french-ctc: speechmix\.faithfulness has the curves of others"):
         speechmix.deletion_curves(trained("tiny-french-ctc"), [TEXT])
