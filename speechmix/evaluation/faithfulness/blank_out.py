@@ -79,7 +79,8 @@ class BlankOut:
         for _, table in self.of_fill(fill).groupby(_MODEL, sort=False, dropna=False):
             first = table.iloc[0]
             twin = "" if first["init"] == "trained" else f", random (seed {first['seed']})"
-            counted = f"{int(table['sentences'].max())} sentences, {first['fill']}"
+            count = int(table["sentences"].max())
+            counted = f"{count} sentence{'' if count == 1 else 's'}, {first['fill']}"
             parts.append(f"{first['model']}{twin}: {counted}\n{_layers_by_measures(table)}")
         return "\n\n".join(parts)
 
@@ -167,12 +168,13 @@ def blank_out(
     options = _options(several, fills, value, units, layers)
     defined, undefined = _defined(several, names)
     values, drops, left_out = [], [], []
-    for model, of_model, missing in zip(several, defined, undefined, strict=True):
-        facts = {"model": model.name, "init": model.init, "seed": model.seed}
+    labels = _told_apart(several)
+    for model, label, of_model, missing in zip(several, labels, defined, undefined, strict=True):
+        facts = {"model": label, "init": model.init, "seed": model.seed}
         trial = on_trial(model, sentences, of_model, options, fewest=fewest, progress=progress, told={})
         values.append(trial.values.assign(**facts))
         drops.append(trial.drops.assign(**facts))
-        left_out.append(pd.concat([pd.DataFrame(missing), trial.left_out]).assign(model=model.name))
+        left_out.append(pd.concat([pd.DataFrame(missing), trial.left_out]).assign(model=label))
     told = {"value": value, "units": units, "fills": fills, "fewest": fewest, "sentences": len(sentences)}
     return BlankOut(
         _named(pd.concat(values, ignore_index=True)).rename(columns={"value": "spearman"})[_VALUE_COLUMNS],
@@ -180,6 +182,17 @@ def blank_out(
         pd.concat(left_out, ignore_index=True)[["model", "item", "what", "reason"]],
         told,
     )
+
+
+def _told_apart(models: Sequence[Model]) -> list[str]:
+    """Names of models; of two alike (with the same weights drawn, or both trained) the second gets a number."""
+    seen: dict[tuple, int] = {}
+    labels = []
+    for model in models:
+        key = (model.name, model.init, model.seed)
+        seen[key] = seen.get(key, 0) + 1
+        labels.append(model.name if seen[key] == 1 else f"{model.name} ({seen[key]})")
+    return labels
 
 
 def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> dict[str, Any]:

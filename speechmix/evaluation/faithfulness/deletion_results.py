@@ -93,8 +93,9 @@ class DeletionCurves:
     def _told(self) -> str:
         count, mean = len(self.texts), self.texts["probability"].mean()
         right = "" if np.isnan(self.accuracy) else f" {100 * self.accuracy:.0f} % of the labels are right."
+        texts = f"{count} text{'' if count == 1 else 's'}"
         return (
-            f"{self.provenance.get('model')}: {count} texts, {self._judge()}; probability of the label with all "
+            f"{self.provenance.get('model')}: {texts}, {self._judge()}; probability of the label with all "
             f"{self.provenance.get('units')}s {mean:.2f}.{right}"
         )
 

@@ -183,12 +183,33 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     drops = found.drops[found.drops["model"] == "BertForMaskedLM"].pivot(index="unit", columns="fill", values="drop")
     np.testing.assert_allclose(drops[["mask", "unk", "remove"]].mean(axis=1), drops["mean of fills"])
     text = found.text()
-    assert "BertForMaskedLM: 1 sentences, mean of fills" in text
+    assert "BertForMaskedLM: 1 sentence, mean of fills" in text
     assert "globenc" in text
     assert "oracle 1.00" in text
     assert "mask" in found.text("mask").splitlines()[0]
     with pytest.raises(InputError, match="fill should be one of"):
         found.text("pad")
+
+
+def test_models_of_one_name_stay_two():
+    bert = text_models.bert()
+    found = speechmix.blank_out([bert, bert], SENTENCES, measures="attention", fills="mask", layers="mean")
+    assert list(found.table["model"].unique()) == ["BertForMaskedLM", "BertForMaskedLM (2)"]
+    one, two = (part["spearman"].tolist() for _, part in found.table.groupby("model"))
+    assert one == two
+
+
+def test_a_mask_as_the_target_asks_for_the_likeliest_token():
+    model = text_models.bert()
+    sentence = speechmix.Sentence("the cat <mask> very here", target="<mask>")
+    found = speechmix.blank_out(model, [sentence], measures="attention", fills="unk", layers="rollout")
+    ids = model.tokenizer("the cat [MASK] very here", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        token = model.module(input_ids=ids).logits[0, 3].argmax().item()
+    blanked = ids.clone()
+    blanked[0, 1] = model.tokenizer.unk_token_id
+    expected = probability(model.module, ids, 3, token) - probability(model.module, blanked, 3, token)
+    assert found.drops.set_index("unit")["drop"][1] == pytest.approx(expected, abs=1e-10)
 
 
 def test_margin_needs_a_foil_and_the_others_are_still_judged():
