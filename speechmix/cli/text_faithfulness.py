@@ -42,7 +42,10 @@ def add_commands(commands) -> None:
         help="what drops: probability (default), log_probability, margin (with a foil)",
     )
     blank_out.add_argument(
-        "--layers", nargs="+", default=["each", "rollout", "mean"], help="each, rollout, mean (default: these), last"
+        "--layers",
+        nargs="+",
+        default=["each", "rollout", "mean"],
+        help="each, rollout, mean (default: these), last, 'residual rollout'",
     )
     blank_out.add_argument(
         "--random-twin", type=int, action="append", default=[], metavar="SEED", help="also each model's untrained twin"
@@ -61,7 +64,7 @@ def add_commands(commands) -> None:
     steps = deletion.add_mutually_exclusive_group()
     steps.add_argument("--bins", nargs="+", type=float, metavar="PERCENT", help="of the tokens (default: 1 5 10 20 50)")
     steps.add_argument("--one-by-one", action="store_true", help="remove one token after the other")
-    deletion.add_argument("--layers", default="rollout", help="rollout (default), mean, last")
+    deletion.add_argument("--layers", default="rollout", help="rollout (default), 'residual rollout', mean, last")
 
 
 def _added(commands, name: str, what: str, examples: str) -> argparse.ArgumentParser:

@@ -98,7 +98,10 @@ def main() -> None:
     twin = speechmix.load(module, init="random", seed=options.seed, processor=tokenizer)
     asked = right[:: max(1, len(right) // options.items)][: options.items]
     for value in ("probability", "margin"):
-        found = speechmix.blank_out([model, twin], asked, measures=MEASURES, fills=["mask", "unk"], value=value)
+        layers = ["each", "mean", "rollout", "residual rollout"]
+        found = speechmix.blank_out(
+            [model, twin], asked, measures=MEASURES, fills=["mask", "unk"], value=value, layers=layers
+        )
         print(f"\n{value}\n{found.text()}")
         for fill in ("mask", "unk"):
             here = (found.drops["fill"] == fill) & (found.drops["init"] == "trained")

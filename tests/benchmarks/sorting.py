@@ -58,7 +58,9 @@ def rows_of(model, ids: np.ndarray, place: int, digit: int, measures, maps) -> I
             shares = normalize_rows(found[name, "decoder"].scores[:, 0, : row + 1].astype(float))
         else:
             shares = normalize_rows(maps[name, "decoder"].scores[:, row, : row + 1].astype(float))
-            yield name, "rollout", maps[name, "decoder"].rollout().scores[-1, row, : row + 1].astype(float)
+            for way, residual in (("rollout", None), ("residual rollout", True)):
+                rolled = maps[name, "decoder"].rollout(residual=residual)
+                yield name, way, rolled.scores[-1, row, : row + 1].astype(float)
         yield name, "mean", shares.mean(axis=0)
         yield from ((name, f"layer {layer}", share) for layer, share in enumerate(shares))
 

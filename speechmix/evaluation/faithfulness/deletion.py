@@ -33,13 +33,13 @@ from .judges import Removals
 from .leaderboard import ORACLE, VALUE_COLUMNS
 from .scores import of_curves, order_of
 from .trial import DEFAULT_MEASURES, FEWEST_WORDS, grouped, measures_of, shown
-from .words import WordScores, orders, random_orders, source_words, word_scores
+from .words import RESIDUAL_ROLLOUT, WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
 
 BINS = (1, 5, 10, 20, 50)  # percent of a text's tokens, as published
-_AGGREGATIONS = ("rollout", "mean", "last")
+_AGGREGATIONS = ("rollout", RESIDUAL_ROLLOUT, "mean", "last")
 
 
 def deletion_curves(
@@ -70,8 +70,8 @@ def deletion_curves(
         Percent of a text's tokens that are removed together; None: one by one, W + 1 points a text.
     fill : {"mask", "unk", "pad", "remove"}, optional
         What takes a token's place; by default the first that the model's tokenizer has.
-    aggregation : {"rollout", "mean", "last"}
-        Of layers. A gradient measure is taken at the input instead ("input").
+    aggregation : {"rollout", "residual rollout", "mean", "last"}
+        Of layers, as for `speechmix.blank_out`. A gradient measure is taken at the input instead ("input").
     units : {"token", "word"}
     fewest : int
         Tokens that a text needs.

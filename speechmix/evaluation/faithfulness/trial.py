@@ -27,7 +27,7 @@ from .judges import check_judge
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
 from .results import Trial
 from .scores import METRICS, SOFT_METRICS
-from .words import AGGREGATIONS, EACH_LAYER
+from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
 SLOW = ("hta", "hta_input")  # left out of "all"
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
-DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, "input"))
+DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT, "input"))
 FEWEST_WORDS = 3
 # Named settings: options of `faithfulness`, and whether foils are left aside.
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -75,7 +75,7 @@ def faithfulness(
         that the items can have.
     aggregations : sequence of str
         "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed": each is a row of its own. When asked
-        for: "each layer"; "input", the row of a gradient measure at the stack's input.
+        for: "each layer"; "residual rollout"; "input", the row of a gradient measure at the stack's input.
     metrics : sequence of str
         Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the model for each vector of
         scores, and are left out by default.

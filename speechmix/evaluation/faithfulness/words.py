@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"
-AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", "input", "composed")
+RESIDUAL_ROLLOUT = "residual rollout"
+AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT, "input", "composed")
 COMPOSED = "composed"
 
 
@@ -150,8 +151,9 @@ def word_scores(
     decision : Decision
     aggregations : sequence of str
         Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "each layer" gives them to
-        be kept; "mean" of layers' shares; "last"; "rollout", where targets and sources are the same units; "input", the row
-        of a gradient measure at the stack's input; "composed", encoder, cross and decoder in one.
+        be kept; "mean" of layers' shares; "last"; "rollout", where targets and sources are the same units; "residual rollout",
+        the identity added for every measure; "input", the row of a gradient measure at the stack's input; "composed", encoder,
+        cross and decoder in one.
     """
     stacks = [stack for name, stack in maps if name == measure]
     for stack in stacks:
@@ -166,8 +168,9 @@ def word_scores(
             aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
             if facts_of(measure).objective:
                 aggregated["input"] = by_layer[0]
-            if "rollout" in aggregations and stack != "cross" and _is_of_layers(measure):
-                aggregated["rollout"] = shares(mixing_map.rollout(), decision, words)[-1]
+            for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
+                if name in aggregations and stack != "cross" and _is_of_layers(measure):
+                    aggregated[name] = shares(mixing_map.rollout(residual=residual), decision, words)[-1]
             for name in [name for name in aggregated if name in aggregations]:
                 yield WordScores(stack, measure, name, None, aggregated[name])
     if "composed" in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):

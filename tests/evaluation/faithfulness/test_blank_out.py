@@ -26,9 +26,10 @@ def probability(module, ids, place, token) -> float:
         return module(input_ids=ids).logits[0, place].softmax(-1)[token].item()
 
 
-def rolled_by_hand(maps):
-    """Products of the layers' rows that sum to one, [W, W]."""
+def rolled_by_hand(maps, *, identity: float = 0.0):
+    """Products of the layers' rows that sum to one, the identity mixed in or not, [W, W]."""
     rows = maps / maps.sum(axis=-1, keepdims=True)
+    rows = (1 - identity) * rows + identity * np.eye(rows.shape[-1])
     product = rows[0]
     for layer in rows[1:]:
         product = layer @ product
@@ -38,7 +39,8 @@ def rolled_by_hand(maps):
 @pytest.mark.parametrize("fill", ["mask", "unk"])
 def test_masked_model_token_by_token(fill):
     model = text_models.bert()
-    found = speechmix.blank_out(model, SENTENCES, measures=MEASURES, fills=fill)
+    layers = ["each", "rollout", "residual rollout", "mean"]
+    found = speechmix.blank_out(model, SENTENCES, measures=MEASURES, fills=fill, layers=layers)
     expected = {}
     for sentence in SENTENCES:
         ids = model.tokenizer(sentence.text, return_tensors="pt")["input_ids"]
@@ -56,7 +58,8 @@ def test_masked_model_token_by_token(fill):
         maps = speechmix.mix(model, {"input_ids": ids}, measures="value_zeroing")["value_zeroing", "encoder"].scores
         rows = {f"layer {layer}": row[place, others] for layer, row in enumerate(maps)}
         rows["rollout"] = rolled_by_hand(maps)[place, others]
-        shares = [row / row.sum() for name, row in rows.items() if name != "rollout"]
+        rows["residual rollout"] = rolled_by_hand(maps, identity=0.5)[place, others]
+        shares = [row / row.sum() for name, row in rows.items() if name.startswith("layer")]
         rows["mean"] = np.mean(shares, axis=0)
         for name, row in rows.items():
             expected.setdefault(name, []).append(spearmanr(row, drops)[0])
