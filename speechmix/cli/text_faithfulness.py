@@ -45,7 +45,7 @@ def add_commands(commands) -> None:
         "--layers",
         nargs="+",
         default=["each", "rollout", "mean"],
-        help="each, rollout, mean (default: these), last, 'residual rollout'",
+        help="each rollout mean (default: these), last, 'residual rollout'",
     )
     blank_out.add_argument(
         "--random-twin", type=int, action="append", default=[], metavar="SEED", help="also each model's untrained twin"
