@@ -1,6 +1,6 @@
 """Blank-out on a masked model that does its task: a tiny BERT trained here on BLiMP's agreement sentences.
 
-    python tests/benchmarks/blank_out_agreement.py BLIMP_FOLDER [--steps 1500] [--items 100] [--seed 0] [--out blank_out.csv]
+    python tests/benchmarks/blank_out_agreement.py BLIMP_FOLDER [--steps 800] [--items 60] [--seed 0] [--out blank_out.csv]
 
 In: BLiMP's paradigms. A BERT of four layers and 64 channels, whose tokens are words, learns to fill the target's [MASK] in four
 fifths of the sentences (and a sixth of the other words). Then, on held-out ones: how often the good spelling is likelier than
@@ -83,8 +83,8 @@ def cue_hits(drops, sentences: list[speechmix.Sentence]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--items", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--items", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
