@@ -159,6 +159,11 @@ class Model:
         return headed and self.tokenizer is not None and self.feature_extractor is not None
 
     @property
+    def classifies(self) -> bool:
+        """True for a text model with a head that gives labels (...ForSequenceClassification)."""
+        return not self.hears and type(self.module).__name__.endswith("ForSequenceClassification")
+
+    @property
     def config(self):
         return self.module.config
 

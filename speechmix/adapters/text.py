@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 MASK = "<mask>"
+_POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions")
 _SPACE = "▁"  # how sentencepiece marks the start of a word
 
 
@@ -74,6 +75,11 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
     ids = encoding["input_ids"][0].tolist()
     if not ids:
         raise InputError(f"{model.name}: its tokenizer makes no tokens of {sentence.text!r}")
+    most = _most_positions(model)
+    if most is not None and len(ids) > most:
+        raise InputError(
+            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: cut the text"
+        )
     parts = encoding.sequence_ids(0) if tokenizer.is_fast else _parts_of(tokenizer, ids)
     offsets = offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
     words = [
@@ -89,6 +95,16 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
         del tensors["token_type_ids"]
     labels = _labels(tokenizer, ids, offsets, parts, texts)
     return tensors, Tokens(ids, labels, words, kinds, word_labels=[word.text for word in sentence.words])
+
+
+def _most_positions(model: Model) -> int | None:
+    """Length of the table of positions that a text is read with; None where positions are computed."""
+    for name, part in model.base.named_modules():
+        if isinstance(part, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:
+            # BART's table begins two rows early; RoBERTa's positions begin behind its padding.
+            skipped = getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+            return part.num_embeddings - skipped
+    return None
 
 
 def _labels(tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]) -> list[str]:

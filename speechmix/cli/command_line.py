@@ -185,6 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     from .probing import add_commands as add_probe_commands
     from .published_ablation import add_options as add_ablation_options
     from .reports import add_commands as add_report_commands
+    from .text_faithfulness import add_commands as add_text_commands
 
     parser = argparse.ArgumentParser(
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
@@ -224,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--revision", help="branch, tag or commit on the hub")
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
+    add_text_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
     return parser

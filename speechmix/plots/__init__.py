@@ -11,6 +11,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
+| `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
@@ -40,9 +41,11 @@ from .figures import heat_map, layer_grid
 from .one_clip import clip_figure
 from .probe_curves import probe_and_mixing, probe_figure
 from .published_figures import published_contributions, published_probing
+from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
 
 __all__ = [
+    "blank_out_figure",
     "clip_distribution",
     "clip_figure",
     "coloured_tokens",
@@ -50,6 +53,7 @@ __all__ = [
     "cue_figure",
     "cue_heat_map",
     "decision_map",
+    "deletion_figure",
     "difference_map",
     "distribution_figure",
     "heat_map",
