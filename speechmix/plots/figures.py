@@ -144,7 +144,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
     figure.supxlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     figure.supylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
-    figure.suptitle(_map_title(mixing_map), size=TITLE_SIZE, parse_math=False)
+    parts = _map_title(mixing_map).splitlines()
+    title = "\n".join(panels.wrapped(part, 0.75 * figure.get_figwidth()) for part in parts)
+    figure.set_figheight(figure.get_figheight() + 0.16 * title.count("\n"))  # each line more has its room
+    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
     panels.add_color_bar(figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25))
     return figure
 
