@@ -1,6 +1,7 @@
 """A loaded model with what speechmix knows about it: its family, its stacks, its front end, where it came from.
 
-`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one.
+`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. Long, because all that can be asked of a model is
+here; what its decoder is told is in `prefix`, what it writes by itself in `writing`.
 """
 
 from __future__ import annotations

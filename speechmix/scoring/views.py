@@ -3,7 +3,7 @@
 In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs differ in their view alone.
 A `Span` (inputs) is one labelled unit; a view says which of them are a stack's targets and sources; a measure's `Units`
 (measures) are those as bare ranges of positions. The encoder's side is words, frames, tokens or given spans; the decoder's
-side is its tokens.
+side is its tokens. Long, because the three kinds of item are told apart here and nowhere else.
 """
 
 from __future__ import annotations
