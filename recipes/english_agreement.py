@@ -1,22 +1,26 @@
 """The English agreement study: does a measure point at the word that decides the form of another?
 
 In "Most ladies <mask> not left." the noun decides between have and has. With a folder of BLiMP's agreement paradigms and
-a text model (masked, or causal) this scores each sentence, and asks of each layer and measure how much of the target's row
-lies on the cue (dot product) and how high it ranks there (average precision):
+a text model (masked, or causal) this asks first whether the model does the task, then of each layer and measure how much of the
+target's row lies on the cue (dot product) and how high it ranks there (average precision):
 
     python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased --items 100 --out runs/bert
+    python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased --unified --fine-tune
+    python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased --distances
 
-It prints the table layers x measures, and draws it beside that of a randomly initialised twin and the published one. A run
-that was stopped goes on where it was: every sentence that is done is a line in <out>/alignment/<model>.jsonl.
+The second trains the model on the choice between the two words with one half of the sentences, and scores both on the other;
+the third compares distances of Value Zeroing. Accuracy is printed before any table; tables are drawn with those of a randomly
+initialised twin and the published ones. A run that was stopped goes on where it was: every sentence that is done is a line
+in <out>/alignment/<model>.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -24,233 +28,174 @@ import pandas as pd
 import speechmix
 from speechmix.corpora import blimp
 from speechmix.corpora.blimp_cues import spacy_parser
+from speechmix.corpora.blimp_split import split_halves, unified_set
 from speechmix.errors import InputError
-from speechmix.evaluation.cue_alignment import METRICS, SUBTOKENS, cue_alignment, mean_alignment
-from speechmix.files.text_files import read_text, write_csv
-from speechmix.files.whole_files import write_json, write_text
+from speechmix.evaluation.cue_alignment import SUBTOKENS
+from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence
+from speechmix.experiments.agreement_scoring import Alignment, aligned_items, decided_items, stack_of
+from speechmix.experiments.fine_tuning import Training, fine_tune_choice
+from speechmix.experiments.item_lines import folder_for_question
+from speechmix.files.text_files import write_csv
 from speechmix.inputs.clips import safe_name
+from speechmix.maps.numerics import DISTANCES
 from speechmix.measures import MEASURES, measure_named
-from speechmix.plots.alignment_table import alignment_figure, alignment_text, published_alignment
-from speechmix.plots.panels import write_figure
+from speechmix.plots.alignment_table import published_alignment
+from speechmix.reports.agreement_tables import write_agreement
 
 # What makes two runs the same question; the rest (folders, device) may change between a start and the next.
-_QUESTION = "model paradigms items measures units without_special subtokens objective cues spacy draw".split()
-_COLUMNS = "item paradigm number model init seed stack measure layer".split()
-_COLUMNS += [*METRICS, *(f"chance_{metric}" for metric in METRICS)]
-_CELLS = len(_COLUMNS) - _COLUMNS.index("stack")  # of a stored row
+_QUESTION = "model paradigms items measures distances units without_special subtokens objective cues spacy draw".split()
+_QUESTION += (
+    "half split_seed unified fine_tune learning_rate warm_up batch_size epochs training_seed weight_decay".split()
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     out = Path(options.out)
     try:
-        for name in options.measures:
-            measure_named(name)
+        _check(options)
         model = speechmix.load(options.model, device=options.device)
-        items, left_out = _items(options, model)
-        _open_folder(out, options)
-        tables = [_scored(model, items, options, left_out)]
-        for seed in options.seeds:
-            twin = speechmix.load(options.model, init="random", seed=seed, device=options.device)
-            tables.append(_scored(twin, items, options, left_out))
+        options.name = model.name
+        items, train, left_out = _items(options, model)
+        folder_for_question(out, {name: getattr(options, name) for name in _QUESTION}, overwrite=options.overwrite)
+        if options.overwrite:
+            for name in ("alignment", "decisions", "fine_tuned"):
+                shutil.rmtree(out / name, ignore_errors=True)
+        decisions, tables = [], []
+        for init, asked in _models(model, train, options):
+            decisions.append(_decided(asked, init, items, options, left_out))
+            tables.append(_scored(asked, init, items, options, left_out))
         table = pd.concat(tables, ignore_index=True)
         write_csv(pd.DataFrame(left_out, columns=["item", "model", "why", "reason"]), out / "left_out.csv")
         if table.empty:
             raise InputError(f"no sentence could be scored; {out / 'left_out.csv'} says why")
-        _report(table, options, left_out)
+        _report(table, pd.concat(decisions, ignore_index=True), options, left_out)
     except speechmix.SpeechmixError as error:
         print(f"english_agreement: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _items(options, model) -> tuple[list[blimp.BlimpItem], list[tuple[str, str, str, str]]]:
-    """Items that this model can be asked about, and what was left out as (item, model, why, reason)."""
+def _check(options) -> None:
+    """Refuse what cannot be before anything is loaded, and fill in what follows from other options."""
+    for name in options.measures:
+        measure_named(name)
+    options.half = options.half or ("test" if options.fine_tune else "all")
+    if options.fine_tune and options.half != "test":
+        raise InputError(f"--fine-tune trains on one half and scores the other: leave --half out, found {options.half}")
+    if options.distances == []:
+        options.distances = list(DISTANCES)
+
+
+def _items(options, model) -> tuple[list[blimp.BlimpItem], list[blimp.BlimpItem], list[tuple[str, str, str, str]]]:
+    """Items to score, items to train on, and what was left out as (item, model, why, reason)."""
     parse = spacy_parser(options.spacy) if options.cues == "dependency" else None
     items, rejected = blimp.read_blimp(options.blimp, paradigms=options.paradigms, parse=parse)
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer, so it cannot be given text")
+    train, test = split_halves(items, seed=options.split_seed)
     usable, odd = blimp.one_token_items(items, model.tokenizer)
     left_out = [(one.name, "", one.why, one.reason) for one in (*rejected, *odd)]
-    if _stack(model) == "decoder":
+    if stack_of(model) == "decoder":
         late = [item for item in usable if item.cue[-1] > item.target]
         left_out += [(item.name, "", "cue after target", "a causal model cannot use it") for item in late]
         usable = [item for item in usable if item.cue[-1] < item.target]
     if not usable:
         raise InputError(f"{options.blimp}: of {len(items)} sentences none can be used, e.g. {left_out[0][-1]}")
-    drawn = blimp.draw_items(usable, options.items, seed=options.draw)
-    every = (*items, *rejected)
-    counts = [Counter(one.name.rpartition("-")[0] for one in some) for some in (every, usable, drawn)]
-    print(f"{'paradigm':<46} {'read':>5} {'usable':>6} {'drawn':>5}")
-    for paradigm in counts[0]:
-        print(f"{paradigm:<46} {counts[0][paradigm]:>5} {counts[1][paradigm]:>6} {counts[2][paradigm]:>5}")
-    return drawn, left_out
+    halves = {"all": items, "train": train, "test": test}
+    asked, trained = (_of_half(usable, halves[name], options, left_out) for name in (options.half, "train"))
+    drawn = blimp.draw_items(asked, options.items, seed=options.draw)
+    columns = {"read": (*items, *rejected), "usable": usable, options.half: asked, "drawn": drawn}
+    counts = pd.DataFrame(
+        {name: Counter(one.name.rpartition("-")[0] for one in some) for name, some in columns.items()}
+    )
+    print(counts.reindex(dict.fromkeys(one.name.rpartition("-")[0] for one in columns["read"])).fillna(0).astype(int))
+    return drawn, trained if options.fine_tune else [], left_out
 
 
-def _stack(model) -> str:
-    return "encoder" if "encoder" in model.stacks else "decoder"
+def _of_half(usable: list[blimp.BlimpItem], half: list[blimp.BlimpItem], options, left_out: list):
+    """Items of a half that can be used; for the unified set balanced as the published one."""
+    names = {item.name for item in half}
+    items = [item for item in usable if item.name in names]
+    if options.unified:
+        items, rejected = unified_set(items, paradigms=options.paradigms or blimp.PUBLISHED, seed=options.split_seed)
+        left_out += [entry for one in rejected if (entry := (one.name, "", one.why, one.reason)) not in left_out]
+    return items
 
 
-def _scored(model, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
+def _models(model, train: list[blimp.BlimpItem], options) -> Iterator[tuple[str, object]]:
+    """The model, its fine-tuned copy if asked for, and its random twins, each with what it is called in tables."""
+    yield model.init, model
+    if options.fine_tune:
+        training = Training(
+            learning_rate=options.learning_rate, warm_up=options.warm_up, batch_size=options.batch_size,
+            epochs=options.epochs, seed=options.training_seed, weight_decay=options.weight_decay,
+        )  # fmt: skip
+        print(f"\nfine-tune on {len(train):,} sentences of the training half: {training}")
+        folder = fine_tune_choice(
+            model, [item.sentence(masked=False) for item in train], Path(options.out) / "fine_tuned", training=training,
+            progress=sys.stderr.isatty(),
+        )  # fmt: skip
+        yield "fine-tuned", speechmix.load(str(folder), device=options.device)
+    for seed in options.seeds:
+        yield "random", speechmix.load(options.model, init="random", seed=seed, device=options.device)
+
+
+def _decided(model, init: str, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
+    """Does the model write the right word? Margin and verdict of each item; the sum of it is printed."""
+    path, bar = _lines(model, init, "decisions", options), _bar(items, f"decide {model.label}")
+    table = decided_items(model, bar, path, refused=_refuser(model, left_out))
+    if len(table):
+        share = accuracy(table.assign(model="", init="")).iloc[0]
+        name = f"{options.name} ({init}{'' if model.seed is None else f', seed {model.seed}'})"
+        print(accuracy_sentence(name, share["accuracy"], share["low"], share["high"], share["items"]), flush=True)
+    return _labelled(table, model, init, options)
+
+
+def _scored(model, init: str, items: list[blimp.BlimpItem], options, left_out: list) -> pd.DataFrame:
     """Cue alignment of each item; those of an earlier start are read back."""
-    path = Path(options.out) / "alignment" / f"{safe_name(model.label)}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    stored = _stored(path)
-    measures = _possible(model, items[:3], options, left_out)
-    rows = []
-    with path.open("a", encoding="utf-8") as file:
-        for item in _bar(items, f"score {model.label}"):
-            asked = _asked(model, item, measures, options)
-            line = stored.get(item.name, {})
-            if line.get("asked") != asked:
-                try:
-                    line = {"asked": asked, "rows": _rows(model, item, measures, options)}
-                except speechmix.SpeechmixError as error:
-                    left_out.append((item.name, model.label, "cannot be scored", str(error)))
-                    continue
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-            given = (item.name, item.paradigm, item.number, model.name, model.init, model.seed)
-            rows += [(*given, *row) for row in line["rows"]]
-    return pd.DataFrame(rows, columns=_COLUMNS).astype({"seed": "Int64"})
+    asked = Alignment(
+        options.measures, options.distances or (), units=options.units, without_special=options.without_special,
+        subtokens=options.subtokens, objective=options.objective,
+    )  # fmt: skip
+    path, bar = _lines(model, init, "alignment", options), _bar(items, f"score {model.label}")
+    table = aligned_items(model, bar, path, asked, first=items, refused=_refuser(model, left_out))
+    return _labelled(table, model, init, options)
 
 
-def _asked(model, item: blimp.BlimpItem, measures: list[str], options) -> dict:
-    """Everything that decides an item's result: a stored one is used only if all of it is the same."""
-    masked = _stack(model) == "encoder"
-    sentence = item.sentence(masked=masked)
-    asked = {
-        "item": item.name,
-        "model": model.fingerprint,
-        "init": model.init,
-        "seed": model.seed,
-        "dtype": str(model.dtype),
-    }
-    asked |= {"sentence": sentence.fingerprint, "cue": list(item.cue), "target": item.target, "measures": measures}
-    asked |= {name: getattr(options, name) for name in ("units", "without_special", "subtokens")}
-    asked["objective"] = _objective(item, options.objective, masked=masked)
-    return json.loads(json.dumps(asked))
+def _refuser(model, left_out: list):
+    return lambda item, why, reason: left_out.append((item, model.label, why, reason))
 
 
-def _stored(path: Path) -> dict[str, dict]:
-    """Lines of an earlier start, by item. One that is damaged or was cut off is removed from the file, and done again."""
-    if not path.is_file():
-        return {}
-    lines, whole = {}, []
-    for text in path.read_bytes().decode("utf-8", "replace").split("\n"):
-        try:
-            line = json.loads(text)
-            usable = isinstance(line["asked"]["item"], str) and all(len(row) == _CELLS for row in line["rows"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-        if not usable:
-            continue
-        lines[line["asked"]["item"]] = line
-        whole.append(text)
-    write_text(path, "".join(f"{text}\n" for text in whole))
-    return lines
+def _lines(model, init: str, kind: str, options) -> Path:
+    label = f"{options.name} {init}" if init == "fine-tuned" else model.label
+    return Path(options.out) / kind / f"{safe_name(label)}.jsonl"
 
 
-def _possible(model, few: list[blimp.BlimpItem], options, left_out: list) -> list[str]:
-    """The measures that can be taken of this model, on any of a few items; the others are recorded once."""
-    possible, reasons = [], []
-    for name in options.measures:
-        for item in few:
-            try:
-                _rows(model, item, [name], options)
-                possible.append(name)
-                break
-            except speechmix.SpeechmixError as error:
-                reason = str(error)
-        else:
-            reasons.append(("", model.label, f"{name} cannot be taken here", reason))
-    if not possible:
-        raise InputError(f"{model.label}: no measure can be taken: {reasons[0][-1]}")
-    left_out += reasons
-    return possible
+def _labelled(table: pd.DataFrame, model, init: str, options) -> pd.DataFrame:
+    """The table with whose it is, behind the columns of the item."""
+    for place, (name, value) in enumerate({"model": options.name, "init": init, "seed": model.seed}.items(), start=3):
+        table.insert(place, name, value)
+    return table.astype({"seed": "Int64"})
 
 
-def _rows(model, item: blimp.BlimpItem, measures: list[str], options) -> list[list]:
-    """Cue alignment of one sentence: the columns of the table from the stack on."""
-    stack = _stack(model)
-    sentence = item.sentence(masked=stack == "encoder")
-    maps = speechmix.mix(
-        model,
-        sentence,
-        measures=measures,
-        stacks=[stack],
-        units=options.units,
-        targets="target",
-        objective=_objective(item, options.objective, masked=stack == "encoder"),
-    )
-    drop = ("special",) if options.without_special else ()
-    rows = []
-    for (measure, _), found in maps.items():
-        aligned = cue_alignment(found, cue=item.cue, target=item.target, drop=drop, subtokens=options.subtokens)
-        for layer, *values in aligned.itertuples(index=False):
-            rows.append([stack, measure, int(layer), *(round(value, 7) for value in values)])
-    return rows
-
-
-def _objective(item: blimp.BlimpItem, kind: str, *, masked: bool) -> str | tuple[str, ...]:
-    """What gradient measures explain; a masked target has to be spelled."""
-    if not masked:
-        return kind
-    return (item.form, item.foil) if kind == "contrast" else (item.form,)
-
-
-def _report(table: pd.DataFrame, options, left_out: list) -> None:
-    out = Path(options.out)
-    write_csv(table, out / "cue_alignment.csv")
-    means = mean_alignment(table)
-    write_csv(means, out / "means.csv")
-    by = ["paradigm", "model", "init", "stack", "measure", "layer"]
-    write_csv(mean_alignment(table, by=by), out / "means_by_paradigm.csv")
-    published = published_alignment()
-    paradigms = list(dict.fromkeys(table["paradigm"]))
-    note = f"BLiMP: {', '.join(paradigms)}. Special tokens {'left out' if options.without_special else 'kept'}."
-    if set(paradigms) != set(blimp.PUBLISHED):
-        note += " NOT the five paradigms of the published table, so its numbers are no reference for these."
-    for metric in METRICS:
-        figure = alignment_figure(means, metric=metric, published=published, note=note)
-        for ending in ("png", "svg"):
-            write_figure(figure, out / f"{metric}.{ending}", dpi=150)
-        for (name, init), part in means.groupby(["model", "init"], sort=False):
-            chance = part.loc[part["metric"] == metric, "chance"].mean()
-            print(f"\n{metric.replace('_', ' ')}, {name} ({init}), chance {chance:.3f}")
-            print(alignment_text(part, metric=metric))
-    print(f"\n{note}")
-    print(
-        f"{len(table.groupby(['item', 'init', 'seed'], dropna=False))} done, {len(left_out)} left out; results in {out}"
-    )
+def _report(table: pd.DataFrame, decisions: pd.DataFrame, options, left_out: list) -> None:
+    published = None if options.distances else published_alignment()
+    note = _note(table, options)
+    print(f"\n{write_agreement(table, decisions, Path(options.out), published=published, note=note)}\n\n{note}")
+    done = len(table.groupby(["item", "init", "seed"], dropna=False))
+    print(f"{done} done, {len(left_out)} left out; results in {options.out}")
     for (why, label), count in Counter((why, label) for _, label, why, _ in left_out).most_common():
         print(f"  {count:>5} {why}{f' ({label})' if label else ''}")
 
 
-def _open_folder(out: Path, options) -> None:
-    """Make the folder, or make sure that it holds a run that asks the same."""
-    asked = json.loads(json.dumps({name: getattr(options, name) for name in _QUESTION}))
-    path = out / "run.json"
-    if path.is_file() and not options.overwrite:
-        earlier = _question_of(path)
-        other = [name for name in _QUESTION if earlier.get(name) != asked[name]]
-        if other:
-            shown = ", ".join(f"{name} {earlier.get(name)!r}, now {asked[name]!r}" for name in other)
-            raise InputError(f"{out} holds a run with other options ({shown}): choose another --out, or --overwrite")
-    if options.overwrite:
-        shutil.rmtree(out / "alignment", ignore_errors=True)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(path, asked)
-
-
-def _question_of(path: Path) -> dict:
-    try:
-        question = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        question = error
-    if not isinstance(question, dict):
-        raise InputError(f"{path} is damaged (expected a JSON object, found {question}): --overwrite starts afresh")
-    return question
+def _note(table: pd.DataFrame, options) -> str:
+    paradigms = list(dict.fromkeys(table["paradigm"]))
+    half = "" if options.half == "all" else f" {options.half.capitalize()} half (seed {options.split_seed})."
+    note = f"BLiMP: {', '.join(paradigms)}.{half} Special tokens {'left out' if options.without_special else 'kept'}."
+    if set(paradigms) != set(blimp.PUBLISHED):
+        note += " NOT the five paradigms of the published table, so its numbers are no reference for these."
+    return note
 
 
 def _bar(items: list, description: str):
@@ -265,28 +210,40 @@ def _parser() -> argparse.ArgumentParser:
     default = [name for name in dict.fromkeys(published_alignment()["measure"]) if name in MEASURES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add(
-        "--blimp",
-        required=True,
-        help="folder with BLiMP's <paradigm>.jsonl files (github.com/alexwarstadt/blimp, data)",
-    )
+    blimp_help = "folder with BLiMP's <paradigm>.jsonl files (github.com/alexwarstadt/blimp, data)"
+    add("--blimp", required=True, help=blimp_help)
     add("--model", required=True, help="hub id or folder of a masked or causal text model")
     add("--measures", nargs="+", default=default, help=f"default: {' '.join(default)}")
+    add("--distances", nargs="*", choices=DISTANCES, metavar="DISTANCE", help="compare Value Zeroing's (default: all)")
     add("--paradigms", nargs="+", choices=blimp.PARADIGMS, metavar="PARADIGM", help="default: all that the folder has")
+    add("--unified", action="store_true", help="the published set: five paradigms, subjects balanced in number")
+    add(
+        "--half",
+        choices=("all", "train", "test"),
+        help="which sentences are scored (default: all; test with --fine-tune)",
+    )
+    add("--split-seed", type=int, default=42, help="of the halves and the balance (default: 42)")
     add("--items", type=int, help="sentences per paradigm, half of them plural (default: all that are usable)")
     add("--draw", type=int, default=0, metavar="SEED", help="seed with which sentences are drawn (default: 0)")
     add("--seeds", nargs="*", type=int, default=[0], help="seeds of random twins (default: 0; none: --seeds)")
     add("--units", choices=("token", "word"), default="token", help="rows and columns (default: token, as published)")
     add("--without-special", action="store_true", help="leave [CLS], [SEP], ... out before rows are normalised")
     add("--subtokens", choices=SUBTOKENS, default="all", help="which sub-tokens of a cue count (published: first)")
-    add(
-        "--objective",
-        choices=("logit", "contrast"),
-        default="logit",
-        help="of the target, for gradients (default: logit)",
-    )
+    objective_help = "of the target, for gradients (default: logit)"
+    add("--objective", choices=("logit", "contrast"), default="logit", help=objective_help)
     add("--cues", choices=("construction", "dependency"), default="construction", help="how cues are found")
-    add("--spacy", default="en_core_web_sm", help="spaCy pipeline, for --cues dependency")
+    add("--spacy", default="en_core_web_sm", help="spaCy pipeline, for --cues dependency (extra spacy)")
+    add(
+        "--fine-tune",
+        action="store_true",
+        help="train on the choice of two words with one half, score both on the other",
+    )
+    published = Training()
+    for name, kind in (("learning-rate", float), ("warm-up", float), ("batch-size", int), ("epochs", int)):
+        value = getattr(published, name.replace("-", "_"))
+        add(f"--{name}", type=kind, default=value, help=f"of --fine-tune (default: {value}, as published)")
+    add("--weight-decay", type=float, default=published.weight_decay, help="of --fine-tune (default: 0; not published)")
+    add("--training-seed", type=int, default=published.seed, help="of --fine-tune (default: 42, as published)")
     add("--device", help="cpu, cuda, ... (default: cuda if there is one)")
     add("--out", default="runs/english_agreement", help="folder of the run; a stopped run goes on there")
     add("--overwrite", action="store_true", help="start afresh in a folder that holds another run")

@@ -33,8 +33,12 @@ _PUBLIC = {
     "patch": "interventions.patching",
     "ablate": "interventions.ablation",
     "ablate_input": "interventions.input_ablation",
+    "speech_ablation": "experiments.speech_ablations",
     "faithfulness": "evaluation.faithfulness.trial",
+    "blank_out": "evaluation.faithfulness.blank_out",
+    "deletion_curves": "evaluation.faithfulness.deletion",
     "open_run": "experiments.reading",
+    "probe": "evaluation.probing.probe",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots
     "plots": "plots",

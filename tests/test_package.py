@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,23 @@ def test_public_names_exist():
         assert getattr(speechmix, name) is not None
     with pytest.raises(AttributeError, match="nothing_here"):
         speechmix.nothing_here  # noqa: B018
+
+
+def test_every_extra_that_an_error_names_exists():
+    """`MissingExtraError(package, extra, purpose)` and "speechmix[extra]" in messages, docs and recipes."""
+    root = Path(speechmix.__file__).resolve().parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = {}
+    sources = [path for folder in ("speechmix", "recipes") for path in (root / folder).rglob("*.py")]
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingExtraError":
+                named[path.name, node.lineno] = ast.literal_eval(node.args[1])
+    for path in [*sources, root / "README.md", *(root / "docs").rglob("*.md")]:
+        for found in re.findall(r"speechmix\[([a-z,]+)\]", path.read_text(encoding="utf-8")):
+            named |= {(path.name, extra): extra for extra in found.split(",")}
+    assert len(named) >= 7
+    assert {place: extra for place, extra in named.items() if extra not in extras} == {}
 
 
 def test_no_module_loads_pickles_or_remote_code():

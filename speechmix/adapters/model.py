@@ -1,6 +1,7 @@
 """A loaded model with what speechmix knows about it: its family, its stacks, its front end, where it came from.
 
-`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one.
+`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. Long, because all that can be asked of a model is
+here; what its decoder is told is in `prefix`, what it writes by itself in `writing`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import html
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +18,21 @@ import numpy as np
 import torch
 
 from ..errors import InputError, ModelError
+from ..files.identity import digest
 from .adapted import has_adapters
 from .delta.products import WeightProducts
 from .fingerprint import Seen, fingerprint
 from .layers import Stack, bind, layer_modules
 from .lending import lent, parts_of
 from .memory import check_fits
+from .prefix import DecoderPrefix, check_prefix
 
 if TYPE_CHECKING:
     from ..inputs.frames import FrameGrid
+    from ..inputs.sentences import Sentence
     from .plans import Family
     from .tokens import Tokens
+    from .writing import Written
 
 
 def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
@@ -50,11 +56,14 @@ class Prepared:
         The decoder's, where there is a decoder.
     source_tokens : Tokens, optional
         The encoder's, where it reads text.
+    written : Written, optional
+        What the model wrote itself, where that is what its decoder is fed.
     """
 
     inputs: dict[str, torch.Tensor]
     tokens: Tokens | None = None
     source_tokens: Tokens | None = None
+    written: Written | None = None
 
     @property
     def decoder_tokens(self) -> Tokens:
@@ -95,6 +104,10 @@ class Model:
     Attributes
     ----------
     stacks : dict of str to Stack
+    prefix : DecoderPrefix
+        What a Whisper's decoder is told; see `with_prefix`.
+    written : dict of str to Written
+        What the model wrote about clips and sentences that came without a text for its decoder.
     weight_products : WeightProducts, optional
         What was made of the weights, within `unchanged`.
     """
@@ -106,6 +119,8 @@ class Model:
     seed: int | None = None
     feature_extractor: Any = None
     tokenizer: Any = None
+    prefix: DecoderPrefix = field(default_factory=DecoderPrefix)
+    written: dict[str, Written] = field(default_factory=dict, repr=False, compare=False)
     stacks: dict[str, Stack] = field(init=False, repr=False)
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
     _parts: list[torch.nn.Module] = field(init=False, repr=False, compare=False)  # that the stacks are bound to
@@ -145,6 +160,11 @@ class Model:
         return headed and self.tokenizer is not None and self.feature_extractor is not None
 
     @property
+    def classifies(self) -> bool:
+        """True for a text model with a head that gives labels (...ForSequenceClassification)."""
+        return not self.hears and type(self.module).__name__.endswith("ForSequenceClassification")
+
+    @property
     def config(self):
         return self.module.config
 
@@ -168,7 +188,7 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of all that decides a result: class, config, every weight and buffer, feature extractor, tokenizer.
+        """Short hash of all that decides a result: class, config, weights, buffers, feature extractor, tokenizer, prefix.
 
         The same wherever the checkpoint lies; another for another precision. Made once (about a second for each gigabyte)
         and made again where weights were exchanged or written to in between. What is written through ``weight.data`` or a
@@ -179,11 +199,59 @@ class Model:
         if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
             seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
             self._fingerprint = seen, fingerprint(*parts)
-        return self._fingerprint[1]
+        told = self.prefix.facts
+        return self._fingerprint[1] if told is None else digest([self._fingerprint[1], *told])[:16]
 
     def forget_fingerprint(self) -> None:
         """Let the next `fingerprint` be made from every number again."""
         self._fingerprint = None
+
+    def with_prefix(self, *, task: str = "transcribe", language: str | None = None, timestamps: bool = False) -> Model:
+        """Return the model with another prefix of its decoder: the same weights, another name and fingerprint.
+
+        Parameters
+        ----------
+        task : {"transcribe", "translate"}
+            With "translate" the decoder is fed a clip's `translation`, or else the one the model writes itself.
+        language : str, optional
+            Language that the decoder is told is spoken; by default the clip's own.
+        timestamps : bool
+            Timestamp tokens around the text.
+
+        Raises
+        ------
+        InputError
+            If the model cannot be told this: one that is no Whisper, or English-only, or without such tokens.
+
+        Examples
+        --------
+        >>> whisper = speechmix.load("openai/whisper-small").with_prefix(task="translate")    # doctest: +SKIP
+        >>> whisper.name                                                                      # doctest: +SKIP
+        'openai/whisper-small (translate)'
+        """
+        prefix, plain = DecoderPrefix(task, language, timestamps), self.name
+        check_prefix(self, prefix)
+        if self.prefix.described:
+            plain = plain.removesuffix(f" ({self.prefix.described})")
+        other = copy(self)
+        other.prefix, other.stacks, other.written = prefix, dict(self.stacks), {}
+        other.name = f"{plain} ({prefix.described})" if prefix.described else plain
+        return other
+
+    def translate(self, sentence: Sentence | str) -> Sentence:
+        """Return a sentence with the translation that a sequence-to-sequence model writes (greedy), as `mix` feeds it.
+
+        Raises
+        ------
+        InputError
+            If the model cannot write: a random twin, a model without a head.
+        """
+        from ..inputs.sentences import Sentence
+        from .writing import translated
+
+        if self.hears:
+            raise InputError(f"{self.name} hears: with_prefix(task='translate') makes it translate clips")
+        return translated(self, Sentence(sentence) if isinstance(sentence, str) else sentence)
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's rate."""

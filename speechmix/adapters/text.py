@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 MASK = "<mask>"
+_POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions")
 _SPACE = "▁"  # how sentencepiece marks the start of a word
 
 
@@ -38,7 +39,7 @@ def tiny_ids(config) -> dict[str, torch.Tensor]:
 
 def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
     """Inputs of a model with one stack of tokens, encoder or decoder."""
-    inputs, tokens = _encoded(model, sentence)
+    inputs, tokens = encoded(model, sentence)
     if "decoder" in model.stacks:
         return Prepared(inputs, tokens=_with_foil(model, sentence, tokens))
     return Prepared(inputs, source_tokens=tokens)
@@ -46,7 +47,7 @@ def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) 
 
 def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
     """Inputs of a sequence-to-sequence model; the decoder is fed the sentence's translation."""
-    inputs, tokens = _encoded(model, sentence)
+    inputs, tokens = encoded(model, sentence)
     prepared = Prepared(inputs, source_tokens=tokens)
     if not set(stacks) & {"decoder", "cross"}:
         return prepared
@@ -62,7 +63,8 @@ def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...
     return prepared
 
 
-def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
+def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
+    """What the model is fed for a sentence's text (and pair), a batch of one, and its tokens."""
     tokenizer = _tokenizer_of(model)
     texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
     options = (
@@ -73,6 +75,11 @@ def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor],
     ids = encoding["input_ids"][0].tolist()
     if not ids:
         raise InputError(f"{model.name}: its tokenizer makes no tokens of {sentence.text!r}")
+    most = _most_positions(model)
+    if most is not None and len(ids) > most:
+        raise InputError(
+            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: cut the text"
+        )
     parts = encoding.sequence_ids(0) if tokenizer.is_fast else _parts_of(tokenizer, ids)
     offsets = offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
     words = [
@@ -88,6 +95,16 @@ def _encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor],
         del tensors["token_type_ids"]
     labels = _labels(tokenizer, ids, offsets, parts, texts)
     return tensors, Tokens(ids, labels, words, kinds, word_labels=[word.text for word in sentence.words])
+
+
+def _most_positions(model: Model) -> int | None:
+    """Length of the table of positions that a text is read with; None where positions are computed."""
+    for name, part in model.base.named_modules():
+        if isinstance(part, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:
+            # BART's table begins two rows early; RoBERTa's positions begin behind its padding.
+            skipped = getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+            return part.num_embeddings - skipped
+    return None
 
 
 def _labels(tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]) -> list[str]:
@@ -159,7 +176,7 @@ def _with_foil(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
         return tokens
     text = _with_other_spelling(sentence, target, "text")
     other = replace(sentence, text=text, cue=None, target=None, foil=None)
-    return _decided(tokens, tokens.ids, _encoded(model, other)[1].ids, sentence)
+    return _decided(tokens, tokens.ids, encoded(model, other)[1].ids, sentence)
 
 
 def _target_of(sentence: Sentence) -> TextWord | None:

@@ -13,16 +13,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ..errors import InputError
 from ..inputs.spans import Span
+from .prefix import decoder_prefix, timestamp
 
 if TYPE_CHECKING:
     from ..inputs.clips import Clip
     from .model import Model
-
-_LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Tokens:
     @property
     def n_prefix(self) -> int:
         """How many special tokens come before the text: they are given, not predicted."""
-        return self.kinds.index("token")
+        return next((place for place, kind in enumerate(self.kinds) if kind == "token"), len(self.ids))
 
     @property
     def deciding_row(self) -> int | None:
@@ -151,35 +148,49 @@ def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:
 
 
 def decoder_tokens(model: Model, clip: Clip) -> Tokens:
-    """Teacher-forced decoder input for a clip's text: <|startoftranscript|> language task <|notimestamps|> text.
+    """Teacher-forced decoder input for a clip's text (or translation): the prefix, timestamps where asked, text.
 
-    With a foil, the deciding token is looked up too.
+    With a foil, the deciding token of a transcript is looked up too.
 
     Raises
     ------
     InputError
         If the clip has no text, or the language is not known.
-    ModelError
-        If the model has no tokenizer.
     """
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise InputError(
-            f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its decoder: "
-            "load with processor=, or ask for stacks=['encoder']"
-        )
-    text = _text_of(clip)
-    if not text.strip():
+    check_tokenizer(model, clip)
+    text = given_text(model, clip)
+    if text is None:
         raise InputError(f"{clip.name} has no text to feed the decoder: give text=, or ask for stacks=['encoder']")
     tokens = _tokenised(model, clip, text)
-    if clip.foil is None or clip.target is None:
+    if clip.foil is None or clip.target is None or model.prefix.task != "transcribe":
         return tokens
     ids, foil_ids = (
-        [*spelled.ids, tokenizer.eos_token_id] for spelled in (tokens, _tokenised(model, clip, text_with_foil(clip)))
+        [*spelled.ids, model.tokenizer.eos_token_id]
+        for spelled in (tokens, _tokenised(model, clip, text_with_foil(clip)))
     )
     if ids == foil_ids:
         raise InputError(f"{clip.name}: {model.name} writes the foil {clip.foil!r} with the tokens of the target")
     return tokens.decided(ids, foil_ids)
+
+
+def check_tokenizer(model: Model, clip: Clip) -> None:
+    """Raise if there is no tokenizer to write a decoder's text with.
+
+    Raises
+    ------
+    InputError
+    """
+    if model.tokenizer is None:
+        raise InputError(
+            f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its decoder: "
+            "load with processor=, or ask for stacks=['encoder']"
+        )
+
+
+def given_text(model: Model, clip: Clip) -> str | None:
+    """The text of a clip that belongs behind the model's prefix: what is said, or its translation; None if not given."""
+    text = clip.translation if model.prefix.task == "translate" else _text_of(clip)
+    return text if text and text.strip() else None
 
 
 def text_with_foil(clip: Clip) -> str:
@@ -212,52 +223,29 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     text = " " + text.strip()  # Whisper was trained on text that follows a space
     prefix = decoder_prefix(model, clip)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    places = locate_words([word.text for word in clip.words or ()], text)
+    said = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
+    places = locate_words([word.text for word in said], text)
     words = [_word_at(offsets, places) for offsets in encoded["offset_mapping"]]
     labels = [
         text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
         for i, (a, b) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     ]
-    n_prefix, n_text = len(prefix), len(words)
+    times = _times_around(model, clip) if model.prefix.timestamps else ()
+    before, after = [list(side) for side in (times[:1], times[1:])]
+    given = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
     return Tokens(
-        ids=[*prefix, *encoded["input_ids"]],
-        labels=[*tokenizer.convert_ids_to_tokens(prefix), *labels, tokenizer.eos_token],
-        words=[*[None] * n_prefix, *words, None],
-        kinds=[*["special"] * n_prefix, *["token"] * n_text, "special"],
+        ids=[*(i for i, _ in given), *encoded["input_ids"], *(i for i, _ in after)],
+        labels=[*(label for _, label in given), *labels, *(label for _, label in after), tokenizer.eos_token],
+        words=[*[None] * len(given), *words, *[None] * len(after), None],
+        kinds=[*["special"] * len(given), *["token"] * len(words), *["special"] * len(after), "special"],
         ahead=1,
     )
 
 
-def decoder_prefix(model: Model, clip: Clip) -> list[int]:
-    """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps."""
-    vocabulary = model.tokenizer.get_vocab()
-    prefix = [model.config.decoder_start_token_id]
-    languages = {m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))}
-    # Every Whisper vocabulary holds the language tokens; the English-only models start at another id and never use them.
-    multilingual = getattr(getattr(model.module, "generation_config", None), "is_multilingual", None)
-    if multilingual is None:
-        multilingual = model.config.vocab_size >= 51_865 or (bool(languages) and model.config.vocab_size < 51_864)
-    if multilingual and languages:
-        language = clip.language or _detected(model, clip, languages)
-        if language not in languages:
-            raise InputError(
-                f"{clip.name}: {model.name} has no language {language!r}; it has {', '.join(sorted(languages))}"
-            )
-        prefix += [languages[language], vocabulary["<|transcribe|>"]]
-    if "<|notimestamps|>" in vocabulary:
-        prefix.append(vocabulary["<|notimestamps|>"])
-    return prefix
-
-
-def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
-    """Return the language the model itself finds likeliest; a random model cannot be asked."""
-    if model.init == "random" or model.module is model.base:
-        raise InputError(f"{clip.name}: say the language (language='fr'): {model.label} cannot detect it by itself")
-    features = model.features(clip.audio(model.sample_rate))["input_features"]
-    start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
-    with model.in_use(), torch.no_grad():
-        logits = model.module(features.to(model.device, model.dtype), decoder_input_ids=start).logits[0, -1]
-    return max(languages, key=lambda name: logits[languages[name]].item())
+def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:
+    """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip without word times."""
+    words = clip.words
+    return [timestamp(model, time) for time in ((words[0].start, words[-1].end) if words else (0.0, clip.duration))]
 
 
 def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:

@@ -1,22 +1,22 @@
 """CTC forced alignment: the best path of a transcript's letters through the letter probabilities of a CTC model.
 
-In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. torchaudio finds the path; the frames' times
-come from the front end's own strides. Letters that the vocabulary lacks are written without their accents or left out; a
-word that has no letter left ("80" for a model without digits) is placed by a wildcard that fits any sound, and said so.
+In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. The path is that of `adapters.ctc_paths`; the
+frames' times come from the front end's own strides. Letters that the vocabulary lacks are written without their accents
+or left out; a word that has no letter left ("80" for a model without digits) is placed by a wildcard that fits any sound,
+and said so.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import torch
 
+from ..adapters.ctc_paths import best_path
 from ..adapters.model import Model
-from ..adapters.torchaudio_pair import torchaudio_function
-from ..errors import AlignmentError, ModelError
+from ..errors import AlignmentError
 from ..inputs.spans import Word
 from .base import Alignment, words_of
 
@@ -122,13 +122,9 @@ def _best_path(
     log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
 ) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each word on the best path, and the log probability of every frame's label on it."""
-    try:
-        forced_align = torchaudio_function("forced_align", "CTC alignment")
-    except ModelError as error:
-        raise AlignmentError(f"{error}, or align with method='synthesis' or 'whisper'") from error
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
-    emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))[None]
+    emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))
     labels: list[int] = []
     owner: list[int | None] = []  # which word each label belongs to
     for index, ids in enumerate(letters):
@@ -137,22 +133,12 @@ def _best_path(
             owner.append(None)
         labels += ids or [wildcard]
         owner += [index] * max(1, len(ids))
-    repeats = sum(a == b for a, b in pairwise(labels))
-    if len(labels) + repeats > emission.shape[1]:
-        raise AlignmentError(
-            f"the text has {len(labels)} letters, but the audio only {emission.shape[1]} frames: is it the right text?"
-        )
-    aligned, scores = forced_align(emission, torch.tensor([labels], dtype=torch.int32), blank=blank)
+    of_labels, scores = best_path(emission, labels, blank=blank)
     frames: list[list[int]] = [[] for _ in letters]
-    position, before = -1, blank
-    for frame, label in enumerate(aligned[0].tolist()):
-        if label != blank:
-            position += label != before
-            word = owner[position]
-            if word is not None:
-                frames[word].append(frame)
-        before = label
-    return frames, scores[0].numpy()
+    for word, heard in zip(owner, of_labels, strict=True):
+        if word is not None:
+            frames[word] += heard
+    return frames, scores
 
 
 def _doubts(words, letters, left_out, overall: float) -> list[str]:

@@ -84,9 +84,11 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
 
 def _attention(model: Model, clip: Clip):
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
+    from ..adapters.prefix import require_transcription
     from ..adapters.tokens import decoder_tokens
     from ..scoring.forward import mix_one
 
+    require_transcription(model, "alignment")
     tokens = decoder_tokens(model, clip)
     first = tokens.n_prefix - 1  # the row that predicts the first token of the text
     maps = mix_one(model, clip, measures="attention", stacks="cross", units="frame", heads="each")

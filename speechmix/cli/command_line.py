@@ -1,4 +1,4 @@
-"""The command line: `speechmix check, score, ablate, faithfulness, mine, align, transcribe, select, study, report, compare`."""
+"""The command line: `speechmix COMMAND`; each command is one call of the library."""
 
 from __future__ import annotations
 
@@ -55,9 +55,16 @@ def _score(options) -> int:
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)
     loading = {"device": options.device, "dtype": options.dtype, "revision": options.revision}
-    models = [partial(load, source, **loading) for source in options.model]
+    told = {"task": options.task, "language": options.spoken_as, "timestamps": options.timestamps or None}
+    told = {name: value for name, value in told.items() if value is not None}
+
+    def loaded(source: str, **further):
+        model = load(source, **loading, **further)
+        return model.with_prefix(**told) if told else model
+
+    models = [partial(loaded, source) for source in options.model]
     models += [
-        partial(load, source, init="random", seed=seed, **loading)
+        partial(loaded, source, init="random", seed=seed)
         for source in options.model
         for seed in options.random_twin or ()
     ]
@@ -96,10 +103,15 @@ def _ablate(options) -> int:
     from ..experiments.tables import identified
     from ..files.text_files import write_csv
     from ..interventions.ablation import ablate
+    from .published_ablation import ablate_as_published
 
     skipped: list[tuple[str, str]] = []
     clips = _clips(options, skipped)
-    model = load(options.model, device=options.device, dtype=options.dtype, revision=options.revision)
+    if options.published:
+        return ablate_as_published(options, clips, skipped)
+    if len(options.model) > 1:
+        raise InputError(f"expected one --model, found {', '.join(options.model)}; several go with --published")
+    model = load(options.model[0], device=options.device, dtype=options.dtype, revision=options.revision)
     aligner = load(options.aligner, device=options.device) if options.aligner else None
     tables = []
     for clip in clips:
@@ -129,10 +141,10 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
     from ..inputs.clips import Clip
     from ..inputs.manifests import read_clips
 
-    description = {name: getattr(options, name) for name in ("text", "words", "cue", "target", "foil")}
+    description = {name: getattr(options, name) for name in ("text", "translation", "words", "cue", "target", "foil")}
     if len(options.clips) != 1 and any(description.values()):
         raise InputError(
-            "--text, --words, --cue, --target and --foil describe one clip; for several clips write a manifest (--manifest)"
+            "--text, --translation, --words, --cue, --target and --foil describe one clip; several go into a manifest"
         )
     clips = [
         Clip.from_file(path, language=options.language, tier=options.tier, **description) for path in options.clips
@@ -170,7 +182,10 @@ def _parser() -> argparse.ArgumentParser:
     from .. import __version__
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
+    from .probing import add_commands as add_probe_commands
+    from .published_ablation import add_options as add_ablation_options
     from .reports import add_commands as add_report_commands
+    from .text_faithfulness import add_commands as add_text_commands
 
     parser = argparse.ArgumentParser(
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
@@ -197,14 +212,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     ablate.set_defaults(command=_ablate)
     _add_clip_options(ablate)
-    ablate.add_argument("--model", required=True, help="hub id or folder, with a CTC or language-model head")
+    ablate.add_argument(
+        "--model", action="append", required=True,
+        help="hub id or folder, with a CTC or language-model head; with --published several times, if there are several",
+    )  # fmt: skip
     ablate.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
     ablate.add_argument("--out", help="CSV file for the table")
+    add_ablation_options(ablate)
     for command in (check, score, ablate):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
         command.add_argument("--revision", help="branch, tag or commit on the hub")
     add_faithfulness_commands(commands)
+    add_probe_commands(commands)
+    add_text_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
     return parser
@@ -216,6 +237,7 @@ def _add_clip_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil")
     group.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     group.add_argument("--text", help="what is said")
+    group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")
     group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
     group.add_argument("--tier", help="which tier of a TextGrid holds the words")
     group.add_argument("--cue", help="a word, word:occurrence ('les:2'), or its index; several: 'le club'")
@@ -230,6 +252,8 @@ def _add_clip_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_model_options(score: argparse.ArgumentParser) -> None:
+    from ..inputs.clip_facts import TASKS
+
     group = score.add_argument_group("models")
     group.add_argument("--model", action="append", required=True, help="hub id or folder; may be given several times")
     group.add_argument(
@@ -239,6 +263,11 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="also the randomly initialised twin with this seed",
     )
+    group.add_argument("--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)")
+    group.add_argument(
+        "--spoken-as", metavar="LANGUAGE", help="language a Whisper is told is spoken (default: that of the clip)"
+    )
+    group.add_argument("--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes")
 
 
 def _add_measure_options(score: argparse.ArgumentParser) -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .manifest_clips import add_alignment_options, aligned_clips
+
 if TYPE_CHECKING:
     from ..evaluation.faithfulness import Trial
 
@@ -50,12 +52,7 @@ def add_commands(commands) -> None:
     )
     command.add_argument("--rows", type=int, default=12, help="rows of the table in the terminal (default: 12)")
     command.add_argument("--out", metavar="FOLDER", help="for faithfulness.csv; a run's folder has it on its page")
-    command.add_argument(
-        "--align", choices=("auto", "ctc", "whisper", "synthesis"), default="auto", help="how to place words"
-    )
-    command.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
-    command.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
-    command.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
+    add_alignment_options(command)
     command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
     command.add_argument("--revision", help="branch, tag or commit on the hub")
 
@@ -65,7 +62,7 @@ def _faithfulness(options: argparse.Namespace) -> int:
     from ..evaluation.faithfulness.trial import DEFAULT_MEASURES, faithfulness
 
     skipped: list[tuple[str, str]] = []
-    clips = _aligned_clips(options, skipped)
+    clips = aligned_clips(options, skipped)
     model = load(options.model, device=options.device, revision=options.revision)
     measures = "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES
     trial = faithfulness(
@@ -91,29 +88,3 @@ def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:
     measures = is_measure(board)
     shown = measures & (measures.cumsum() <= options.rows) | ~measures
     return board.loc[shown, _SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format)
-
-
-def _aligned_clips(options: argparse.Namespace, skipped: list[tuple[str, str]]) -> list:
-    """Clips of the manifest with word times; rows that cannot be used, and clips that cannot be aligned, are recorded."""
-    from ..adapters import load
-    from ..alignment import align
-    from ..errors import InputError, SpeechmixError
-    from ..files.names import distinct_names
-    from ..inputs.manifests import read_clips
-
-    def record(row: int, name: str, error: InputError) -> None:
-        skipped.append((name or f"row {row}", str(error)))
-
-    aligner = load(options.aligner, device=options.device) if options.aligner else None
-    clips = []
-    for clip in distinct_names(read_clips(options.manifest, allow_outside=options.allow_outside, on_error=record)):
-        clip = clip if clip.language else clip.replace(language=options.language)
-        try:
-            clips.append(align(clip, model=aligner, method=options.align))
-        except SpeechmixError as error:
-            skipped.append((clip.name, str(error)))
-    if not clips:
-        raise InputError(
-            f"no clip to judge: {'; '.join(reason for _, reason in skipped[:3]) or 'the manifest is empty'}"
-        )
-    return clips

@@ -102,6 +102,7 @@ def _add_study(commands) -> None:
     )
     study.add_argument("--twin-clips", type=int, default=_TWIN_CLIPS, metavar="N", help=twin_clips_help)
     study.add_argument("--measures", nargs="+", default=list(_MEASURES), help=f"default: {' '.join(_MEASURES)}")
+    study.add_argument("--no-probes", action="store_true", help="do not probe states for number (a pass a clip more)")
     study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
     corpus = study.add_argument_group("a corpus (--common-voice)")
     corpus.add_argument("--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner")
@@ -112,6 +113,10 @@ def _add_study(commands) -> None:
     study.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
     study.add_argument("--out", default="runs/french_homophony", help="folder of the run; a stopped run goes on there")
     study.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
+    study.add_argument(
+        "--published-ablation", action="store_true",
+        help="also take the cue out of the sound and of the decoder's tokens, as published (see speechmix ablate --published)",
+    )  # fmt: skip
     study.add_argument("--figures", type=int, default=4, help="clips to draw a figure of, per model (default: 4)")
     study.add_argument("--verbose", action="store_true", help="print a line a clip")
 

@@ -26,7 +26,7 @@ def add_commands(commands) -> None:
     report.add_argument("--clip", action="append", default=[], help="also show this clip; may be repeated")
     report.add_argument("--audio", metavar="FOLDER", help="where the audio files are, if they were moved")
     report.add_argument("--group", metavar="COLUMN", help="column of clips.csv that says which clips belong together")
-    report.add_argument("--published", action="store_true", help="draw the published figures beside")
+    _add_published(report)
     report.add_argument(
         "--move-words", action="append", default=[], metavar="MODEL",
         help="score some clips again with word boundaries moved by 20 ms, by this model (hub id or folder) and its random twin",
@@ -42,7 +42,15 @@ def add_commands(commands) -> None:
     compare.add_argument("--out", metavar="FOLDER", default="comparison", help="for the page and its tables")
     compare.add_argument("--measure", action="append", help="only this measure; may be repeated")
     compare.add_argument("--stack", action="append", help="only this stack; may be repeated")
-    compare.add_argument("--published", action="store_true", help="draw the published figures beside")
+    _add_published(compare)
+
+
+def _add_published(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--published", nargs="?", const="target", default=False, choices=("target", "deciding"),
+        help="draw the published figures, and one's own numbers beside: of all tokens of the target, as published (default), "
+        "or of the deciding one",
+    )  # fmt: skip
 
 
 def _report(options: argparse.Namespace) -> int:

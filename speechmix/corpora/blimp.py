@@ -86,6 +86,16 @@ class BlimpItem:
         """The target as it is written."""
         return Sentence(self.text).words[self.target].text
 
+    @property
+    def attractors(self) -> tuple[int, ...]:
+        """Indices of words of the other number that could be mistaken for the cue, where the paradigm has them by construction.
+
+        Those are the nouns behind "of" or "about" in distractor_agreement_relational_noun, right before the verb. Other
+        paradigms have none that follows from how they were built.
+        """
+        before = self.target - 1
+        return (before,) if PARADIGMS[self.paradigm] == "head of the subject" and before not in self.cue else ()
+
     def sentence(self, *, masked: bool) -> Sentence:
         """Return the sentence for `speechmix.mix`, with "<mask>" in place of the target or with the target itself."""
         text = self.text

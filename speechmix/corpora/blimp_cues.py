@@ -118,7 +118,7 @@ def spacy_parser(model: str = "en_core_web_sm") -> Callable:
     try:
         import spacy
     except ImportError as error:
-        raise MissingExtraError("spacy", "english", "finding cues by dependency") from error
+        raise MissingExtraError("spacy", "spacy", "finding cues by dependency") from error
     try:
         return spacy.load(model)
     except OSError as error:

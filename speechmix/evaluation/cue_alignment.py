@@ -11,6 +11,8 @@ Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL), who publ
   row has the share of cue columns as its precision, whatever the order of the columns.
 - Every sub-token of a cue is a cue column. (The published code marks the first one alone: `subtokens="first"`.)
 - Heads: each head's row is normalised, heads are averaged, then columns are ranked.
+
+Where the rest of the row goes is said beside it: the share of *attractors* (words of the other number) and of special tokens.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from ..maps.mixing import MixingMap
 from .statistics import interval_of_mean
 
 METRICS = ("dot_product", "average_precision")
+SHARES = ("share_attractor", "share_special")
+RANK_CORRELATION = "rank_correlation"  # with another map's row; see `distance_effect`
 SUBTOKENS = ("all", "first")
 
 
@@ -99,10 +103,11 @@ def cue_alignment(
     *,
     cue: int | Sequence[int],
     target: int,
+    attractors: Sequence[int] = (),
     drop: Sequence[str] = (),
     subtokens: str = "all",
 ) -> pd.DataFrame:
-    """Dot product and average precision of a target's row, layer by layer.
+    """Dot product and average precision of a target's row, layer by layer; and what attractors and special tokens get.
 
     The row is the one that holds the target (the mask, in a masked language model). In a decoder it is the one that
     predicts it, one position earlier, and in cross-attention the one labelled with it. Over several rows, the mean.
@@ -115,6 +120,8 @@ def cue_alignment(
         Index or indices of the cue's words.
     target : int
         Index of the target word.
+    attractors : sequence of int
+        Indices of words that could be mistaken for the cue (`BlimpItem.attractors`).
     drop : sequence of str
         Kinds of units left out first, e.g. ("special",).
     subtokens : {"all", "first"}
@@ -123,7 +130,8 @@ def cue_alignment(
     Returns
     -------
     DataFrame
-        One row per layer: layer, dot_product, average_precision, and what chance gives (`chance_level`).
+        One row per layer: layer, dot_product, average_precision, and what chance gives (`chance_level`); share_attractor and
+        share_special of the row, with their shares of the columns as chance. NaN where the row sees no such column.
 
     Raises
     ------
@@ -143,6 +151,10 @@ def cue_alignment(
         raise InputError(f"subtokens must be one of {SUBTOKENS}, found {subtokens!r}")
     units_map = mixing_map.without(*drop)
     columns = _cue_columns(units_map, cue_words(cue), subtokens)
+    is_attractor = np.array(
+        [span.word is not None and span.word in attractors for span in units_map.sources], dtype=bool
+    )
+    is_special = np.array([span.kind == "special" for span in units_map.sources], dtype=bool)
     row_metrics = []
     for row in _target_rows(units_map, target):
         stop = units_map.targets[row].stop
@@ -155,10 +167,12 @@ def cue_alignment(
             )
         scores = units_map.normalized().mean_heads().scores[:, row, seen]  # [L, K]
         is_cue = is_cue[seen]
+        others = [_share(scores, kind[seen]) for kind in (is_attractor, is_special)]
         row_metrics.append(
             [dot_product(scores, is_cue), average_precision(scores, is_cue), *chance_level(is_cue).values()]
-        )
-    names = (*METRICS, *(f"chance_{metric}" for metric in METRICS))
+            + [share for share, _ in others] + [chance for _, chance in others]
+        )  # fmt: skip
+    names = [name for metrics in (METRICS, SHARES) for name in (*metrics, *(f"chance_{metric}" for metric in metrics))]
     means = (np.mean(values, axis=0) for values in zip(*row_metrics, strict=True))
     return pd.DataFrame({"layer": list(units_map.layers), **dict(zip(names, means, strict=True))})
 
@@ -171,8 +185,8 @@ def mean_alignment(
     Parameters
     ----------
     table : DataFrame
-        Rows of `cue_alignment` of many items: columns item, dot_product, average_precision and those of `by`. Seeds of a
-        random twin are averaged for each item first.
+        Rows of `cue_alignment` of many items: columns item, dot_product, average_precision and those of `by`; others of
+        `SHARES` and "rank_correlation" are taken along. Seeds of a random twin are averaged for each item first.
     by : sequence of str
         What makes a row of the result; ("paradigm", ...) to split it further.
     seed : int
@@ -181,7 +195,7 @@ def mean_alignment(
     Returns
     -------
     DataFrame
-        Columns of `by`, metric, mean, low, high, chance, items.
+        Columns of `by`, metric, mean, low, high, chance, items. A metric that no item has is left out.
     """
     missing = [name for name in ("item", *METRICS, *by) if name not in table.columns]
     if missing or table.empty:
@@ -189,18 +203,28 @@ def mean_alignment(
             f"expected a table of items with the columns item, {', '.join((*METRICS, *by))}; found {len(table)} rows"
             + (f", and {', '.join(missing)} missing" if missing else "")
         )
-    by, values = list(by), [name for metric in METRICS for name in (metric, f"chance_{metric}") if name in table]
+    metrics = [metric for metric in (*METRICS, *SHARES, RANK_CORRELATION) if metric in table]
+    by, values = list(by), [name for metric in metrics for name in (metric, f"chance_{metric}") if name in table]
     items = table.groupby([*by, "item"], sort=False)[values].mean().reset_index()
     rows = []
     for key, part in items.groupby(by, sort=False):
         keys = dict(zip(by, key, strict=True))
-        for metric in METRICS:
+        for metric in metrics:
             finite = part[np.isfinite(part[metric])]
+            if finite.empty and metric not in METRICS:
+                continue
             low, high = interval_of_mean(finite[metric], seed=seed)
             chance = finite[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
             rows.append({**keys, "metric": metric, "mean": finite[metric].mean(), "low": low, "high": high,
                          "chance": chance, "items": len(finite)})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _share(shares: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Share [L] of some columns in a row of shares [L, K], and that of an even row; NaN if there are none."""
+    if not columns.any():
+        return np.full(len(shares), np.nan), np.full(len(shares), np.nan)
+    return shares[:, columns].sum(axis=-1), np.full(len(shares), columns.mean())
 
 
 def _checked(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,12 +9,19 @@ no uncertainty could be stated; then the word, and the sentence after it, tie no
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    from ..inputs.clips import Clip
+    from ..inputs.sentences import Sentence
 
 # Columns of a manifest that may hold the lemma, in the order in which they are looked for.
 LEMMAS = ("lemma", "target_lemma", "noun")
 _FEWEST = 5  # groups, below which a coarser tie is given up
+_MASK = "<mask>"  # in a target's place, and no word
 
 
 def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
@@ -40,6 +47,33 @@ def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
             break
         ties.pop(tie, None)
     return _connected(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
+
+
+def item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
+    """What is known of clips or sentences, as `groups_of` takes it: a row for each, with a name of its own (clip).
+
+    Examples
+    --------
+    >>> from speechmix import Sentence
+    >>> table = item_table([Sentence("the cats sleep", target="cats", meta={"lemma": "cat"})] * 2)
+    >>> table["clip"].tolist(), table["target"].tolist(), table["lemma"].tolist()
+    (['the cats sleep', 'the cats sleep (2)'], ['cats', 'cats'], ['cat', 'cat'])
+    """
+    rows, seen = [], dict[str, int]()
+    for item in items:
+        name = str(item.name)
+        seen[name] = seen.get(name, 0) + 1
+        label = name if seen[name] == 1 else f"{name} ({seen[name]})"
+        target = item.words[item.target].text if item.words and isinstance(item.target, int) else ""
+        known = {"text": item.text, "target": "" if target == _MASK else target, "foil": item.foil}
+        rows.append({**dict(item.meta), "clip": label, **known})
+    return pd.DataFrame(rows)
+
+
+def words_asked_about(clips: pd.DataFrame) -> pd.Series:
+    """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings; "" where it is unknown."""
+    ties = _ties(clips)
+    return ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
 
 
 def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:

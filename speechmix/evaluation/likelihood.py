@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..adapters.prefix import require_transcription
 from ..adapters.tokens import decoder_tokens
 from ..errors import InputError
 from ..inputs.clips import Clip
@@ -75,6 +76,7 @@ def number_is_right(model: Model, clip: Clip) -> bool:
 def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     if not model.can_spell:
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
+    require_transcription(model, "the log-likelihood of a text")
     features = model.features(clip.audio(model.sample_rate))
     return {
         name: value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)

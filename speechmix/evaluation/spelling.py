@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.tokens import decoder_prefix
+from ..adapters.writing import greedy_ids, spelled
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -37,23 +37,15 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     """
     if not model.can_spell:
         raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
+    if "decoder" in model.stacks:
+        model.family.prepare(model, clip, ("encoder",))  # refuses a clip that is longer than the model hears
+        ids, n_prefix, _ = greedy_ids(model, clip, max_tokens=max_tokens)
+        return spelled(model, ids[n_prefix:])
     wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = {name: tensor.to(model.device, wide) for name, tensor in inputs.items()}
     with model.in_use(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        if "decoder" not in model.stacks:
-            return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
-        ids = decoder_prefix(model, clip)
-        n_prefix, limit = len(ids), min(max_tokens, model.config.max_target_positions)
-        memory, new, past = model.base.get_submodule("encoder")(**inputs), ids, None
-        while len(ids) < limit and ids[-1] != model.tokenizer.eos_token_id:
-            tokens = torch.tensor([new], device=model.device)
-            output = model.module(
-                encoder_outputs=memory, decoder_input_ids=tokens, past_key_values=past, use_cache=True
-            )
-            new, past = [int(output.logits[0, -1].argmax())], output.past_key_values
-            ids = [*ids, *new]
-    return model.tokenizer.decode(ids[n_prefix:], skip_special_tokens=True).strip()
+        return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
 
 
 def character_error_rate(text: str, transcript: str) -> float:

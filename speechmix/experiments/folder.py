@@ -32,6 +32,7 @@ RUNNING, COMPLETE = "running", "complete"
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
+SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablations`
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,19 @@ class RunFolder:
     def spelling(self, model: Model, clip: Clip) -> Path:
         """Ablation and transcript of a clip."""
         return self.path / "spelling" / safe_name(model.label) / f"{clip.name}.json"
+
+    def states(self, label: str, clip: Clip) -> Path:
+        """Mean states of a clip's positions, by a model of this label."""
+        return self.path / "states" / safe_name(label) / f"{clip.name}.safetensors"
+
+    @property
+    def probes_question(self) -> Path:
+        """What the tables of probes were made of."""
+        return self.path / "states" / "probes.json"
+
+    def written(self, model: Model, clip: Clip) -> Path:
+        """What the trained model of this name wrote about a clip without a text; its random twins read it too."""
+        return self.path / "written" / safe_name(model.name) / f"{clip.name}.json"
 
     def figure(self, model: Model, clip: Clip) -> Path:
         """Picture of a clip's maps."""

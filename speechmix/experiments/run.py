@@ -6,12 +6,14 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     words/<clip>.json, .TextGrid              where each word is, and how that is known
     maps/<model>/<clip>/<measure>.<stack>.safetensors
     figures/<model>/<clip>.png
+    written/<model>/<clip>.json               of a clip without a text: what the model wrote itself and was fed
     spelling/<model>/<clip>.json              with ablation: what the two tables below hold, clip by clip
     scores/model=.../.../stack=.../*.parquet   one row per clip, layer, target and source (score_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
     transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
     clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
+    states/, probes.csv, probe_answers.csv    with probes: what can be read off the target, layer by layer (probing.py)
     skipped.csv                               what was left out and why
 
 Whatever is kept says what it is made of (store.py), so a run that was stopped goes on where it was, and one whose clips,
@@ -20,7 +22,6 @@ models or aligner have changed makes again just what depends on them. One proces
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -30,7 +31,6 @@ from typing import Any
 import pandas as pd
 
 from ..adapters.model import Model
-from ..alignment import align
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.locks import writing_to
 from ..files.names import refuse_doubled, same_file
@@ -43,9 +43,11 @@ from ..scoring.question import Question
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .out_of_memory import memory_errors_named
+from .probing import PROBED_TWINS, ProbedModel, keep_states, write_probes
 from .score_files import ScoreFiles
-from .store import draw, judged, maps_of, store_words, stored_words, words_question
+from .store import draw, judged, maps_of
 from .tables import TableWriter, ablation_table, clip_table, contribution_table, identified, result_line
+from .word_times import with_words
 
 
 @dataclass
@@ -122,6 +124,7 @@ def score_clips(
     skipped: Sequence[tuple[str, str]] = (),
     batch_size: int | str = "auto",
     twin_clips: int | None = None,
+    probes: bool = False,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -156,6 +159,9 @@ def score_clips(
         How many clips the random twins of a model hear after its first one (`few_of`). They only say how much the draw of
         weights matters: they have maps and cue contributions, no figures, no ablation and no rows in the table of scores.
         By default they are treated as the first.
+    probes : bool
+        Also read the states of the target and of the deciding position, of trained models and a few of their twins, and probe
+        them for the clips' number (a column `number`), at the end.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -189,7 +195,11 @@ def score_clips(
         wants_words = question.units == "word"
         ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
         had_tables = folder.scores.is_dir() or folder.table(SCORES).is_file()
-        _score(run, folder, models, ready, question, batch_size, figures, ablation, progress, report, twin_clips)
+        probed = _score(
+            run, folder, models, ready, question, batch_size, figures, ablation, progress, report, twin_clips, probes
+        )
+        if probes:
+            write_probes(folder, probed, ready, report)
         write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), folder.skipped)
         if had_tables and not run.done:
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
@@ -211,8 +221,10 @@ def _score(
     progress,
     report,
     twin_clips: int | None,
-) -> None:
-    """Score the clips with one model after the other; the tables stand when all are done."""
+    probes: bool,
+) -> dict[ProbedModel, set[str]]:
+    """Score the clips with one model after the other; the tables stand when all are done. Returns whose states were kept."""
+    probed: dict[ProbedModel, set[str]] = {}
     with ExitStack() as files:
         contributions, ablations, transcripts = (
             files.enter_context(TableWriter(run.out / name)) for name in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
@@ -235,6 +247,11 @@ def _score(
             heard = few_of(ready, twin_clips) if further and twin_clips is not None else ready
             by_layer = {clip.name for clip in few_of(ready, CLIPS_BY_LAYER)} if model.init == "trained" else set()
             asked_to_spell = ablation and not further and model.can_spell
+            twins = sum(1 for other in probed if other.name == model.name and other.init == "random")
+            reads_states = probes and (model.init == "trained" or twins < PROBED_TWINS)
+            this_model = ProbedModel(model.name, model.init, model.seed, model.label)
+            if reads_states:
+                probed[this_model] = set()
             drawn = 0 if further else len(ready) if figures is None else figures
             for number, (clip, maps) in enumerate(
                 _scored(folder, model, heard, question, batch_size, progress, report)
@@ -247,6 +264,9 @@ def _score(
                         spelled = {}
                         if asked_to_spell:
                             spelled = judged(folder, model, clip, report, by_layer=clip.name in by_layer)
+                        if reads_states and clip.words:
+                            keep_states(folder, model, clip, report)
+                            probed[this_model].add(clip.name)
                         draw(folder, model, clip, maps, question, wanted=number < drawn)
                 except StorageError:
                     raise
@@ -267,6 +287,7 @@ def _score(
     if run.done:
         for ending in ("parquet", "csv"):  # of an earlier version
             folder.table(SCORES, ending).unlink(missing_ok=True)
+    return probed
 
 
 def _scored(
@@ -290,7 +311,7 @@ def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progre
             with memory_errors_named():
                 clip.validate()
                 if clip.words is None and (clip.text or wants_words):
-                    clip = _with_words(folder, clip, aligner, method, report)
+                    clip = with_words(folder, clip, aligner, method, report)
                     for doubt in clip.doubts:
                         report(f"{clip.name}  word times are DOUBTFUL: {doubt}")
         except StorageError:
@@ -300,18 +321,6 @@ def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progre
             report(f"{clip.name}  SKIPPED: {error}")
             continue
         yield clip
-
-
-def _with_words(folder: RunFolder, clip: Clip, aligner, method, report) -> Clip:
-    question = words_question(clip, aligner, method)
-    aligned = stored_words(folder, clip, question, report)
-    return aligned or store_words(folder, _quietly_aligned(clip, aligner, method), question)
-
-
-def _quietly_aligned(clip: Clip, aligner, method) -> Clip:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # doubts are reported in the clip's own line
-        return align(clip, model=aligner, method=method)
 
 
 def _bar(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:

@@ -1,4 +1,4 @@
-"""What a run keeps of each clip: word times, maps, ablation and transcript, figure.
+"""What a run keeps of each clip: maps, ablation and transcript, figure (word times: word_times.py).
 
 Each is written whole or not at all, with the hash of everything that went into it (its *question*), and is used by a later
 start only if that is still the same. What is damaged is said, and made again.
@@ -6,11 +6,8 @@ start only if that is still the same. What is damaged is said, and made again.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,57 +18,20 @@ from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import character_error_rate, transcribe
 from ..files.identity import digest
-from ..files.whole_files import whole_file, write_json
+from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import stored_cue
-from ..inputs.spans import Word
-from ..inputs.word_files import write_textgrid
 from ..interventions.ablation import CONTROL, ablate_with_control
 from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
+from .checked_json import Report, stored_json, write_checked
 from .folder import RunFolder
 from .out_of_memory import OutOfMemory, memory_errors_named
+from .own_texts import remember_written, written_of
 
-Report = Callable[[str], None]
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
-
-
-def words_question(clip: Clip, aligner: Model | None, method: str) -> str:
-    """Hash of what decides where the words are."""
-    clip_says = {name: clip.ingredients[name] for name in ("sound", "text", "language")}
-    return digest({**clip_says, "method": method, "aligner": aligner and aligner.fingerprint})
-
-
-def store_words(folder: RunFolder, clip: Clip, question: str) -> Clip:
-    """Keep the word times of an aligned clip."""
-    words = clip.words or ()
-    content = {
-        "question": question,
-        "alignment": clip.alignment,
-        "doubts": list(clip.doubts),
-        "text": clip.text,
-        "words": [asdict(word) for word in words],
-    }
-    with whole_file(folder.words / f"{clip.name}.TextGrid") as unfinished:
-        write_textgrid(unfinished, words, clip.duration)
-    _write_checked(folder.words / f"{clip.name}.json", content)
-    return clip
-
-
-def stored_words(folder: RunFolder, clip: Clip, question: str, report: Report) -> Clip | None:
-    """Return the clip with the word times that are kept, or None if they are of another question."""
-    path = folder.words / f"{clip.name}.json"
-    content = _stored_json(path, report)
-    if content.get("question") != question or not path.with_suffix(".TextGrid").is_file():
-        return None
-    try:
-        aligned = clip.with_words([Word(**word) for word in content["words"]], alignment=content["alignment"])
-        return aligned.with_doubts(content["doubts"])
-    except (SpeechmixError, KeyError, TypeError) as error:
-        report(f"{path} is damaged and made again ({error})")
-        return None
 
 
 def maps_question(model: Model, clip: Clip, question: Question, name: str) -> str:
@@ -86,6 +46,7 @@ def maps_question(model: Model, clip: Clip, question: Question, name: str) -> st
             **model_says,
             **clip_says,
             **{name: asked[name] for name in asked if name not in unread},
+            **written_of(model, clip),
         }
     )
 
@@ -107,6 +68,7 @@ def maps_of(
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
         try:
+            remember_written(folder, model, clip, question, report)
             stored_maps = _stored_maps(folder, model, clip, question, report)
         except SpeechmixError as error:
             results.append(error)
@@ -252,13 +214,14 @@ def judged(
 ) -> dict[str, list[dict[str, Any]]]:
     """Ablation (of each layer, too, where that is asked for) and transcript of one clip: kept, or made now and then kept."""
     path = folder.spelling(model, clip)
-    stored = _stored_json(path, report)
+    stored = stored_json(path, report)
     parts: dict[str, dict[str, Any]] = {}
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
-    if clip.foil and clip.cue is not None:
+    transcribes = model.prefix.task == "transcribe"  # a translation spells no foil, and is no transcript
+    if transcribes and clip.foil and clip.cue is not None:
         ablation = partial(_ablation, by_layer=by_layer)
         parts["ablation"] = {"question": digest({**asked, "by_layer": by_layer, "control": CONTROL}), "of": ablation}
-    if clip.text and model.init == "trained":
+    if transcribes and clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
         parts["transcripts"] = {"question": digest(heard), "of": _transcript}
     content: dict[str, dict[str, Any]] = {}
@@ -269,7 +232,7 @@ def judged(
         same = stored_part.get("question") == part["question"]
         content[name] = stored_part if same else {"question": part["question"], "rows": part["of"](model, clip)}
     if content != stored:
-        _write_checked(path, content)
+        write_checked(path, content)
     return {name: part["rows"] for name, part in content.items()}
 
 
@@ -298,9 +261,11 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, question: Ques
     if not wanted:
         return
     from ..plots.one_clip import clip_figure
+    from ..plots.panels import fed_text
 
     figure = clip_figure(clip, maps)
-    figure.suptitle(f"{clip.name}: {model.label}", parse_math=False)
+    fed = next((told for one in maps.values() if (told := fed_text(one.provenance))), "")
+    figure.suptitle(f"{clip.name}: {model.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150, metadata={"question": drawn_of})
 
@@ -314,30 +279,3 @@ def _question_of_picture(path: Path) -> str | None:
             return picture.info.get("question")
     except (OSError, SyntaxError, ValueError):  # what PIL raises for a damaged file
         return None
-
-
-def _write_checked(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file with a checksum of its content."""
-    write_json(path, {**content, "checksum": digest(content)})
-
-
-def _stored_json(path: Path, report: Report) -> dict[str, Any]:
-    """Content of a kept JSON file; nothing if there is none, or it is not as it was written, which is said."""
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-        checksum = content.pop("checksum", None)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError, TypeError, AttributeError) as error:
-        checksum, content, what = None, None, f"is damaged ({error})"
-    else:
-        if checksum == digest(content):
-            return content
-        what = "is of an earlier version" if checksum is None else "is not as this run wrote it"
-    aside = path.with_name(f"{path.name}.damaged")
-    with suppress(OSError):
-        os.replace(path, aside)
-    report(
-        f"{path} {what}: set aside as {aside.name} and made again; word times of your own are given as words= of the clip"
-    )
-    return {}

@@ -72,7 +72,12 @@ def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) ->
 
 
 def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
-    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at."""
+    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at.
+
+    None of a decoder that was fed another text than the clip's: its own transcript, or a translation.
+    """
+    if mixing_map.stack != "encoder" and "decoder_text_by" in mixing_map.provenance:
+        return []
     if mixing_map.stack == "decoder" and min(cue_words(cue)) > target:
         return []
     deciding = mixing_map.stack != "encoder" and "deciding_position" in mixing_map.provenance
@@ -199,6 +204,11 @@ class TableWriter:
     def __enter__(self) -> TableWriter:
         self._unfinished = {ending: unfinished_name(path) for ending, path in self._final.items()}
         return self
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether anything was appended."""
+        return self._writer is not None or bool(self._waiting)
 
     def append(self, table: pd.DataFrame) -> None:
         """Add rows; all tables must have the same columns."""

@@ -83,6 +83,7 @@ _READ = (
     "meta",
     *_NOTED,
 )
+_SINCE = ("sound", "cue_indices")  # not in data sets of earlier versions
 
 
 def write_examples(
@@ -200,7 +201,8 @@ def about(folder: str | PathLike) -> dict[str, Any]:
 def _examples(path: Path) -> Iterator[dict[str, Any]]:
     with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-        missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
+        expected = [*_READ, *(name for name in _SINCE if name in types)]
+        missing = [name for name in expected if types.get(name) != SCHEMA.field(name).type]
         if missing:
             raise InputError(f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}")
         for batch in file.iter_batches(_BATCH):

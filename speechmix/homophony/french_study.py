@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from .. import bundled
 from ..adapters import load
-from ..errors import SpeechmixError
+from ..errors import InputError, SpeechmixError
 from ..experiments.run import score_clips
+from ..experiments.speech_ablations import speech_ablation
 from ..inputs.manifests import read_clips
 from .stage_lines import counted
 
@@ -70,7 +71,14 @@ def study(options: argparse.Namespace) -> Path:
         report=print if options.verbose else lambda line: None,
         skipped=skipped,
         twin_clips=options.twin_clips or None,
+        probes=not options.no_probes,
     )
+    if options.published_ablation:
+        try:
+            twin_clips = options.twin_clips or None
+            speech_ablation([*models, *twins], clips, options.out, aligner=aligner, twin_clips=twin_clips)
+        except InputError as error:
+            print(f"no ablation as published: {error}")
     return _report(run, options)
 
 

@@ -122,7 +122,7 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     """Characters of the transcript that each decoder input position holds; None for the prefix, or without a decoder."""
     if "decoder" not in model.stacks:
         return None
-    from ..adapters.tokens import decoder_prefix
+    from ..adapters.prefix import decoder_prefix
 
     encoded = model.tokenizer(" " + transcript, add_special_tokens=False, return_offsets_mapping=True)
     places = [(max(0, start - 1), max(0, stop - 1)) for start, stop in encoded["offset_mapping"]]

@@ -9,6 +9,8 @@ from ..errors import InputError
 from .cue_and_target import CueRequest
 from .words import WordLike, WordRequest
 
+TASKS = ("transcribe", "translate")  # what a Whisper can be told to write of a clip
+
 
 class ClipDetails(TypedDict, total=False):
     """Keyword arguments of `Clip.from_array`; what they mean is said there and in `Clip.from_file`."""
@@ -18,6 +20,7 @@ class ClipDetails(TypedDict, total=False):
     target: WordRequest | None
     foil: str | None
     language: str | None
+    translation: str | None
     alignment: str | None
     doubts: Iterable[str]
     meta: Mapping[str, str] | None

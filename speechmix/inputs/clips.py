@@ -56,6 +56,8 @@ class Clip:
         The other spelling of the target ("livre" for "livres"): what a model that misses the cue would write.
     language : str or None
         Language code, as the model wants it ("fr").
+    translation : str or None
+        What a Whisper that translates is fed (`Model.with_prefix`); None if it writes that itself.
     alignment : str or None
         How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis", ...
     doubts : tuple of str
@@ -85,6 +87,7 @@ class Clip:
     target: int | None
     foil: str | None
     language: str | None
+    translation: str | None
     alignment: str | None
     doubts: tuple[str, ...]
     _recording: Recording
@@ -99,6 +102,7 @@ class Clip:
         state.update(_recording=recording, _expected_sound=sound, name=safe_name(name))
         state.update(text=checked_text(facts.get("text"), where=f"clip {name!r}"), foil=facts.get("foil"))
         state.update(language=facts.get("language"), doubts=tuple(facts.get("doubts", ())))
+        state.update(translation=checked_text(facts.get("translation"), where=f"clip {name!r}, translation"))
         state.update(_requests={"cue": facts.get("cue"), "target": facts.get("target")}, cue=None, target=None)
         state.update(_meta=dict(facts.get("meta") or {}), words=None, alignment=None)
         words = facts.get("words")
@@ -125,6 +129,7 @@ class Clip:
         target: WordRequest | None = None,
         foil: str | None = None,
         language: str | None = None,
+        translation: str | None = None,
         tier: str | None = None,
         name: str | None = None,
         meta: Mapping[str, str] | None = None,
@@ -144,6 +149,8 @@ class Clip:
         foil : str, optional
             The other spelling of the target.
         language : str, optional
+        translation : str, optional
+            What a Whisper that translates should write.
         tier : str, optional
             Which tier of a TextGrid holds the words.
         name : str, optional
@@ -165,6 +172,7 @@ class Clip:
             target=target,
             foil=foil,
             language=language,
+            translation=translation,
             meta=meta,
             sound=sound,
         )
@@ -203,7 +211,7 @@ class Clip:
 
         Parameters
         ----------
-        name, text, words, cue, target, foil, language, alignment, doubts, meta
+        name, text, words, cue, target, foil, language, translation, alignment, doubts, meta
             As in `from_file`, but words as a sequence. New words are "given" if `alignment` does not say how they came to be.
             Cue and target are looked up anew as they were asked for: "les" may be another word of other words.
 
@@ -226,6 +234,7 @@ class Clip:
             target=self._requests["target"],
             foil=self.foil,
             language=self.language,
+            translation=self.translation,
             alignment=None if "words" in changes else self.alignment,
             doubts=self.doubts,
             meta=self.meta,
@@ -330,7 +339,7 @@ class Clip:
 
     @property
     def ingredients(self) -> dict[str, Any]:
-        """What decides a model's answer about this clip: sound, text, words, cue, target, foil and language."""
+        """What decides a model's answer about this clip: sound, text, words, cue, target, foil, language, a translation."""
         roles = {role: request if (i := getattr(self, role)) is None else i for role, request in self._requests.items()}
         words = None if self.words is None else [[word.text, word.start, word.end] for word in self.words]
         return {
@@ -340,6 +349,7 @@ class Clip:
             **roles,
             "foil": self.foil,
             "language": self.language,
+            **({} if self.translation is None else {"translation": self.translation}),
         }
 
     @property

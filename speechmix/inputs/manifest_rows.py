@@ -93,7 +93,7 @@ def _row(
         raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
     text_column = next((column for column in TEXTS if column in cells), "text")
     sentence = checked_sentence(cells.get(text_column)) if sentences else None
-    strings = {column: _string(cells, column) for column in (text_column, "foil", "language", "name")}
+    strings = {column: _string(cells, column) for column in (text_column, "foil", "language", "translation", "name")}
     path = path_cell(cells["path"])
     if root.name == "clips" and not repeatable and "." not in path:
         path += ".mp3"  # so in the oldest releases

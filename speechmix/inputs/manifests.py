@@ -25,8 +25,9 @@ def read_clips(
 ) -> list[Clip]:
     """Clips of a manifest, in its order; the audio is read lazily.
 
-    Columns: path (required), text, words, cue, target, foil, language, name; others are kept in `Clip.meta`. Relative paths
-    count from the manifest's folder. `words` is the path of a word file, or in JSONL also a list of [text, start, end].
+    Columns: path (required), text, words, cue, target, foil, language, translation, name; others are kept in `Clip.meta`.
+    Relative paths count from the manifest's folder. `words` is the path of a word file, or in JSONL also a list of
+    [text, start, end].
     `cue` and `target` are a word ("les"), a word and which of its occurrences ("les:2"), or an index from 0 ("3",
     unless there is a word "3"); a cue of several words is "le club" or, in JSONL, a list. Of two clips of one name the second
     gets "-2" behind it, with a warning if the manifest itself names both so; names are one if files called so could be
@@ -82,6 +83,7 @@ def _clip(row: Row) -> Clip:
     meta = dict(row.meta)
     clip = Clip.from_file(
         row.root.resolve() / (row.path or ""), text=row.text or None, language=meta.pop("language", None), name=row.name,
+        translation=meta.pop("translation", None),
         meta=meta, **row.asked,
     )  # fmt: skip
     return clip if row.words is None else clip.replace(words=row.words, alignment=row.alignment)

@@ -5,6 +5,7 @@ In: a model and a clip, sentence or prepared inputs. Out: a `Decision`, whose *m
     with a foil      log p(target) - log p(foil): at the deciding position of a decoder; of the whole text of a CTC model;
                      at [MASK] in the target's place of a masked model; of the next token of a causal one
     without          log p of the target's tokens; of the whole text of a CTC model
+    of a classifier  log p of the label that it gives the text as it is
 
 Those are `measures.objectives` ("contrast" and "log_probability"), which gradient measures differentiate.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -26,38 +27,12 @@ from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..inputs.sentences import Sentence
-from ..inputs.spans import Span
 from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
-from ..scoring.question import ObjectiveOption, Question
+from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
+from .sources import Source, together, tokens_as_sources, words_as_sources
 
 _INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
-
-
-@dataclass(frozen=True)
-class Source:
-    """What an intervention takes away from a stack: a word, several together, or a token of prepared inputs.
-
-    Parameters
-    ----------
-    index : int
-        Among the item's words (of several, the first); of prepared inputs, among the stack's units.
-    label : str
-    positions : tuple of int
-        In the stack: frames or tokens.
-    parts : tuple of Source
-        Of several words, each by itself.
-    """
-
-    index: int
-    label: str
-    positions: tuple[int, ...]
-    parts: tuple[Source, ...] = ()
-
-    @property
-    def words(self) -> tuple[int, ...]:
-        """Indices of all its words."""
-        return tuple(part.index for part in self.parts) or (self.index,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +47,8 @@ class Decision:
     prepared : Prepared
     objective : Objective
     sources : dict of stack to tuple of Source
+    units : {"word", "token"}
+        What sources are, where they are parts of a text.
 
     Examples
     --------
@@ -86,9 +63,10 @@ class Decision:
     prepared: Prepared
     objective: Objective
     sources: Mapping[str, tuple[Source, ...]] = field(repr=False)
+    units: str = "word"
 
     @classmethod
-    def of(cls, model: Model, item: Item, *, objective: ObjectiveOption | None = None) -> Decision:
+    def of(cls, model: Model, item: Item, *, objective: ObjectiveOption | None = None, units: str = "word") -> Decision:
         """Prepare an item for a model with its head.
 
         Parameters
@@ -97,35 +75,41 @@ class Decision:
         item : Clip, Sentence, str or dict
             With a target, and a foil for a choice between two spellings. A masked model is fed its mask for the target.
         objective : optional
-            Another number to read, as in `mix`; prepared inputs need (position, token id, foil's id).
+            Another number to read, as in `mix`; prepared inputs need (position, token id, foil's id), a classifier takes
+            the name of a label, or of two, as (label,) or (label, label).
+        units : {"word", "token"}
+            Of a text: what its sources are. Special tokens are none.
 
         Raises
         ------
         InputError
-            If there is no target, or it is not decided by a token that the model writes.
+            If there is no target, or it is not decided by a token that the model writes; if a clip is asked for in tokens.
         ModelError
             If the model has no head.
         """
         item = Sentence(item) if isinstance(item, str) else item
-        masked = objective is None and isinstance(item, Sentence) and _is_masked_model(model)
+        if units not in TEXT_UNITS or (units == "token" and isinstance(item, Clip)):
+            raise InputError(f"units should be one of {TEXT_UNITS}, 'word' of a clip; found {units!r}")
+        masked = objective is None and isinstance(item, Sentence) and is_masked_model(model)
         if masked and isinstance(item, Sentence):
-            item, objective = _masked(item)
-        units = "token" if isinstance(item, Mapping) and not model.hears else "word"
+            item, objective = masked_target(item)
+        units = "token" if isinstance(item, Mapping) and not model.hears else units
         view = seen_by(model, item, Question(units=units, spans=_frames_of(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
             raise InputError(f"{view.item.name} has no words with times: give words=, or align it with speechmix.align")
         stacks = tuple(model.stacks)
         view.prepare(stacks)
         if objective is None:
-            has_foil = view.item is not None and view.item.foil is not None
+            has_foil = view.item is not None and view.item.foil is not None and not model.classifies
             objective = "contrast" if has_foil else "log_probability"
         resolved = objective_of(objective, model, view.item, view.prepared)
         if masked and resolved.details["kind"] == "logit":  # of one spelling: how likely it is
             told = resolved.details
             resolved = of_tokens("log_probability", model, told["position"], told["token"], label=told["label"])
         words = None if view.item is None else [word.text for word in view.item.words or ()]
-        sources = {stack: _sources(view.sources(stack), words) for stack in stacks}
-        return cls(model, view.item, view.prepared, resolved, sources)
+        find = tokens_as_sources if units == "token" and words is not None else partial(words_as_sources, words=words)
+        sources = {stack: find(view.sources(stack)) for stack in stacks}
+        return cls(model, view.item, view.prepared, resolved, sources, units)
 
     @property
     def name(self) -> str:
@@ -141,6 +125,12 @@ class Decision:
         """Positions whose logits the margin is made of; none if it is that of a whole text."""
         read = self.objective.details
         return [read["position"]] if "position" in read else list(read.get("positions", ()))
+
+    @property
+    def rows_at(self) -> list[int]:
+        """Positions of the stack's rows that the decision is made from; a classifier's head reads one of them."""
+        read = self.objective.details
+        return [read["row"]] if "row" in read else self.read_at
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
@@ -179,18 +169,24 @@ class Decision:
             together.setdefault((shapes, None if places is None else tuple(places)), []).append(number)
         margins: dict[int, float] = {}
         for (_, places), numbers in together.items():
-            for start in range(0, len(numbers), _INPUTS_AT_ONCE):
-                chunk = numbers[start : start + _INPUTS_AT_ONCE]
+            for start in range(0, len(numbers), self._at_once):
+                chunk = numbers[start : start + self._at_once]
                 names = changed[chunk[0]][0]
                 batch = {name: torch.cat([changed[number][0][name] for number in chunk]) for name in names}
                 margins |= dict(zip(chunk, self._of_batch(batch, places).tolist(), strict=True))
         return [margins[number] for number in range(len(changed))]
 
+    @property
+    def _at_once(self) -> int:
+        """How many inputs run together: a causal classifier without a padding token cannot tell where each of many ends."""
+        alone = self.model.classifies and getattr(self.model.config, "pad_token_id", None) is None
+        return 1 if alone and "decoder" in self.model.stacks else _INPUTS_AT_ONCE
+
     def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
         with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
             output = self.model.module(**self.moved(inputs), **options, return_dict=True)
-            if places is not None:
+            if places is not None and not self.model.classifies:
                 output.logits = _put_back(logits_of(output), places)
             return self.margins(output)
 
@@ -218,12 +214,7 @@ class Decision:
                 f"{self.name}: expected each word once, by itself or with others, found words={list(words)}"
             )
         held = [tuple(source for source in self.sources[stack] if source.index in group) for group in groups]
-        return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in held if parts)
-
-
-def _together(parts: tuple[Source, ...]) -> Source:
-    positions = tuple(position for part in parts for position in part.positions)
-    return Source(parts[0].index, " ".join(part.label for part in parts), positions, parts)
+        return tuple(parts[0] if len(parts) == 1 else together(parts) for parts in held if parts)
 
 
 def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
@@ -234,17 +225,6 @@ def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
     return whole
 
 
-def _sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
-    """Spans as sources: those of one word together, and what belongs to no word left out; each by itself without words."""
-    if words is None:
-        return tuple(Source(i, span.label, tuple(range(span.start, span.stop))) for i, span in enumerate(spans))
-    positions: dict[int, list[int]] = {}
-    for span in spans:
-        if span.word is not None:
-            positions.setdefault(span.word, []).extend(range(span.start, span.stop))
-    return tuple(Source(word, words[word], tuple(positions[word])) for word in sorted(positions))
-
-
 def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     """Every frame of prepared audio by itself; None for other items, whose words or tokens are the sources."""
     if not model.hears or not isinstance(item, Mapping):
@@ -253,11 +233,13 @@ def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     return [(frame, frame + 1) for frame in range(model.grid(torch.as_tensor(sound).shape[-1]).n_frames)]
 
 
-def _is_masked_model(model: Model) -> bool:
-    return tuple(model.stacks) == ("encoder",) and getattr(model.tokenizer, "mask_token", None) is not None
+def is_masked_model(model: Model) -> bool:
+    """Whether a model reads a text whose target may be masked."""
+    reads_both_sides = tuple(model.stacks) == ("encoder",) and not model.classifies
+    return reads_both_sides and getattr(model.tokenizer, "mask_token", None) is not None
 
 
-def _masked(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
+def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
     """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked for there."""
     if not isinstance(sentence.target, int):
         return sentence, None

@@ -15,7 +15,8 @@ import pandas as pd
 from ..adapters.intervene import Branch
 from ..errors import InputError
 from ..maps.decisions import DecisionMap
-from .decision import Decision, Source
+from .decision import Decision
+from .sources import Source
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

@@ -22,9 +22,10 @@ from ..adapters.intervene import Branch
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
-from .decision import Decision, Source
+from .decision import Decision
 from .knock_out import decision_map_of, place_of, windows
 from .sound import FILL_RATE, with_sound
+from .sources import Source
 
 if TYPE_CHECKING:
     from torch import Tensor

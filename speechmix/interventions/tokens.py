@@ -30,14 +30,14 @@ def token_fills(model: Model) -> tuple[str, ...]:
 
     Two that are the same token count once: in Whisper, unknown and padding are the end of text.
     """
-    ids = {fill: _id_of(model, fill) for fill in TOKEN_FILLS[:-1]}
+    ids = {fill: id_of_fill(model, fill) for fill in TOKEN_FILLS[:-1]}
     distinct = {id_: fill for fill, id_ in reversed(ids.items()) if id_ is not None}
     return (*(fill for fill in ids if fill in distinct.values()), "remove")
 
 
-def _id_of(model: Model, fill: str) -> int | None:
-    """Id of a tokenizer's token; None where there is none, or the model has no embedding of it."""
-    id_ = getattr(model.tokenizer, f"{fill}_token_id", None)
+def id_of_fill(model: Model, fill: str | int) -> int | None:
+    """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model has no embedding of it."""
+    id_ = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
     return id_ if id_ is not None and id_ < getattr(model.config, "vocab_size", id_ + 1) else None
 
 
@@ -84,7 +84,7 @@ def blank(
 
 
 def blanked(
-    model: Model, inputs: Mapping[str, Tensor], positions: Sequence[int], *, fill: str, side: str = _TEXT
+    model: Model, inputs: Mapping[str, Tensor], positions: Sequence[int], *, fill: str | int, side: str = _TEXT
 ) -> tuple[dict[str, Tensor], list[int]]:
     """Inputs with some tokens blanked.
 
@@ -94,8 +94,8 @@ def blanked(
         With its tokenizer.
     inputs : dict of str to Tensor [1, T]
     positions : sequence of int
-    fill : {"mask", "unk", "pad", "remove"}
-        A token of the tokenizer; padding is also left out by the attention mask, where the model takes one.
+    fill : {"mask", "unk", "pad", "remove"} or int
+        A token of the tokenizer, or the id of any; padding is also left out by the attention mask, where the model takes one.
     side : {"input_ids", "decoder_input_ids"}
 
     Returns
@@ -109,7 +109,7 @@ def blanked(
     InputError
         If the tokenizer has no such token, or nothing would be left.
     """
-    if fill not in TOKEN_FILLS:
+    if fill not in TOKEN_FILLS and not isinstance(fill, int):
         raise InputError(f"fill should be one of {TOKEN_FILLS}, found {fill!r}")
     changed, length = dict(inputs), inputs[side].shape[1]
     blank = sorted(set(positions))
@@ -121,9 +121,10 @@ def blanked(
             name for name in inputs if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
         ]
         return {**changed, **{name: inputs[name][:, kept] for name in names}}, kept
-    token = _id_of(model, fill)
+    token = id_of_fill(model, fill)
     if token is None:
-        raise InputError(f"{model.name}: its tokenizer has no {fill} token; there is {', '.join(token_fills(model))}")
+        what = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"
+        raise InputError(f"{model.name}: its tokenizer has no {what}; there is {', '.join(token_fills(model))}")
     changed[side] = inputs[side].clone()
     changed[side][:, blank] = token
     if fill == "pad" and side == _TEXT and "attention_mask" in inputs:

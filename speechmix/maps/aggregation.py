@@ -178,6 +178,17 @@ def compose(
     )
 
 
+def n_heard(mixing_map: MixingMap) -> int | None:
+    """How many sources of a composed map are the encoder's units; the decoder's own tokens, if it has them, come behind."""
+    if mixing_map.stack != "composed":
+        return None
+    steps = mixing_map.provenance.get("steps", [])
+    own = any(step.startswith("composed") and step.endswith("prefix=True)") for step in steps)
+    starts = [span.start for span in mixing_map.sources]
+    again = [i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]]  # where positions begin anew
+    return len(starts) if not own else again[0] if again else len(starts) - len(mixing_map.targets)
+
+
 def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
     for stack, mixing_map in (("encoder", encoder), ("cross", cross), ("decoder", decoder)):
         if mixing_map.stack != stack:

@@ -15,7 +15,9 @@ from ..errors import InputError
 STACKS = ("encoder", "decoder", "cross")
 
 # A change grows with a word's frames, a cosine distance with the square of the change; means per frame do not grow.
-_OF_CHANGE, _OF_MEANS = {"cosine": 2.0, "euclidean": 1.0, "manhattan": 1.0}, {"": 0.0}
+_OF_CHANGE = {"cosine": 2.0, "correlation": 2.0}
+_OF_CHANGE |= dict.fromkeys(("euclidean", "manhattan", "unit_euclidean", "unit_manhattan"), 1.0)
+_OF_MEANS = {"": 0.0}
 
 
 @dataclass(frozen=True)

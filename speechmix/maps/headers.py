@@ -46,22 +46,35 @@ def header_of(mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[s
     InputError
         If the provenance holds what JSON does not.
     """
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        **labels_as_text(mixing_map),
+        "digests": json.dumps(list(digests)),
+    }
+    return {**header, "checksum": _checksum(header, tensor)}
+
+
+def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
+    """All of a map but its scores: measure, stack, layers, units and provenance; `labels_from_text` reads it.
+
+    Raises
+    ------
+    InputError
+        If the provenance holds what JSON does not.
+    """
     try:
         provenance = json.dumps(mixing_map.provenance)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the provenance of {mixing_map!r} cannot be written as JSON ({error})") from error
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
+    return {
         "measure": mixing_map.measure,
         "stack": mixing_map.stack,
         "layers": json.dumps(mixing_map.layers),
         "targets": json.dumps([asdict(span) for span in mixing_map.targets]),
         "sources": json.dumps([asdict(span) for span in mixing_map.sources]),
         "provenance": provenance,
-        "digests": json.dumps(list(digests)),
     }
-    return {**header, "checksum": _checksum(header, tensor)}
 
 
 def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str] | None]:
@@ -83,7 +96,7 @@ def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dic
     if version == VERSION and header.get("checksum") != _checksum(header, tensor):
         raise InputError(f"{where}: its labels or provenance are not as they were written: {_damaged}")
     try:
-        labels = _labels(header)
+        labels = labels_from_text(header)
         digests = json.loads(header["digests"]) if version == VERSION else None
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(f"{where}: a map with labels that cannot be read ({error!r:.200}): {_damaged}") from error
@@ -103,7 +116,8 @@ def _checksum(header: dict[str, Any], tensor: dict[str, Any]) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _labels(header: dict[str, Any]) -> dict[str, Any]:
+def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
+    """What makes a `MixingMap` but its scores; raises what JSON and wrong types raise (KeyError, TypeError, ValueError)."""
     layers, provenance = json.loads(header["layers"]), json.loads(header["provenance"])
     if not isinstance(provenance, dict):
         raise TypeError(f"provenance is {type(provenance).__name__}")

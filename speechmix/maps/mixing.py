@@ -19,7 +19,7 @@ from ..inputs.spans import Span
 from .aggregation import compose, pooled, same_units
 from .facts import residual_left_out
 from .flow import flow
-from .long_table import long_table
+from .long_table import long_table, token_table
 from .numerics import normalize_rows
 from .rollout import layer_maps, rollout
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ..plots.coloured_tokens import ColouredTokens
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,16 @@ class MixingMap:
         """Long table: one row per layer, (head,) target and source."""
         return long_table(self)
 
+    def to_table(self, *, layer: int | None = None) -> pd.DataFrame:
+        """Shares of sources (rows) in targets (columns), averaged over layers; see `maps.long_table.token_table`."""
+        return token_table(self, layer=layer)
+
+    def tokens(self, *, layer: int | None = None, row: int | str | None = None) -> ColouredTokens:
+        """Coloured tokens of one layer (the last by default), row by row; see `speechmix.plots.coloured_tokens`."""
+        from ..plots.coloured_tokens import coloured_tokens
+
+        return coloured_tokens(self, layer=layer, row=row)
+
     def plot(self, *, layer: int | None = None, ax: Axes | None = None, normalize: bool = True) -> Axes:
         """Heat map of one layer (the last by default); see `speechmix.plots.figures.heat_map`."""
         from ..plots.figures import heat_map
@@ -234,6 +246,12 @@ class MixingMap:
         from ..plots.figures import layer_grid
 
         return layer_grid(self, layers=layers)
+
+    def to_inseq(self) -> Any:
+        """This map alone as an output object of Inseq (extra `inseq`); see `speechmix.maps.inseq_objects.to_inseq`."""
+        from .inseq_objects import to_inseq
+
+        return to_inseq([self])
 
     def save(self, path: str | Path) -> Path:
         """Write scores and labels to a safetensors file, labels and provenance in its header."""
@@ -295,6 +313,13 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         """Encoder, cross and decoder maps of one measure in one; see `speechmix.maps.aggregation.compose`."""
         maps = {stack: self[measure, stack] for stack in ("encoder", "cross", "decoder")}
         return compose(**maps, share=share, prefix=prefix)
+
+    def to_inseq(self, measure: str | None = None) -> Any:
+        """One measure's maps (the only one by default) as an output object of Inseq; see `maps.inseq_objects.to_inseq`."""
+        from .inseq_objects import to_inseq
+
+        measure = next(iter(self))[0] if measure is None and len({name for name, _ in self}) == 1 else measure
+        return to_inseq([one for (name, _), one in self.items() if name == measure])
 
     def __repr__(self) -> str:
         return "Maps(" + ", ".join(f"{measure}/{stack}" for measure, stack in self._maps) + ")"

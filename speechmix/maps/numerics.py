@@ -48,12 +48,43 @@ def manhattan_distance(x: Tensor, y: Tensor) -> Tensor:
     return (x - y).abs().sum(dim=-1)
 
 
-# Of two states; and of a state and its change, for the delta form.
-DISTANCES = {"cosine": cosine_distance, "euclidean": euclidean_distance, "manhattan": manhattan_distance}
+def centred(x: Tensor) -> Tensor:
+    """Return x minus its mean over the last axis."""
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return x at length 1 over the last axis."""
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def unit_change(x: Tensor, dx: Tensor) -> Tensor:
+    """Return (x + dx)/||x + dx|| - x/||x||, exact however small the change.
+
+    With n = ||x|| and m = ||x + dx||, it is dx/m + x (1/m - 1/n), and 1/m - 1/n = -(2 x + dx).dx / (n m (n + m)).
+    """
+    before, after = x.norm(dim=-1, keepdim=True), (x + dx).norm(dim=-1, keepdim=True)
+    grown = ((2 * x + dx) * dx).sum(dim=-1, keepdim=True)
+    return dx / after - x * (grown / (before * after * (before + after)))
+
+
+# Of two states; and of a state and its change, for the delta form. "unit_..." and "correlation" are distances of normalised
+# states: at length 1, and centred (as a layer norm without gain leaves them; 1 - Pearson's r).
+DISTANCES = {
+    "cosine": cosine_distance,
+    "euclidean": euclidean_distance,
+    "manhattan": manhattan_distance,
+    "correlation": lambda x, y: cosine_distance(centred(x), centred(y)),
+    "unit_euclidean": lambda x, y: euclidean_distance(unit(x), unit(y)),
+    "unit_manhattan": lambda x, y: manhattan_distance(unit(x), unit(y)),
+}
 DISTANCES_OF_CHANGE = {
     "cosine": cosine_distance_of_change,
     "euclidean": lambda x, dx: dx.norm(dim=-1),
     "manhattan": lambda x, dx: dx.abs().sum(dim=-1),
+    "correlation": lambda x, dx: cosine_distance_of_change(centred(x), centred(dx)),
+    "unit_euclidean": lambda x, dx: unit_change(x, dx).norm(dim=-1),
+    "unit_manhattan": lambda x, dx: unit_change(x, dx).abs().sum(dim=-1),
 }
 
 

@@ -72,12 +72,14 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
         raise ModelError(
             f"{model.name} is a {type(model.module).__name__}, without a head that predicts anything, so there is no scalar "
             "to differentiate: load the checkpoint with its head (...ForMaskedLM, ...ForCausalLM, "
-            "...ForConditionalGeneration, ...ForCTC)"
+            "...ForConditionalGeneration, ...ForCTC, ...ForSequenceClassification)"
         )
     if callable(option):
         return Objective(lambda output: _by_row(option, output), Span(0, 1, "objective", "token"), {"kind": "given"})
     if not isinstance(option, str) and isinstance(option[0], int):
         return of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
+    if model.classifies:
+        return _of_label(option, model, prepared)
     if clip is None:
         raise InputError(
             f"objective={option!r} with prepared inputs: no target is known, so say what the number is, as "
@@ -229,6 +231,14 @@ def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared
         why = "is the first token, which nothing predicts" if place == 0 else "is decided by no token"
         raise InputError(f"{sentence.name!r}: the target {label!r} {why}: choose another target, foil or objective")
     return of_tokens(kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word)
+
+
+def _of_label(option: Any, model: Model, prepared: Prepared) -> Objective:
+    """A classifier's: of the label that it gives, or of those that are named."""
+    from .labels import label_objective
+
+    kind, names = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
+    return label_objective(kind, names, model, prepared)
 
 
 def _likeliest(model: Model, prepared: Prepared, position: int) -> int:

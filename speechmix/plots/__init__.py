@@ -7,9 +7,11 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 |---|---|
 | `heat_map` | one layer, targets downwards, sources to the right |
 | `layer_grid` | small multiples over layers |
+| `coloured_tokens` | one row at a time, tokens coloured by their share: in a notebook, a page, a terminal |
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
+| `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
@@ -18,6 +20,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `cue_difference_map` | the same for a difference of two conditions |
 | `layer_curves`, `cue_figure` | lines over layers or relative depth with bootstrap bands; panels per measure, template, cue |
 | `clip_distribution`, `distribution_figure` | how single clips are spread |
+| `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |
 | `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
 
 Examples
@@ -29,28 +32,36 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
+from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
 from .figures import heat_map, layer_grid
 from .one_clip import clip_figure
+from .probe_curves import probe_and_mixing, probe_figure
 from .published_figures import published_contributions, published_probing
+from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
 
 __all__ = [
+    "blank_out_figure",
     "clip_distribution",
     "clip_figure",
+    "coloured_tokens",
     "cue_difference_map",
     "cue_figure",
     "cue_heat_map",
     "decision_map",
+    "deletion_figure",
     "difference_map",
     "distribution_figure",
     "heat_map",
     "layer_curves",
     "layer_grid",
     "measure_heat_map",
+    "probe_and_mixing",
+    "probe_figure",
     "published_contributions",
     "published_probing",
     "sound_and_map",

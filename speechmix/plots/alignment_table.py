@@ -1,7 +1,8 @@
 """Cue alignment as a table: layers downwards, measures to the right, each cell with its number.
 
 In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for each model, its
-random twin beside it, and the published table (a data file that states its source) beside both, on one colour scale.
+fine-tuned copy and its random twin beside it, and both halves of the published table (a data file that states its source) below
+them, on one colour scale. Where it is known, each title says how often the model does the task.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `COLUMNS` and reference = True; layers counted from 0; items is 0, because it is not known exactly.
+        Columns of `COLUMNS`, accuracy (of the task) and reference = True; layers counted from 0; items is 0, because it is not
+        known exactly.
         ``.attrs`` has what the file says of its source, evidence, model, paradigms, ...
 
     Examples
@@ -55,12 +57,12 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
     path = files(__package__) / "published" / f"{name}.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = [
-        (content["model"], init, measure, layer, content["metric"], value, 0)
+        (content["model"], init, measure, layer, content["metric"], value, 0, content["accuracy"][init])
         for init in _INITS
         for measure, values in content[init].items()
         for layer, value in enumerate(values)  # whatever number the source gives its first layer, here it is 0
     ]
-    table = pd.DataFrame(rows, columns=list(COLUMNS)).assign(reference=True)
+    table = pd.DataFrame(rows, columns=[*COLUMNS, "accuracy"]).assign(reference=True)
     table.attrs = {key: value for key, value in content.items() if key not in _INITS}
     return table
 
@@ -68,15 +70,16 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
 def alignment_figure(
     means: pd.DataFrame, *, metric: str = "dot_product", published: pd.DataFrame | None = None, note: str = ""
 ) -> Figure:
-    """Draw the table of each model and init; published ones to the right.
+    """Draw the table of each model and init in one line, published ones in a line below.
 
     Parameters
     ----------
     means : DataFrame
-        Columns of `COLUMNS`, of one stack.
-    metric : {"dot_product", "average_precision"}
+        Columns of `COLUMNS`, of one stack; with a column accuracy (of the task, 0 to 1), titles say it.
+    metric : str
+        "dot_product", "average_precision", or another that the means have.
     published : DataFrame, optional
-        From `published_alignment`; its pre-trained rows are drawn, if they are of this metric.
+        From `published_alignment`; both its halves are drawn, if they are of this metric.
     note : str
         A line below the figure, e.g. where the sentences come from.
 
@@ -101,12 +104,12 @@ def alignment_figure(
         )
     own = means[(means["metric"] == metric) & (means["measure"].notna())].assign(reference=False)
     tables = [own]
-    if published is not None:
-        tables.append(published[(published["metric"] == metric) & (published["init"] == "pre-trained")])
+    if published is not None and (published["metric"] == metric).any():
+        tables.append(published[published["metric"] == metric])
     order = _measure_order(own)
-    tables_drawn = [_table(part, order) for table in tables for _, part in table.groupby(["model", "init"], sort=False)]
-    lines = [note, _uncertainty(own), _source(tables[1]) if len(tables) > 1 and len(tables[1]) else ""]
-    return _drawn(tables_drawn, panels.spoken(metric), [line for line in lines if line])
+    drawn = [[_table(part, order) for _, part in table.groupby(["model", "init"], sort=False)] for table in tables]
+    lines = [note, _uncertainty(own), _source(tables[1]) if len(tables) > 1 else ""]
+    return _drawn(drawn, panels.spoken(metric), [line for line in lines if line])
 
 
 def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
@@ -152,6 +155,8 @@ def _table(part: pd.DataFrame, order: Sequence[str]) -> _Table:
     counted = "published" if published else f"{int(part['items'].max()):,} sentences"
     if not published and "chance" in part and part["chance"].notna().any():
         counted += f", chance {_number(part['chance'].mean())}"
+    if "accuracy" in part and part["accuracy"].notna().any():
+        counted += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
     return _Table(f"{panels.model_name(model)}, {init}\n{counted}", [int(n) for n in pivot.index], measures, values)
 
 
@@ -167,25 +172,33 @@ def _source(published: pd.DataFrame) -> str:
     return f"Published: {facts['source']} ({facts['evidence']}); {facts['maps']}." if facts else ""
 
 
-def _drawn(tables: list[_Table], label: str, notes: list[str]) -> Figure:
-    deepest = max(_FEWEST_ROWS, *(len(table.layers) for table in tables))
-    inches = _CELL_HEIGHT * deepest
-    widths = [_CELL_WIDTH * len(table.measures) for table in tables]
+def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
+    """Lines of tables under each other, cells of one size, columns of the figure as wide as their widest table."""
+    depths = [max(_FEWEST_ROWS, *(len(table.layers) for table in line)) for line in lines]
+    columns = [[line[i] for line in lines if i < len(line)] for i in range(max(map(len, lines)))]
     # A title may be wider than a table of few measures.
-    widths = [max(width, 0.068 * max(map(len, t.title.split("\n")))) for width, t in zip(widths, tables, strict=True)]
-    full = sum(widths) + 0.35 * len(tables) + 1.1
-    lines = [line for note in notes for line in textwrap.wrap(note, int(full / 0.056))]
-    header = 0.06 * max(len(line) for t in tables for name in t.measures for line in _column_name(name).split("\n"))
-    figure = panels.new_figure(full, inches + header + 0.65 + 0.14 * len(lines))
-    axes = figure.subplots(1, len(tables), squeeze=False, width_ratios=widths)[0]
+    widths = [max(max(_CELL_WIDTH * len(t.measures), 0.068 * max(map(len, t.title.split("\n")))) for t in column)
+              for column in columns]  # fmt: skip
+    full = sum(widths) + 0.35 * len(columns) + 1.1
+    below = [text for note in notes for text in textwrap.wrap(note, int(full / 0.056))]
+    tables = [table for line in lines for table in line]
+    header = 0.06 * max(len(text) for t in tables for name in t.measures for text in _column_name(name).split("\n"))
+    header += 0.14 * max(t.title.count("\n") for t in tables)
+    inches = _CELL_HEIGHT * sum(depths)
+    figure = panels.new_figure(full, inches + (header + 0.5) * len(lines) + 0.14 * len(below))
+    grid = figure.subplots(len(lines), len(columns), squeeze=False, width_ratios=widths, height_ratios=depths)
     values = [table.values for table in tables]
     top = max((float(array.max()) for array in values if array.count()), default=0.0) or 1.0
-    for ax, table, width in zip(axes, tables, widths, strict=True):
-        cells = _draw(ax, table, (deepest, width / _CELL_WIDTH), (0.0, top))
-    axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
-    panels.add_color_bar(figure, cells, list(axes), values=values, label=label, inches=inches)
-    if lines:
-        figure.supxlabel("\n".join(lines), size=TICK_SIZE, x=0.01, ha="left", parse_math=False)
+    for axes, line, depth in zip(grid, lines, depths, strict=True):
+        for ax, table, width in zip(axes, line, widths, strict=False):
+            cells = _draw(ax, table, (depth, width / _CELL_WIDTH), (0.0, top))
+        for ax in axes[len(line) :]:
+            ax.remove()
+        axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
+    drawn = [ax for axes, line in zip(grid, lines, strict=True) for ax in axes[: len(line)]]
+    panels.add_color_bar(figure, cells, drawn, values=values, label=label, inches=inches)
+    if below:
+        figure.supxlabel("\n".join(below), size=TICK_SIZE, x=0.01, ha="left", parse_math=False)
     return figure
 
 

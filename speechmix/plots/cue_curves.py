@@ -16,9 +16,9 @@ from matplotlib.lines import Line2D
 
 from ..errors import InputError
 from . import panels
-from .cue_tables import checked, counted, curve_table, order_of, unit_means
+from .cue_tables import DECIDING, checked, counted, curve_table, order_of, said_rows, unit_means
 from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TITLE_SIZE
-from .published_figures import PUBLISHED, PUBLISHED_CLIP, published_beside
+from .published_figures import ALL_ROWS, PUBLISHED, PUBLISHED_CLIP, published_beside
 
 _MOST_SINGLE_UNITS = 10
 _DASHES = {"trained": "-", "random": "--"}
@@ -102,6 +102,7 @@ def cue_figure(
     x: str = "layer",
     band: str = "bootstrap",
     published: bool = False,
+    target_rows: str | None = None,
 ) -> Figure:
     """Draw cue contribution over layers: a panel for each stack and measure, a line for each model and init.
 
@@ -119,6 +120,8 @@ def cue_figure(
         See `layer_curves`.
     published : bool
         Draw the published curves of XLSR-53 and Whisper-medium beside them (`published_contributions`), dotted.
+    target_rows : {"target", "deciding"}, optional
+        As in `cue_heat_map`; the title says which rows are drawn.
 
     Returns
     -------
@@ -129,7 +132,8 @@ def cue_figure(
     InputError
         If a column is missing, no row is left, or `rows` asks for several measures at once.
     """
-    drawn = checked(table, stacks=stacks, measures=measures)
+    target_rows = target_rows or (ALL_ROWS if published else DECIDING)
+    drawn = checked(table, stacks=stacks, measures=measures, target_rows=target_rows)
     if rows not in drawn:
         raise InputError(f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}")
     if rows != "measure" and drawn["measure"].nunique() > 1:
@@ -143,6 +147,7 @@ def cue_figure(
         for ax, stack in zip(line, stacks, strict=True):
             panel = drawn[(drawn["stack"] == stack) & (drawn[rows] == name)]
             if len(panel):
+                panel = panel.drop(columns="rows", errors="ignore")  # chosen by now
                 layer_curves(panel, ax=ax, x=x, band=band, colors=colors)
             ax.set_title(f"{panels.spoken(name)}, {stack} ({counted(panel)})", size=TITLE_SIZE, parse_math=False)
             ax.set_ylabel("")
@@ -150,6 +155,8 @@ def cue_figure(
                 ax.set_xlabel("")
     axes[0, 0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
+    if said := said_rows(drawn):
+        figure.suptitle(panels.wrapped(said, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     _add_legend(figure, drawn, colors, band)
     return figure
 

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 
 from ..errors import InputError
 from . import panels
-from .cue_tables import checked, counted, order_of, unit_means
+from .cue_tables import DECIDING, checked, counted, order_of, said_rows, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
-from .published_figures import PUBLISHED, published_beside
+from .published_figures import ALL_ROWS, PUBLISHED, published_beside
 
+_TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 
 
@@ -61,7 +62,7 @@ def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: S
     return ax
 
 
-def cue_heat_map(table: pd.DataFrame, *, published: bool = False) -> Figure:
+def cue_heat_map(table: pd.DataFrame, *, published: bool = False, target_rows: str | None = None) -> Figure:
     """Draw mean cue contribution of all models and stacks, the random twin beside the trained model.
 
     Parameters
@@ -69,7 +70,12 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False) -> Figure:
     table : DataFrame
         As for `measure_heat_map`. Each model has a row of panels of its own.
     published : bool
-        Add the published maps of XLSR-53 and Whisper-medium, with the same stacks and measures, on the same scale.
+        Add the published maps of XLSR-53 and Whisper-medium, with the same stacks and measures, on the same scale. Their
+        numbers were read off pictures, which the title says.
+    target_rows : {"target", "deciding"}, optional
+        Of decoder and cross maps, where the table has both: the mean over all tokens of the target, as published, or the one
+        that decides between target and foil. By default the first where published maps are added, else the second. The title
+        says which.
 
     Returns
     -------
@@ -80,17 +86,18 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False) -> Figure:
     InputError
         If a column is missing or no row is left.
     """
-    rows = checked(table)
+    rows = checked(table, target_rows=target_rows or (ALL_ROWS if published else DECIDING))
     if published:
         curves = published_beside(rows)
-        rows = checked(pd.concat([rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True))
+        both = pd.concat([rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True)
+        rows = checked(both, target_rows=target_rows or ALL_ROWS)
     measures = order_of(rows, "measure")
     grids = {
         key: _grid(part, measures) for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False)
     }
     sides = {stack: _inits(rows[rows["stack"] == stack]) for stack in order_of(rows, "stack")}
     limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
-    title = f"cue contribution, mean over {counted(rows)}"
+    title = "\n".join(filter(None, [f"cue contribution, mean over {counted(rows)}", said_rows(rows)]))
     return _figure(grids, sides, measures, limits=limits, title=title, label=CUE_LABEL)
 
 
@@ -183,7 +190,8 @@ def _figure(
         drawn = next(ax for ax in row if ax.axison)
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
-    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
+    lines = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in title.split("\n")]
+    figure.suptitle("\n".join(lines), size=TITLE_SIZE, parse_math=False)
     arrays = [array for _, array in grids.values()]
     panels.add_color_bar(figure, cells, axes, values=arrays, label=label, inches=sum(heights))
     return figure

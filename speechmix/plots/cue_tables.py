@@ -15,11 +15,78 @@ import pandas as pd
 from ..errors import InputError
 from ..evaluation.statistics import heard_by_all, intervals_of_means
 from ..evaluation.twins import new_twin_interval
-from .published_figures import PUBLISHED_CLIP
+from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 BANDS = ("bootstrap", "clips", "none")
+# Rows of a map that a contribution is of, in words.
+DECIDING = "deciding"
+ROWS = {ALL_ROWS: "all tokens of the target", DECIDING: "the deciding token alone"}
 _CURVE = ("model", "init", "stack", "measure")
+
+
+def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
+    """Contributions to all rows of the target, or to the deciding one; of a clip and stack without such, what there is.
+
+    Parameters
+    ----------
+    table : DataFrame
+        With a column rows ("target", "deciding"), as a run's table of contributions; without one it stays as it is.
+    which : {"target", "deciding"}
+
+    Raises
+    ------
+    InputError
+        If `which` is neither.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"clip": ["a", "a"], "stack": ["decoder"] * 2, "rows": ["target", "deciding"]})
+    >>> rows_of_target(table, "deciding")["rows"].tolist()
+    ['deciding']
+    """
+    if which not in ROWS:
+        raise InputError(f"target_rows should be one of {tuple(ROWS)}, found {which!r}")
+    if "rows" not in table or table.empty:
+        return table
+    of_both = table["rows"].eq(which).groupby([table["clip"], table["stack"]]).transform("any")
+    return table[table["rows"].eq(which) | ~of_both]
+
+
+def rows_named(table: pd.DataFrame) -> str:
+    """In words, which rows of decoder and cross maps contributions are of; "" where a table does not say, or has none.
+
+    Examples
+    --------
+    >>> rows_named(pd.DataFrame({"clip": ["a"], "stack": ["cross"], "rows": ["deciding"]}))
+    'the deciding token alone'
+    """
+    if "rows" not in table:
+        return ""
+    kinds = set(table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"])
+    return " or ".join(words for kind, words in ROWS.items() if kind in kinds)
+
+
+def said_rows(table: pd.DataFrame) -> str:
+    """For a title: which rows one's own contributions are of, whether the published are of the same, and how those are known.
+
+    Examples
+    --------
+    >>> own = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
+    >>> said_rows(own)
+    'decoder, cross-attention: all tokens of the target'
+    >>> from speechmix.plots.published_figures import published_beside
+    >>> said_rows(pd.concat([own, published_beside(own.assign(measure="attention"))]))
+    'decoder, cross-attention: all tokens of the target, as published (Whisper-medium: whole % read off a picture, ±1)'
+    """
+    own, known = rows_named(table), evidence(table)
+    if not own:
+        return f"published: {known}" if known else ""
+    said = f"decoder, cross-attention: {own}"
+    if not known:
+        return said
+    like = "as published" if own == ROWS[ALL_ROWS] else f"NOT as published, which is of {ROWS[ALL_ROWS]}"
+    return f"{said}, {like} ({known})"
 
 
 def checked(
@@ -28,10 +95,13 @@ def checked(
     stacks: Sequence[str] | None = None,
     measures: Sequence[str] | None = None,
     value: str = "contribution",
+    target_rows: str = DECIDING,
 ) -> pd.DataFrame:
     """Rows of these stacks and measures that hold a number, trained before random, with depth and unit.
 
-    `unit` is the group, or the clip where there are no groups; `depth` is 0 in the first layer of a stack, 1 in the last.
+    Where a clip has contributions to all rows of the target and to the deciding one, those of `target_rows` are kept: they
+    are never averaged. `unit` is the group, or the clip where there are no groups; `depth` is 0 in the first layer of a stack,
+    1 in the last.
 
     Raises
     ------
@@ -42,6 +112,7 @@ def checked(
     missing = [column for column in expected if column not in table.columns]
     if missing:
         raise InputError(f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not found")
+    table = rows_of_target(table, target_rows)
     rows = table[np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))]
     for column, asked in (("stack", stacks), ("measure", measures)):
         if asked is not None:

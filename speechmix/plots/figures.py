@@ -144,7 +144,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
     figure.supxlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
     figure.supylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
-    figure.suptitle(_map_title(mixing_map), size=TITLE_SIZE, parse_math=False)
+    parts = _map_title(mixing_map).splitlines()
+    title = "\n".join(panels.wrapped(part, 0.75 * figure.get_figwidth()) for part in parts)
+    figure.set_figheight(figure.get_figheight() + 0.16 * title.count("\n"))  # each line more has its room
+    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
     panels.add_color_bar(figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25))
     return figure
 
@@ -200,7 +203,8 @@ def _map_title(mixing_map: MixingMap) -> str:
         parts.append(panels.model_title(provenance))
     if provenance.get("clip"):
         parts.append(panels.shortened(provenance["clip"], 40))
-    return " · ".join(parts)
+    told = panels.fed_text(provenance)
+    return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
 
 
 def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int = 1, rows: int = 1, most: int = 22):

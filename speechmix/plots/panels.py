@@ -109,6 +109,12 @@ def model_title(provenance: Mapping[str, Any]) -> str:
     return model_name(provenance["model"]) + (" (random)" if provenance.get("init") == "random" else "")
 
 
+def fed_text(provenance: Mapping[str, Any], most: int = 80) -> str:
+    """Who wrote what the decoder was fed, and what it is, where that is not the text that was given; else nothing."""
+    told, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
+    return f"{told}: {shortened(text, most)}" if told else ""
+
+
 def title_of(mixing_map: MixingMap) -> str:
     """Measure and stack, and whether the map was rolled out."""
     rolled = any(step.startswith("rollout") for step in mixing_map.provenance.get("steps", []))

@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 
 PUBLISHED_CLIP, PUBLISHED = "published mean", ", published"  # the clip, and the end of a model's name
+ALL_ROWS = "target"  # of a map: what the published figures are means over
 _FOLDER = Path(__file__).parent / "published"
 _FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 
 @cache
 def published(name: str) -> dict[str, Any]:
-    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4" (probing)."""
+    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4" (probing), ..."""
     return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -31,7 +32,7 @@ def published_contributions() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns model, init, clip, stack, layer, depth, measure, contribution.
+        Columns model, init, clip, stack, layer, depth, measure, contribution; rows ("target": all of the target's).
 
     Examples
     --------
@@ -53,7 +54,7 @@ def published_contributions() -> pd.DataFrame:
                         for layer, value in enumerate(values)
                     ]
     columns = ["model", "init", "stack", "layer", "depth", "measure", "contribution"]
-    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP)
+    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=ALL_ROWS)
 
 
 def published_beside(table: pd.DataFrame) -> pd.DataFrame:
@@ -88,11 +89,28 @@ def published_probing() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, measure="probing").dropna(subset="accuracy")
 
 
+def evidence(table: pd.DataFrame) -> str:
+    """How surely the published numbers among the rows of a table are known, in a line.
+
+    Examples
+    --------
+    >>> evidence(published_contributions().query("stack == 'cross'"))
+    'Whisper-medium: whole % read off a picture, ±1'
+    """
+    models = set(table["model"])
+    read = {_named(published(name)["model"]): published(name)["reading"] for name in _FIGURES[:2]}
+    return "; ".join(
+        f"{model.removesuffix(PUBLISHED)}: {reading}" for model, reading in read.items() if model in models
+    )
+
+
 def sources() -> list[str]:
     """One line for each published figure: what it is, where it is from, how surely it is known."""
     contents = (published(name) for name in _FIGURES)
     return [
-        f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. {content['remarks'].capitalize()}."
+        f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. "
+        + (f"{content['rows'].capitalize()}. " if "rows" in content else "")
+        + f"{content['remarks'][0].upper()}{content['remarks'][1:].rstrip('.')}."
         for content in contents
     ]
 

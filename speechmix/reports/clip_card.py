@@ -94,6 +94,7 @@ def clip_card(
             sound, silent = "", f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be sent."
     drawn = _drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
     data = {"maps": drawn, "words": words, "cue": cue, "target": target, "seconds": seconds, "start": dict(start)}
+    facts = " · ".join(part for part in (facts, *_fed_texts(maps)) if part)
     return ClipCard(
         name, heading, provenance.get("text"), facts, _placed(words, cue, target, seconds), _ticks(seconds), data,
         sound=sound, picture=picture, silent=silent, language=clip.language if clip else None,
@@ -104,6 +105,12 @@ def model_label(key: ModelKey) -> str:
     """What a model is called on the page."""
     name, init, seed = key
     return panels.model_name(name) + (f", random (seed {seed})" if init == "random" else "")
+
+
+def _fed_texts(maps: Maps) -> list[str]:
+    """What decoders were fed that the clip does not say: their models' own transcripts, translations."""
+    told = (panels.fed_text(one.provenance, 200) for by_model in maps.values() for one in by_model.values())
+    return [f"decoder fed the {text}" for text in dict.fromkeys(told) if text]
 
 
 def _placed(

@@ -8,34 +8,31 @@ clips and by twins, corrected over all comparisons of the page.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import (
-    cross_fitted_layer,
-    heard_by_all,
-    over_groups,
     trained_against_random,
     with_claims,
 )
-from ..evaluation.twins import crossed_interval, two_gains
 from ..experiments.reading import StoredRun
 from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.panels import write_figure
-from .page import Part, SortableTable, page
+from ..plots.panels import png, write_figure
+from ..plots.published_figures import ALL_ROWS
+from . import published_part
+from .model_pairs import PAIRS, model_pairs
+from .page import Part, Picture, SortableTable, page
 from .study import Study
 from .study_tables import KEYS, headline, shown, without_control
 from .text_tables import markdown
@@ -47,14 +44,7 @@ if TYPE_CHECKING:
     from ..experiments.run import Run
 
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
-_GAP = "difference low high clips_low clips_high p p_clips p_twins effect groups".split()
 _DEPTH = "Trained - random twins (points) in each quarter of a stack's depth: the mean over its layers, with a 95 % interval."
-_PAIRS = (
-    "One model against another, stack by stack: (trained - random) of the first less (trained - random) of the second, on "
-    "the clips that both have scored, each at its own best layer (cross-fitted). Positive: the first lets in more of the "
-    "cue. The test over twins is Welch's, of two models that are each one more draw of an untrained one; the layers were "
-    "chosen on the same twins, so its p is a little too small."
-)
 _AGREEMENT = (
     "Spearman's rank correlation between measures over clips, in each layer: do the same clips get more? 1: the same order; "
     "0: none; -1: the reverse."
@@ -69,6 +59,8 @@ class Comparison:
     ----------
     table : DataFrame
         Cue contributions (0 to 1) of all runs, with run, side, group and depth.
+    table_as_published : DataFrame
+        The same of all rows of the target, as the published figures are.
     headline : DataFrame
         By side, model, stack and measure, in %, at the best layer (cross-fitted). q of this table and of the next two is over
         the rows of all three.
@@ -82,22 +74,36 @@ class Comparison:
         Rank correlation between the measures' curves over layers.
     ties : str
         What makes clips one group.
+    options : dict
+        Of `mix`, as far as all runs share them.
     """
 
     table: pd.DataFrame
+    table_as_published: pd.DataFrame
     headline: pd.DataFrame
     by_depth: pd.DataFrame
     pairs: pd.DataFrame
     agreement: pd.DataFrame
     curves: pd.DataFrame
     ties: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def figure(self, *, published: bool = False) -> Figure:
-        """Curves over relative depth, all models in one panel for each stack and measure."""
-        return cue_figure(without_control(self.table), x="depth", published=published)
+    def figure(self, *, published: bool | str = False) -> Figure:
+        """Curves over relative depth, all models in one panel for each stack and measure; `published` as for `write`."""
+        if not published:
+            return cue_figure(without_control(self.table), x="depth")
+        table, target_rows = self._rows(published)
+        return cue_figure(table, x="depth", published=True, target_rows=target_rows)
 
-    def write(self, out: str | PathLike, *, published: bool = False) -> Path:
-        """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the page's path."""
+    def write(self, out: str | PathLike, *, published: bool | str = False) -> Path:
+        """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the page's path.
+
+        Parameters
+        ----------
+        out : path
+        published : bool or {"target", "deciding"}
+            With the published figures, and one's own numbers beside of these rows; True is "target", as published.
+        """
         out = Path(out)
         try:
             return self._write(out, published)
@@ -106,17 +112,30 @@ class Comparison:
                 f"cannot write the comparison into {out} ({error}): expected a folder that can be written"
             ) from error
 
-    def _write(self, out: Path, published: bool) -> Path:
+    def _rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
+        """What is drawn beside the published figures, and which rows of the target that is of."""
+        target_rows = published_part.rows_asked(published)
+        table = self.table_as_published if target_rows == ALL_ROWS else self.table
+        return without_control(table[table["contribution"].notna()]), target_rows
+
+    def _write(self, out: Path, published: bool | str) -> Path:
         tables = {name: getattr(self, name) for name in ("headline", "by_depth", "pairs", "agreement", "curves")}
         for name, table in tables.items():
             write_csv(table, out / f"{name}.csv")
         write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
-        heat_map = cue_heat_map(without_control(self.table), published=published)
-        figures = [self.figure(published=published), heat_map]
-        for name, figure in zip(("by_depth", "heat_map"), figures, strict=True):
+        figures = {"by_depth": self.figure(), "heat_map": cue_heat_map(without_control(self.table))}
+        parts = self._parts(*figures.values())
+        if published:
+            table, target_rows = self._rows(published)
+            beside = published_part.published_figures(table, target_rows=target_rows)
+            captioned = [Picture(png(drawn), published_part.caption(name, table)) for name, drawn in beside.items()]
+            first, *others = published_part.notes(self.options)
+            parts.append((published_part.TITLE, [first, *captioned, *others]))
+            figures |= beside
+        for name, figure in figures.items():
             write_figure(figure, out / f"{name}.pdf")
         path = out / "comparison.html"
-        write_text(path, page("Runs compared", self._parts(*figures)))
+        write_text(path, page("Runs compared", parts))
         return path
 
     def _parts(self, curves: Figure, heat_map: Figure) -> list[Part]:
@@ -129,7 +148,7 @@ class Comparison:
             ("Layer by layer", [heat_map]),
         ]
         if len(self.pairs):
-            parts.append(("Model against model", [_PAIRS, shown(self.pairs)]))
+            parts.append(("Model against model", [PAIRS, shown(self.pairs)]))
         if len(self.agreement):
             rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
             parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
@@ -163,28 +182,44 @@ def compare(
         raise InputError("compare needs at least one run's folder")
     studies = [Study.of(run) for run in runs]
     groups, ties = _groups([study.run for study in studies])
-    table = _compared(studies, measures, stacks)
-    table = table.assign(group=table["clip"].map(groups))
+    table, as_published = (
+        _compared(studies, tables, measures, stacks)
+        for tables in ([study.table for study in studies], [study.table_as_published for study in studies])
+    )
+    table, as_published = (part.assign(group=part["clip"].map(groups)) for part in (table, as_published))
     used = without_control(table)
     quarter = (4 * used.depth).astype(int).clip(upper=3).map(dict(enumerate(QUARTERS)))
     percent = used.assign(contribution=100 * used.contribution.astype(float), quarter=quarter)
     by_depth = trained_against_random(percent, by=[*KEYS, "quarter"], group="group")
-    best, by_depth, pairs = with_claims(headline(table), by_depth, _pairs(percent))
+    best, by_depth, pairs = with_claims(headline(table), by_depth, model_pairs(percent))
     return Comparison(
         table=table,
+        table_as_published=as_published,
         headline=best,
         by_depth=by_depth.drop(columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"),
         pairs=pairs,
         agreement=measure_agreement(used),
         curves=curve_agreement(used),
         ties=ties,
+        options=_shared_options(studies),
     )
 
 
-def _compared(studies: Sequence[Study], measures: Sequence[str] | None, stacks: Sequence[str] | None) -> pd.DataFrame:
+def _shared_options(studies: Sequence[Study]) -> dict[str, Any]:
+    """Options of `mix` that all runs have in common; None where they differ."""
+    first, *others = (study.run.description.get("options", {}) for study in studies)
+    return {name: value if all(other.get(name) == value for other in others) else None for name, value in first.items()}
+
+
+def _compared(
+    studies: Sequence[Study],
+    tables: Sequence[pd.DataFrame],
+    measures: Sequence[str] | None,
+    stacks: Sequence[str] | None,
+) -> pd.DataFrame:
     """Contributions of all runs, of the measures and stacks asked for, each with its run and relative depth."""
     names = _names([study.run for study in studies])
-    tables = [study.table.assign(run=name) for study, name in zip(studies, names, strict=True)]
+    tables = [table.assign(run=name) for table, name in zip(tables, names, strict=True)]
     table = pd.concat([table for table in tables if "contribution" in table] or [pd.DataFrame()], ignore_index=True)
     for column, asked in (("measure", measures), ("stack", stacks)):
         if asked is not None and len(table):
@@ -225,43 +260,6 @@ def _distinct(table: pd.DataFrame) -> pd.Series:
     """Model names, with the run's where a model is in several runs."""
     runs = table.groupby("model").run.transform("nunique")
     return table.model.where(runs == 1, table.model + " (" + table.run + ")")
-
-
-def _pairs(table: pd.DataFrame) -> pd.DataFrame:
-    """Differences of trained - random between models, at the best layer of each, paired by group over shared clips."""
-    best = cross_fitted_layer(table, by=KEYS, group="group")
-    seeds = best["seed"].astype("Int64").fillna(-1).astype(int) if "seed" in best else 0
-    best = best.assign(seed=seeds)[best.contribution.notna()]
-    rows: list[dict[str, Any]] = []
-    for key, part in best.groupby(["side", "stack", "measure"], sort=False):
-        for model, other in itertools.combinations(part.model.unique(), 2):
-            shared = set(part[part.model == model]["clip"]) & set(part[part.model == other]["clip"])
-            columns = dict(zip(("side", "stack", "measure", "model", "other"), (*key, model, other), strict=True))
-            gap = _gap(part[part["clip"].isin(shared)], model, other)
-            rows += [{**columns, **gap, "clips": len(shared)}] if gap else []
-    return pd.DataFrame(rows)
-
-
-def _gap(table: pd.DataFrame, model: str, other: str) -> dict[str, float]:
-    """Difference of two models' gains over their twins, from the clips of both; nothing where one has no gain."""
-    means = (
-        table.groupby(["model", "init", "seed", "group"], sort=False)
-        .contribution.mean()
-        .unstack(["model", "init", "seed"])
-    )
-    gains, twins = [], []
-    for name in (model, other):
-        if not {"trained", "random"} <= set(table[table.model == name]["init"]):
-            return {}
-        twins.append(means[name]["random"])
-        gains.append(means[name]["trained"].mean(axis="columns") - twins[-1].mean(axis="columns"))
-    differences = gains[0] - gains[1]
-    numbers = over_groups(differences)
-    p_twins, reach = two_gains(numbers["difference"], *(heard_by_all(part).mean() for part in twins))
-    low, high = crossed_interval(numbers["difference"], numbers["clips_low"], numbers["clips_high"], reach)
-    p = float(np.maximum(numbers["p_clips"], p_twins))
-    numbers = {**numbers, "p_twins": p_twins, "p": p, "low": low, "high": high, "groups": differences.notna().sum()}
-    return {name: numbers[name] for name in _GAP}
 
 
 def _listed(names: pd.Series) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.faithfulness.leaderboard import is_measure, sentence
-from ..evaluation.faithfulness.trial import FILE
+from ..evaluation.faithfulness.results import FILE
 from ..files.text_files import read_csv
 from .page import Item, Part
 

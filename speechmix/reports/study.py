@@ -18,6 +18,7 @@ import pandas as pd
 from ..evaluation.statistics import with_claims
 from ..experiments.reading import StoredRun, open_run
 from ..experiments.tables import AFTER_TARGET
+from ..plots.published_figures import ALL_ROWS
 from .study_need import ablations_of, need_table
 from .study_tables import (
     ALL_LAYERS,
@@ -79,6 +80,12 @@ class Study:
         """Cue contributions (0 to 1) of the rows a study looks at, with side and group; empty without cue and target."""
         contributions = self.run.contributions
         return study_table(contributions, self.clips) if len(contributions) else contributions
+
+    @cached_property
+    def table_as_published(self) -> pd.DataFrame:
+        """The same of all rows of the target, as the published figures are; empty without cue and target."""
+        contributions = self.run.contributions
+        return study_table(contributions, self.clips, target_rows=ALL_ROWS) if len(contributions) else contributions
 
     @cached_property
     def layers(self) -> pd.DataFrame | None:

@@ -16,7 +16,8 @@ from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_difference_map, cue_heat_map
 from ..plots.distributions import distribution_figure
 from ..plots.need_figure import contribution_and_need
-from ..plots.published_figures import sources
+from ..plots.published_figures import ALL_ROWS
+from . import published_part
 from .page import Item, Part, Picture
 from .study import Study
 from .study_need import drops_by_layer
@@ -44,7 +45,7 @@ _NEED_CAPTION = (
 )
 
 
-def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, published: bool = False) -> dict[str, Figure]:
+def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None) -> dict[str, Figure]:
     """Curves, heat map, difference, distribution and panels by template, number and cue, for each side of the cue.
 
     Parameters
@@ -53,16 +54,14 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, publishe
         From `study_table`.
     layers : DataFrame, optional
         From `layer_statistics`: which differences are claimed, and in bold.
-    published : bool
-        With the published figures beside.
     """
     drawn: dict[str, Figure] = {}
     finite = without_control(table[table.contribution.notna()]) if len(table) else table
     for side, part in finite.groupby("side", sort=False) if len(finite) else ():
         suffix = "" if side == "all" else f"_{side}_cue"
-        axis = "depth" if published or _depths(part) > 1 else "layer"
-        drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis, published=published)
-        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part, published=published)
+        axis = "depth" if _depths(part) > 1 else "layer"
+        drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis)
+        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part)
         if {"trained", "random"} <= set(part["init"]):
             drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=_claimed(layers, side))
         drawn[f"cue_distribution{suffix}"] = distribution_figure(part)
@@ -81,17 +80,34 @@ def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None
     return layers[(layers.side == side) & (layers.claim != "")]
 
 
-def pictures_of(study: Study, *, published: bool) -> list[Part]:
-    """Draw the figures, write them into the run's folder, and return them with their captions, a part for each side."""
+def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
+    """Draw the figures, write them into the run's folder, and return them with their captions, a part for each side.
+
+    Parameters
+    ----------
+    study : Study
+    published : bool or {"target", "deciding"}
+        A part with the published figures too, one's own beside them of these rows; True is "target", as published.
+    """
     parts: dict[str, list[Item]] = {}
-    for name, figure in figures(study.table, layers=study.layers, published=published).items():
+    for name, figure in figures(study.table, layers=study.layers).items():
         side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
-            _written(study, name, figure, _caption(name))
+            written(study, name, figure, _caption(name))
         )
     if published and parts:
-        parts["Published figures"] = list(sources())
+        parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
     return list(parts.items())
+
+
+def _beside_published(study: Study, target_rows: str) -> list[Item]:
+    """The published figures with one's own numbers beside, and how they are known."""
+    table = study.table_as_published if target_rows == ALL_ROWS else study.table
+    table = without_control(table[table["contribution"].notna()])
+    first, *others = published_part.notes(study.run.description.get("options", {}))
+    drawn = published_part.published_figures(table, target_rows=target_rows)
+    pictures = [written(study, name, figure, published_part.caption(name, table)) for name, figure in drawn.items()]
+    return [first, *pictures, *others]
 
 
 def need_pictures(study: Study) -> list[Item]:
@@ -105,11 +121,11 @@ def need_pictures(study: Study) -> list[Item]:
         figure = contribution_and_need(part, drops[drops["side"] == side], measure=measure)
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
         caption = ("" if side == "all" else f"{str(side).capitalize()} cue. ") + _NEED_CAPTION
-        pictures.append(_written(study, name, figure, caption))
+        pictures.append(written(study, name, figure, caption))
     return pictures
 
 
-def _written(study: Study, name: str, figure: Figure, caption: str) -> Picture:
+def written(study: Study, name: str, figure: Figure, caption: str) -> Picture:
     """A figure as PNG and PDF beside the page, and as a picture for it."""
     data = panels.png(figure)
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:

@@ -24,6 +24,8 @@ from ..inputs.clips import Clip
 from ..versions import versions
 from .faithfulness_part import faithfulness_part
 from .page import Item, Part, page
+from .probing_part import probing_part
+from .speech_ablation_part import speech_ablation_part
 from .study import Study
 from .study_clips import clip_cards, clip_table
 from .study_figures import need_pictures, pictures_of
@@ -96,7 +98,7 @@ def report(
     asked: Sequence[str] = (),
     audio: str | PathLike | None = None,
     clips: Sequence[Clip] = (),
-    published: bool = False,
+    published: bool | str = False,
     group: str | None = None,
     out: str | PathLike | None = None,
 ) -> Path:
@@ -125,7 +127,7 @@ def write_study(
     asked: Sequence[str] = (),
     audio: str | PathLike | None = None,
     clips: Sequence[Clip] = (),
-    published: bool = False,
+    published: bool | str = False,
     out: str | PathLike | None = None,
 ) -> Path:
     """Write figures, tables and the page of a run; returns the page's path.
@@ -142,8 +144,9 @@ def write_study(
         Folder with the audio files, if they are no longer where the run found them.
     clips : sequence of Clip
         The run's clips, if they are at hand (clips in memory have no audio file).
-    published : bool
-        Draw the published figures beside the run's own.
+    published : bool or {"target", "deciding"}
+        Draw the published figures beside the run's numbers: True or "target" of all tokens of the target, as published;
+        "deciding" of the one that decides between target and foil.
     out : path, optional
         Where the page goes; ``index.html`` in the run's folder by default.
 
@@ -164,7 +167,8 @@ def write_study(
         parts = [
             _in_short(study, notes, cards[:1]), *_transcription(study.run), *_results(study),
             *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
-            *boundaries_part(study), *_ablation(study), *faithfulness_part(folder.path),
+            *boundaries_part(study), *_ablation(study), *speech_ablation_part(folder.path),
+            *probing_part(study, published=published), *faithfulness_part(folder.path),
             *_control(study), *_clips(study, cards, unreadable), _provenance(study),
         ]  # fmt: skip
         write_json(folder.page_description, {"title": title, "notes": notes})

@@ -20,11 +20,12 @@ from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
 from ..experiments.folder import clip_folders, map_files
 from ..experiments.reading import StoredRun
 from ..maps.mixing import MixingMap
+from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.figures import evenly
 from ..plots.panels import spoken
 from .page import Item, Part
 from .study import Study
-from .study_tables import KEYS, deciding_rows, shown, without_control
+from .study_tables import KEYS, shown, without_control
 
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
@@ -117,7 +118,7 @@ def boundaries_part(study: Study) -> list[Part]:
     if study.table.empty or moved.empty:
         return []
     moved = moved.merge(study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]], on="clip")
-    moved = without_control(deciding_rows(moved))
+    moved = without_control(rows_of_target(moved, DECIDING))
     sensitivity = boundary_sensitivity(moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group")
     verdicts = holds(sensitivity, by=KEYS)
     if verdicts.empty:

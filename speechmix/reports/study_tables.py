@@ -20,6 +20,7 @@ from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, tra
 from ..evaluation.twins import combined_p
 from ..experiments.reading import StoredRun
 from ..interventions.ablation import CONTROL
+from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.distributions import best_layers
 
 KEYS = ("side", "model", "stack", "measure")
@@ -44,7 +45,7 @@ _ROUNDED = (
 )
 
 
-def study_table(contributions: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
+def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows: str = DECIDING) -> pd.DataFrame:
     """Cue contributions of the rows that a study looks at, with side, group and whatever parts the clips.
 
     Parameters
@@ -53,18 +54,14 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFram
         Of a run.
     clips : DataFrame
         From `grouped_clips`.
+    target_rows : {"deciding", "target"}
+        Of decoder and cross maps: the row that decides between target and foil, where it is known; or all of the target's.
     """
     columns = [name for name in ("side", "control", *PARTS) if name in clips and name not in contributions]
     table = contributions.merge(clips[["clip", "group", *columns]], on="clip")
     for name, default in (("side", "all"), ("control", "no")):
         table[name] = table[name].replace("", "all") if name in columns else default
-    return deciding_rows(table)
-
-
-def deciding_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of cue contributions at the deciding position; of a clip and stack without one, those of the whole target."""
-    deciding = table.groupby(["clip", "stack"]).rows.transform(lambda rows: (rows == "deciding").any())
-    return table[(table.rows == "deciding") | ~deciding].reset_index(drop=True)
+    return rows_of_target(table, target_rows).reset_index(drop=True)
 
 
 def without_control(table: pd.DataFrame) -> pd.DataFrame:

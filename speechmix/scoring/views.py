@@ -3,7 +3,7 @@
 In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs differ in their view alone.
 A `Span` (inputs) is one labelled unit; a view says which of them are a stack's targets and sources; a measure's `Units`
 (measures) are those as bare ranges of positions. The encoder's side is words, frames, tokens or given spans; the decoder's
-side is its tokens.
+side is its tokens. Long, because the three kinds of item are told apart here and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import torch
 
 from ..adapters.block import Block
 from ..adapters.model import Model, Prepared
-from ..adapters.tokens import Tokens
+from ..adapters.tokens import Tokens, given_text
+from ..adapters.writing import can_write, feed_as_written, key_of, written_about
 from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.clips import Clip
@@ -89,6 +90,30 @@ class View(ABC):
     @abstractmethod
     def provenance(self) -> dict[str, Any]:
         """What a map says of the item it is of."""
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether the model writes itself what its decoder is fed: it can, or it is remembered what its trained model wrote."""
+        return can_write(self._model) or (
+            self.item is not None and key_of(self._model, self.item) in self._model.written
+        )
+
+    def _fed_to_decoder(self) -> dict[str, Any]:
+        """What the decoder behind an encoder is fed, where that is not just what the item says: the prefix, another text."""
+        tokens, written, prefix = self.prepared.tokens, self.prepared.written, self._model.prefix
+        if tokens is None or "cross" not in self._model.stacks:
+            return {}
+        told: dict[str, Any] = {}
+        if self._model.hears:
+            told["decoder_prefix"] = "".join(tokens.labels[: tokens.n_prefix])
+        if written is not None:
+            told |= {"decoder_text": written.text, "decoder_text_by": written.by}
+            told |= (
+                {} if written.ended else {"decoder_text_cut": f"after {len(written.ids)} tokens, as long as it may be"}
+            )
+        elif self.item is not None and (prefix.task == "translate" or not self._model.hears):
+            told |= {"decoder_text": self.item.translation, "decoder_text_by": "translation given"}
+        return told
 
     def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Targets (the chosen rows) and sources of a stack that has been seen."""
@@ -165,7 +190,9 @@ class ClipView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        return bool(self.item.text or self.item.words) and self._model.tokenizer is not None
+        if self._model.tokenizer is None:
+            return False
+        return given_text(self._model, self.item) is not None or self._is_written
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
@@ -186,6 +213,7 @@ class ClipView(View):
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
+            **self._fed_to_decoder(),
         }
 
 
@@ -196,16 +224,21 @@ class SentenceView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        return self.item.translation is not None
+        return self.item.translation is not None or self._is_written
 
     def prepare(self, stacks: Sequence[str]) -> None:
+        written = None
+        if self.item.translation is None and set(stacks) & {"decoder", "cross"} and "cross" in self._model.stacks:
+            written, self.item = written_about(self._model, self.item), self._model.translate(self.item)
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
+        if written is not None:
+            feed_as_written(self._model, self.prepared, written)
         self._label_tokens()
 
     def provenance(self) -> dict[str, Any]:
         told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
         told |= {"clip": self.item.name, "fingerprint": self.item.fingerprint, "cue": stored_cue(self.item.cue_words)}
-        return {**_NOTHING, **told}
+        return {**_NOTHING, **told, **self._fed_to_decoder()}
 
 
 class InputsView(View):

@@ -247,11 +247,6 @@ class TestTranslation:
         np.testing.assert_array_equal(found, prepared["value_zeroing", "decoder"].scores)
         assert speechmix.cue_contribution(cross, cue=pair.cue, target=pair.target).shape == (3,)
 
-    def test_without_one_the_encoder_alone(self, bart):
-        assert [stack for _, stack in speechmix.mix(bart, "the cats sleep")] == ["encoder"]
-        with pytest.raises(InputError, match="translation="):
-            speechmix.mix(bart, "the cats sleep", stacks="cross")
-
     def test_deciding_row_of_a_foil(self, bart):
         pair = Sentence("the cat", translation="le chat dort", target="dort", foil="dorment")
         assert speechmix.mix(bart, pair)["value_zeroing", "decoder"].provenance["deciding_position"] > 0

@@ -132,3 +132,32 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     assert {"silence (zeros)", "patch", "cue"} == set(table["judge"])
     assert main([*arguments, "--fewest", "9"]) == 1
     assert "fewer than 9 words besides the target: encoder 3" in capsys.readouterr().out
+
+
+def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
+    from speechmix import bundled
+
+    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"][:8]
+    rows = [
+        {
+            "path": str(clip.path),
+            "text": clip.text,
+            "cue": clip.cue,
+            "target": clip.target,
+            "number": clip.meta["number"],
+        }
+        | {"words": [[word.text, word.start, word.end] for word in clip.words], "pair": clip.meta["pair"]}
+        for clip in clips
+    ]
+    (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    arguments = ["probe", str(bundled.models()["tiny-french-ctc"]), "--manifest", str(tmp_path / "clips.jsonl")]
+    arguments += ["--allow-outside", "--device", "cpu", "--position", "cue", "1", "deciding", "--folds", "2"]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert "left out (8): an encoder has no deciding position" in printed
+    table = pd.read_csv(tmp_path / "run" / "probes.csv")
+    assert set(table["position"]) == {"cue", "1"}
+    assert list(table["layer"][:5]) == [-1, 0, 1, 2, 3]
+    assert (tmp_path / "run" / "probes_number.png").stat().st_size > 5000
+    assert main([*arguments, "--label", "gender"]) == 1
+    assert "no item has a label 'gender'" in capsys.readouterr().err

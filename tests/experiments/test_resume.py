@@ -21,7 +21,7 @@ import speechmix
 from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.experiments import run as runs
-from speechmix.experiments import store
+from speechmix.experiments import store, word_times
 from speechmix.maps.mixing import MixingMap
 from tests.conftest import trained
 
@@ -91,7 +91,7 @@ def computed(monkeypatch):
 
     from speechmix.plots import one_clip
 
-    counted(runs, "align", lambda options: ["words"])
+    counted(word_times, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])
     counted(store, "ablate_with_control", lambda options: ["ablation"])
     counted(store, "transcribe", lambda options: ["transcript"])
@@ -180,7 +180,7 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(compute
         asked.append(method)
         return clip.with_words([("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)], alignment=method)
 
-    monkeypatch.setattr(runs, "align", fake)
+    monkeypatch.setattr(word_times, "align", fake)
     question = Question(tmp_path, words=None)
     for change in ({}, {}, {"seed": 1}, {"text": "nos maisons."}, {"align_method": "synthesis"}, {"language": "en"}):
         question = replace(question, **change)

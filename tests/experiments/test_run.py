@@ -11,7 +11,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.experiments import run as runs
-from speechmix.experiments import store
+from speechmix.experiments import store, word_times
 from speechmix.experiments.tables import TableWriter
 from speechmix.inputs.clips import safe_name
 from tests.conftest import build, trained
@@ -150,7 +150,7 @@ def test_word_times_of_an_aligner_are_kept_and_used_again(models, tmp_path, monk
         asked.append(clip.name)
         return clip.replace(words=WORDS, alignment="synthesis", doubts=("made up",))
 
-    monkeypatch.setattr(runs, "align", fake_align)
+    monkeypatch.setattr(word_times, "align", fake_align)
     lines = []
     quiet = {"figures": 0, "progress": False, "report": lines.append}
     for _ in range(2):

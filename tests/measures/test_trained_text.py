@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import itertools
-import json
 import struct
 
 import numpy as np
@@ -14,51 +11,15 @@ import torch
 import transformers
 
 import speechmix
+from tests import sorting_model
 from tests.measures.test_decompositions import BLOCK_MEASURES
 
 DECODER_MEASURES = [m for m in BLOCK_MEASURES if m not in ("attention_norm_residual_layernorm", "globenc")]
 
 
-def _arrays(path):
-    """Arrays of a minGPT json file: {name: {shape, data in base64}}."""
-    return {
-        name: torch.from_numpy(np.frombuffer(base64.b64decode(item["data"]), "<f4").reshape(item["shape"]).copy())
-        for name, item in json.loads(path.read_text()).items()
-        if name != "config"
-    }
-
-
-@functools.cache
-def _gpt_nano(folder):
-    weights = _arrays(folder / "gpt-nano-sort-model.json")
-    config = transformers.GPT2Config(
-        vocab_size=3,
-        n_positions=11,
-        n_embd=48,
-        n_layer=3,
-        n_head=3,
-        bos_token_id=None,
-        eos_token_id=None,
-        tie_word_embeddings=False,
-    )
-    module = transformers.GPT2LMHeadModel(config)
-    turned = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # GPT-2 in transformers keeps these [in, out]
-    module.load_state_dict(
-        {k: v.T if k.endswith(turned) else v for k, v in weights.items() if not k.endswith(".attn.bias")}
-    )
-    return speechmix.load(module.eval()), _arrays(folder / "gpt-nano-sort-t0-partials.json")
-
-
 @pytest.fixture
 def gpt_nano(shared):
-    return _gpt_nano(shared / "data" / "weights" / "gpt_nano_sort")
-
-
-def sorting(step=7):
-    """Every `step`-th list of six digits, followed by five of the six sorted ones; and the sorted six."""
-    digits = np.array(list(itertools.product(range(3), repeat=6)))[::step]
-    solution = np.sort(digits, axis=1)
-    return np.concatenate([digits, solution[:, :5]], axis=1), solution
+    return sorting_model.gpt_nano(shared / "data" / "weights" / "gpt_nano_sort")
 
 
 def test_stored_attention_and_predictions_of_gpt_nano(gpt_nano):
@@ -76,7 +37,7 @@ def test_stored_attention_and_predictions_of_gpt_nano(gpt_nano):
 
 
 def test_gpt_nano_sorts(gpt_nano):
-    inputs, solution = sorting(1)
+    inputs, solution = sorting_model.sorting(1)
     with torch.no_grad():
         written = gpt_nano[0].module(torch.tensor(inputs)).logits.argmax(-1)[:, 5:]
     assert (written.numpy() == solution).all()
@@ -93,7 +54,7 @@ def digit_on_top(maps, inputs, solution, measure, layer):
 
 def test_value_zeroing_puts_the_source_digit_on_top(gpt_nano):
     """Of all 729 lists: 72 % of rows in layers 0 and 1 (43 % in layer 2), where a source drawn at random would in 42 %."""
-    inputs, solution = sorting()
+    inputs, solution = sorting_model.sorting()
     maps = speechmix.mix(gpt_nano[0], {"input_ids": torch.tensor(inputs)}, measures=["value_zeroing", "random"])
     chance = np.mean(
         [[np.mean(x[: 6 + p] == d) for p, d in enumerate(y)] for x, y in zip(inputs, solution, strict=True)]

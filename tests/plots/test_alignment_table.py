@@ -55,12 +55,13 @@ def test_the_published_table_is_what_was_printed():
 
 def test_own_table_is_drawn_beside_the_published_one_on_one_scale():
     figure = alignment_figure(means(), published=published_alignment(), note="Where from.")
-    own, published = figure.axes[:2]
+    own, published, fine_tuned = figure.axes[:3]
     assert texts(figure)[0] == [".10", ".31", ".07"]  # the cell without a value is left empty
     assert len(texts(figure)[1]) == 11 * 12
     assert own.get_title(loc="left") == "tiny, trained\n50 sentences, chance .12"
-    assert published.get_title(loc="left") == "bert-base-uncased, pre-trained\npublished"
-    assert own.images[0].get_clim() == published.images[0].get_clim() == (0.0, 0.31)
+    assert published.get_title(loc="left") == "bert-base-uncased, pre-trained\npublished\ndoes the task in 96 %"
+    assert fine_tuned.get_title(loc="left") == "bert-base-uncased, fine-tuned\npublished\ndoes the task in 99 %"
+    assert own.images[0].get_clim() == published.images[0].get_clim() == (0.0, 0.35)  # the highest of all
     assert [label.get_text() for label in own.get_xticklabels()] == ["attention", "value zeroing"]
     note = " ".join(figure.get_supxlabel().split())
     assert note.startswith("Where from. 95 % bootstrap intervals of the means are at most ±.02. Published: Mohebbi")

@@ -484,6 +484,48 @@ def test_published_curves_stand_beside_ones_own_and_not_in_their_place():
     assert images[2].get_array().shape == (24, 2)
 
 
+def with_rows(table):
+    """Contributions of all rows of the target, and, outside the encoder, of the deciding one, which are 0.3 higher."""
+    deciding = table[table["stack"] != "encoder"].assign(rows="deciding")
+    deciding = deciding.assign(contribution=deciding["contribution"] + 0.3)
+    return pd.concat([table.assign(rows="target"), deciding], ignore_index=True)
+
+
+def test_rows_of_a_target_are_never_averaged_with_the_deciding_one_and_are_named():
+    table = cue_table(stacks=("encoder", "cross"), measures=("attention",))
+    both = with_rows(table)
+    of_target, of_deciding = (
+        checked(both, target_rows=rows).groupby("stack").contribution.mean() for rows in ("target", "deciding")
+    )
+    assert of_deciding["encoder"] == of_target["encoder"]
+    assert of_deciding["cross"] == pytest.approx(of_target["cross"] + 0.3)
+    pd.testing.assert_series_equal(checked(both).groupby("stack").contribution.mean(), of_deciding)
+    assert cue_figure(both).get_suptitle() == "decoder, cross-attention: the deciding token alone"
+    assert "all tokens of the target" in cue_heat_map(both, target_rows="target").get_suptitle()
+    with pytest.raises(InputError, match="target_rows should be one of"):
+        cue_figure(both, target_rows="all")
+
+
+def test_published_figures_are_of_the_same_rows_or_say_that_they_are_not():
+    both = with_rows(cue_table(stacks=("encoder", "cross"), clips=2))
+    like, unlike = (cue_heat_map(both, published=True, **options) for options in ({}, {"target_rows": "deciding"}))
+    titles = [" ".join(figure.get_suptitle().split()) for figure in (like, unlike)]
+    assert (
+        "all tokens of the target, as published (XLSR-53: whole % read off a picture; Whisper-medium: whole %"
+        in titles[0]
+    )
+    assert "the deciding token alone, NOT as published, which is of all tokens of the target" in titles[1]
+    for figure in (like, unlike):  # one scale for one's own and the published
+        assert len({image.get_clim() for image in maps_of(figure)}) == 1
+    own = [
+        100 * part.contribution.mean()
+        for _, part in both[(both.init == "trained") & (both["stack"] == "cross")].groupby("rows")
+    ]
+    means = [np.mean(maps_of(figure)[2].get_array()) for figure in (unlike, like)]
+    np.testing.assert_allclose(means, own)
+    assert "read off a picture" in cue_figure(both, x="depth", published=True).get_suptitle()
+
+
 def test_published_numbers_are_those_of_the_data_files():
     table = plots.published_contributions()
     assert len(table) == 2 * 24 * 3 * (1 + 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 import shutil
@@ -18,6 +19,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import speechmix
 from speechmix.corpora.blimp import expand_contractions, read_blimp
+from speechmix.corpora.blimp_split import split_halves
+from speechmix.experiments import agreement_scoring
+from speechmix.maps.numerics import DISTANCES
+from speechmix.reports import agreement_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = {
@@ -94,9 +99,9 @@ def gpt2(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def undrawn(recipe, monkeypatch):
+def undrawn(monkeypatch):
     """An empty figure in place of the tables: they are drawn, slowly, in the first test."""
-    monkeypatch.setattr(recipe, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
 
 
 def run(recipe, blimp, model, out, *more: str) -> int:
@@ -109,7 +114,7 @@ def finished(recipe, blimp, bert, tmp_path_factory) -> Path:
     """A whole run of the trained model alone."""
     out = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+        patch.setattr(agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
         assert run(recipe, blimp, bert, out, "--seeds") == 0
     return out
 
@@ -122,8 +127,9 @@ def copied(finished, tmp_path) -> Path:
 def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, bert, tmp_path, capsys):
     assert run(recipe, blimp, bert, tmp_path, "--seeds", "0", "1") == 0
     printed = capsys.readouterr().out
-    assert re.search(r"regular_plural_subject_verb_agreement_1 +5 +4 +4\n", printed)
-    assert "dot product, tiny-bert (trained), chance" in printed
+    assert re.search(r"regular_plural_subject_verb_agreement_1 +5 +4 +4 +4\n", printed)
+    assert "dot product, tiny-bert (trained), 6 sentences, chance" in printed
+    assert printed.index("tiny-bert (trained) does the task in") < printed.index("dot product")
     assert "NOT the five paradigms of the published table" in printed
     assert "18 done, 1 left out" in printed  # 6 sentences; trained and two twins
     table = pd.read_csv(tmp_path / "cue_alignment.csv")
@@ -167,8 +173,8 @@ def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, be
         asked.append(sentence.name)
         return mix(model, sentence, **options)
 
-    mix = speechmix.mix
-    monkeypatch.setattr(recipe.speechmix, "mix", counting)
+    mix = agreement_scoring.mix_one
+    monkeypatch.setattr(agreement_scoring, "mix_one", counting)
     assert run(recipe, blimp, bert, copied, "--seeds") == 0
     assert len(asked) == len(FEW) + 1  # what is possible is tried on the first sentence; then the one that is missing
     pd.testing.assert_frame_equal(pd.read_csv(copied / "cue_alignment.csv"), before)
@@ -256,7 +262,101 @@ def test_on_the_real_sentences(recipe, shared, tmp_path, capsys):
     assert run(recipe, folder, model, tmp_path / "run", "--items", "2", "--seeds") == 0
     printed = capsys.readouterr().out
     assert "10 done" in printed
-    assert len(re.findall(r" 1000 +1000 +2\n", printed)) == 4
-    assert re.search(r"regular_plural_subject_verb_agreement_1 +1000 +990 +2\n", printed)
+    assert len(re.findall(r" 1000 +1000 +1000 +2\n", printed)) == 4
+    assert re.search(r"regular_plural_subject_verb_agreement_1 +1000 +990 +990 +2\n", printed)
     table = pd.read_csv(tmp_path / "run" / "cue_alignment.csv")
     assert (table.groupby(["paradigm", "number"])["item"].nunique() == 1).all()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_accuracy_is_that_of_transformers_alone_and_stands_beside_every_map(bert, finished):
+    decisions = pd.read_csv(finished / "decisions.csv").set_index("item")
+    module = transformers.BertForMaskedLM.from_pretrained(bert).eval()
+    tokenizer = transformers.BertTokenizer.from_pretrained(bert)
+    right = []
+    for paradigm, pairs in PAIRS.items():
+        for number, (good, bad) in enumerate(pairs):
+            words, others = (re.findall(r"\w+|\.", expand_contractions(text).lower()) for text in (good, bad))
+            place = next(i for i, (a, b) in enumerate(zip(words, others, strict=True)) if a != b)
+            forms = tokenizer.convert_tokens_to_ids([words[place], others[place]])
+            if tokenizer.unk_token_id in forms:
+                continue
+            ids = tokenizer(" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), return_tensors="pt")
+            with torch.no_grad():
+                logits = module(**ids).logits[0, place + 1]
+            right.append(bool(logits[forms[0]] > logits[forms[1]]))
+            margin = decisions.loc[f"{paradigm}-{number}", "margin"]
+            assert margin == pytest.approx(float(logits[forms[0]] - logits[forms[1]]), abs=1e-5)
+    assert len(right) == len(decisions) == 6
+    shares = pd.read_csv(finished / "accuracy.csv")
+    assert shares.loc[shares["paradigm"] == "all", "accuracy"].tolist() == [pytest.approx(np.mean(right))]
+    assert pd.read_csv(finished / "means.csv")["accuracy"].unique().tolist() == [pytest.approx(np.mean(right))]
+
+
+def many(folder: Path) -> Path:
+    """Sentences enough for two halves; the noun before the verb tells the number, behind "of" it misleads."""
+    folder.mkdir()
+    names = "bird lady boy girl actor waiter".split()
+    for paradigm, between in (
+        ("regular_plural_subject_verb_agreement_1", ""),
+        ("distractor_agreement_relational_noun", "of the {}"),
+    ):
+        lines = []
+        for noun, other in itertools.permutations(names, 2):
+            for good, bad in (("has", "have"), ("have", "has")):
+                s = "" if good == "has" else "s"
+                middle = between.format(other + ("" if s else "s"))
+                start = " ".join(f"The {noun}{s} {middle}".split())
+                pair = {
+                    key: f"{start} {form} left the {other}."
+                    for key, form in (("sentence_good", good), ("sentence_bad", bad))
+                }
+                lines.append(json.dumps({**pair, "pairID": str(len(lines))}))
+        (folder / f"{paradigm}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_fine_tuning_on_one_half_is_scored_on_the_other(recipe, tmp_path, capsys):
+    folder = many(tmp_path / "blimp")
+    items, _ = read_blimp(folder)
+    model = save_bert(tmp_path / "tiny-bert", vocabulary([text for item in items for text in (item.text, item.foil)]))
+    more = ["--fine-tune", "--learning-rate", "0.01", "--epochs", "12", "--batch-size", "8", "--seeds", "--items", "4"]
+    out = tmp_path / "run"
+    assert run(recipe, folder, model, out, *more) == 0
+    printed = capsys.readouterr().out
+    assert "fine-tune on 60 sentences of the training half" in printed
+    decisions = pd.read_csv(out / "decisions.csv")
+    right = decisions.groupby("init")["right"].mean()
+    assert right["fine-tuned"] > max(right["trained"], 0.8)
+    train, test = split_halves(items)
+    assert set(decisions["item"]) <= {item.name for item in test}
+    facts = json.loads((out / "fine_tuned" / "training.json").read_text())
+    assert facts["sentences_used"] == len(train)
+    table = pd.read_csv(out / "cue_alignment.csv")
+    of = table[table["paradigm"] == "distractor_agreement_relational_noun"]
+    assert of["share_attractor"].between(0, 1).all()
+    assert (of["dot_product"] + of["share_attractor"] + of["share_special"] <= 1 + 1e-9).all()
+    assert table.loc[table["paradigm"] != "distractor_agreement_relational_noun", "share_attractor"].isna().all()
+    stamp = (out / "fine_tuned" / "model.safetensors").stat().st_mtime_ns
+    assert run(recipe, folder, model, out, *more) == 0  # again: nothing is trained or scored
+    assert (out / "fine_tuned" / "model.safetensors").stat().st_mtime_ns == stamp
+    assert run(recipe, folder, model, out, "--fine-tune", "--half", "all", "--overwrite") == 1
+    assert "leave --half out, found all" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_distances_of_value_zeroing_in_one_command(recipe, blimp, bert, tmp_path, capsys):
+    assert run(recipe, blimp, bert, tmp_path, "--seeds", "--distances") == 0
+    assert "rank correlation, tiny-bert (trained), 6 sentences\n" in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "cue_alignment.csv")
+    assert set(table["measure"]) == {f"value_zeroing, {name}" for name in DISTANCES}
+    means = pd.read_csv(tmp_path / "means.csv")
+    rank = means[means["metric"] == "rank_correlation"].groupby("measure")["mean"].min()
+    assert rank["value_zeroing, cosine"] == 1
+    assert rank["value_zeroing, unit_euclidean"] == pytest.approx(1)
+
+
+def test_the_unified_set_needs_the_published_paradigms(recipe, blimp, bert, tmp_path, capsys):
+    assert run(recipe, blimp, bert, tmp_path / "a", "--unified") == 1
+    assert "found none of anaphor_number_agreement" in capsys.readouterr().err

@@ -48,6 +48,17 @@ def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
     assert {ax.get_xlabel() for ax in figure.axes} >= {"relative depth (0 first layer, 1 last)"}
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_published_figures_have_a_part_of_their_own(found, tmp_path):
+    text = found.write(tmp_path, published=True).read_text(encoding="utf-8")
+    assert "Beside the published figures" in text
+    assert "they were read off pictures" in text
+    assert {"by_depth.pdf", "published_contribution.pdf", "published_probing.pdf"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    assert len(found.table_as_published) == len(found.table)  # of encoders and without a foil they are the same
+
+
 def test_models_are_paired_on_the_clips_that_both_have(found):
     row = found.pairs.query("measure == 'value_zeroing'").iloc[0]
     assert (row.model, row.other, row["stack"]) == ("small", "large", "encoder")

@@ -89,8 +89,10 @@ def test_the_player_moves_a_line_over_sound_and_map(browser, page):
 def test_a_word_is_heard_and_its_row_is_shown(browser, page):
     browser.open(page)
     browser.until("document.querySelector('audio').readyState >= 3")
+    # A word is soon over: that it is heard is noted when it begins.
+    browser.evaluate("document.querySelector('audio').addEventListener('play', () => { window.heard = true })")
     browser.click('.words button[data-word="2"]')
-    browser.until("!document.querySelector('audio').paused || document.querySelector('audio').currentTime > 0.5")
+    browser.until("window.heard === true")
     assert browser.evaluate("document.querySelector('.row').textContent").startswith("perdu receives in layer")
     assert (
         browser.evaluate("document.querySelectorAll('.targets')[0].children[2].getAttribute('aria-pressed')") == "true"

@@ -187,6 +187,9 @@ def test_figures_and_tables_lie_beside_the_page(folder):
     text = page.read_text(encoding="utf-8")
     assert "<title>Again</title>" in text
     assert "digitised" in text.lower()
+    assert "one&#39;s own of the target word, as the published" in text
+    for name in ("published_contribution", "published_heat_map", "published_probing"):
+        assert (folder / f"{name}.png").stat().st_size > 5_000
     for name in ("cue_contribution", "cue_heat_map", "cue_difference", "cue_distribution", "by_number"):
         assert (folder / f"{name}.png").stat().st_size > 5_000
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")

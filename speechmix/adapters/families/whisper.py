@@ -14,7 +14,7 @@ from ...errors import InputError
 from ...inputs.frames import FrameGrid
 from ..model import Prepared
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..tokens import decoder_tokens
+from ..writing import tokens_of_clip
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -57,7 +57,7 @@ def _prepare(model, clip, stacks):
         )
     prepared = Prepared({"input_features": model.features(audio)["input_features"]})
     if set(stacks) & {"decoder", "cross"}:
-        prepared.tokens = decoder_tokens(model, clip)
+        prepared.tokens, prepared.written = tokens_of_clip(model, clip)
         prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
     return prepared
 

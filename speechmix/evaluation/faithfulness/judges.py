@@ -5,8 +5,9 @@
     patch        its sound (tokens) is that of the item's pair, which says the same but for what is asked about
     knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
 
-One fill alone is a judge, too: "silence (zeros)", "blank (unk)". In: a decision (and its pair's). Out: `Verdict`s, drops in
-nats by word, and `Removals`, which answers what happens without several words at once (for curves).
+One fill alone, or some, are a judge, too: "silence (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
+`Verdict`s, drops by word in nats (or of the probability), and `Removals`, which answers what happens without several words at
+once (for curves).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 JUDGES = ("silence", "blank", "patch", "knock-out")
 APART = ("knock-out",)  # shares its intervention with a measure on trial
 SIDES = {"silence": "sound", "blank": "text"}
+VALUES = ("margin", "probability")  # what a drop is of: nats, or the probability that they make
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Verdict:
     stacks : tuple of str
         Whose scores of words it can judge: those whose sources it takes away.
     drops : dict of int to float
-        By index of the word, in nats.
+        By index of the word, in nats; or of the probability, if the judge was asked for that.
     removals : tuple of Removals
         One for each fill; none where several words cannot be taken away together.
     by_fill : dict of str to dict of int to float
@@ -119,10 +121,10 @@ class Removals:
 
 
 def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
-    """Judges that an item can have."""
+    """Judges that an item can have; a pair's members exchange words, and no tokens."""
     sides = sides_of(decision)
     removing = [judge for judge, side in SIDES.items() if side in sides]
-    return (*removing, *(["patch"] if has_pair else []), "knock-out")
+    return (*removing, *(["patch"] if has_pair and decision.units == "word" else []), "knock-out")
 
 
 def check_judge(name: str) -> None:
@@ -131,7 +133,7 @@ def check_judge(name: str) -> None:
         raise InputError(f"judges are {', '.join(JUDGES)}, and of one fill, as 'silence (zeros)'; found {name!r}")
 
 
-def verdicts(judge: str, decision: Decision, pair: Decision | None = None) -> list[Verdict]:
+def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, value: str = "margin") -> list[Verdict]:
     """What a judge says of an item: one verdict, of knock-outs one for each stack.
 
     Parameters
@@ -141,15 +143,19 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None) -> li
     decision : Decision
     pair : Decision, optional
         Of the pair's other member, for "patch".
+    value : {"margin", "probability"}
+        What drops are of; a probability for what is taken out of the input alone.
 
     Raises
     ------
     InputError
         If the judge cannot judge this item; it says why.
     """
-    kind, fill = _parts(judge)
+    kind, fills = _parts(judge)
     if kind in SIDES:
-        return [_by_removal(judge, decision, SIDES[kind], [fill] if fill else None)]
+        return [_by_removal(judge, decision, SIDES[kind], fills or None, value)]
+    if value != "margin" or (kind == "patch" and decision.units != "word"):
+        raise InputError(f"{judge} gives drops of the margin, of words; found {value} of {decision.units}s")
     if kind == "knock-out":
         return [_by_knock_out(decision, stack) for stack in decision.sources]
     if pair is None or pair.item is None or decision.item is None:
@@ -159,10 +165,17 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None) -> li
     return [Verdict(judge, stacks, dict(zip(table["word"], table["drop"], strict=True)))]
 
 
-def _parts(name: str) -> tuple[str, str]:
-    """Judge and fill: "silence (zeros)" is ("silence", "zeros")."""
-    match = re.fullmatch(r"(\S+) \((\w+)\)", name)
-    return (match.group(1), match.group(2)) if match else (name, "")
+def each_fill(verdict: Verdict) -> list[Verdict]:
+    """A verdict that is the mean over several fills, and what each of them says; of one fill, that alone."""
+    fills = zip(verdict.by_fill.items(), verdict.removals, strict=True)
+    alone = [Verdict(judge, verdict.stacks, drops, (removals,)) for (judge, drops), removals in fills]
+    return alone if len(alone) == 1 else [verdict, *alone]
+
+
+def _parts(name: str) -> tuple[str, list[str]]:
+    """Judge and fills: "silence (zeros)" is ("silence", ["zeros"])."""
+    match = re.fullmatch(r"(\S+) \((\w+(?:, \w+)*)\)", name)
+    return (match.group(1), match.group(2).split(", ")) if match else (name, [])
 
 
 def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
@@ -170,7 +183,7 @@ def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
     return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
 
 
-def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] | None) -> Verdict:
+def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] | None, value: str) -> Verdict:
     if side not in sides_of(decision):
         raise InputError(f"{decision.model.name} with {decision.name} has no {side} to take words out of")
     words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
@@ -178,13 +191,14 @@ def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] 
     for fill in fills_of(decision, side, fills):
         removal = Removals(decision, side, fill)
         try:
-            intact, *without = removal.margins([(), *((word,) for word in words)]).tolist()
+            margins = removal.margins([(), *((word,) for word in words)])
+            intact, *without = (margins if value == "margin" else removal.probabilities(margins)).tolist()
         except SpeechmixError as error:
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
         by_fill[f"{_parts(judge)[0]} ({fill})"] = {
-            word: intact - margin for word, margin in zip(words, without, strict=True)
+            word: intact - left for word, left in zip(words, without, strict=True)
         }
     if not removals:
         raise InputError(f"{decision.name}: {judge} is not possible: {'; '.join(notes) or 'no such fill'}")

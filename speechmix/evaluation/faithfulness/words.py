@@ -1,4 +1,4 @@
-"""One score for each source word, out of a measure's maps: the row of the target, aggregated over layers in every way.
+"""One score for each source word (or token), out of a measure's maps: the target's row, aggregated over layers in every way.
 
 In: the maps of one item and its decision. Out: vectors [W] (or [L, W]) of shares over the words that compete. Those are the
 sources of a stack but the target: its own column says how much it keeps, no judge takes it away. Special tokens and what
@@ -6,7 +6,7 @@ belongs to no word are left out before rows are normalised, for all measures ali
 deciding row cannot see.
 
 The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the one where the decision is
-read (`Decision.read_at`), for gradient measures the only one.
+read (`Decision.read_at`), of a classifier the one that its head reads, for gradient measures the only one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from ...maps.facts import facts_of
 from ...maps.numerics import normalize_rows
 
 if TYPE_CHECKING:
-    from ...interventions.decision import Decision, Source
+    from ...interventions.decision import Decision
+    from ...interventions.sources import Source
     from ...maps.mixing import Maps, MixingMap
 
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
-AGGREGATIONS = ("best layer", "mean", "last", "rollout", "composed")
+EACH_LAYER = "each layer"
+RESIDUAL_ROLLOUT = "residual rollout"
+AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT, "input", "composed")
 COMPOSED = "composed"
 
 
@@ -37,7 +40,7 @@ class WordScores(NamedTuple):
     ----------
     stack, measure : str
     aggregation : str
-        Of `AGGREGATIONS`, or `LAYER`; "" of an order that no maps are behind.
+        Of `AGGREGATIONS`, `LAYER`, or "layer 3" of each layer by itself; "" of an order that no maps are behind.
     layer : int or None
     scores : ndarray [W]
     """
@@ -50,22 +53,40 @@ class WordScores(NamedTuple):
 
 
 def source_words(decision: Decision, stack: str) -> list[Source]:
-    """The words that compete in a stack: its sources, without the target and what the deciding row cannot see."""
-    target = None if decision.item is None else decision.item.target
+    """What competes in a stack: its sources, without the target and what the deciding row cannot see."""
+    target = target_word(decision)
     sources = decision.sources["encoder" if stack == COMPOSED else stack]
-    last = max(decision.read_at, default=None) if stack == "decoder" else None
-    return [source for source in sources if source.index != target and (last is None or min(source.positions) <= last)]
+    last = max(decision.rows_at, default=None) if stack == "decoder" else None
+    return [
+        source
+        for source in sources
+        if (target is None or source.of_word != target) and (last is None or min(source.positions) <= last)
+    ]
+
+
+def target_word(decision: Decision) -> int | None:
+    """Index of the target among the item's words; a classifier asks about none."""
+    target = None if decision.item is None or decision.model.classifies else decision.item.target
+    return target if isinstance(target, int) else None
 
 
 def lengths(decision: Decision, stack: str) -> np.ndarray:
-    """Order by length: frames (or tokens) of each word, [W]."""
-    return np.array([len(source.positions) for source in source_words(decision, stack)], dtype=float)
+    """Order by length: frames (or tokens) of each word, letters of each token, [W]."""
+    words = source_words(decision, stack)
+    of_tokens = decision.units == "token"
+    return np.array([len(word.label) if of_tokens else len(word.positions) for word in words], dtype=float)
 
 
 def nearness(decision: Decision, stack: str) -> np.ndarray:
-    """Order by position: how near each word is to the target, [W]; the nearest has the highest number, -1."""
-    target = decision.item.target if decision.item is not None and isinstance(decision.item.target, int) else 0
-    return -np.array([abs(source.index - target) for source in source_words(decision, stack)], dtype=float)
+    """Order by position: how near each word is to the target, [W]; the nearest has the highest number.
+
+    Words are counted; tokens, and the words that a classifier reads, from the row that decides.
+    """
+    target, words = target_word(decision), source_words(decision, stack)
+    if decision.units == "word" and not decision.model.classifies:
+        return -np.array([abs(word.index - (target or 0)) for word in words], dtype=float)
+    row = min(decision.rows_at, default=0)
+    return -np.array([abs(min(word.positions) - row) for word in words], dtype=float)
 
 
 def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -> np.ndarray:
@@ -87,7 +108,7 @@ def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -
     InputError
         If the map has no row of the target, or no column of a word.
     """
-    columns = [[i for i, span in enumerate(mixing_map.sources) if span.word == word.index] for word in words]
+    columns = [_columns(mixing_map, word, decision.units) for word in words]
     missing = [word.label for word, of_word in zip(words, columns, strict=True) if not of_word]
     if missing:
         raise InputError(f"{decision.name}: no column of {', '.join(missing)} in {mixing_map!r}")
@@ -96,14 +117,21 @@ def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -
     return normalize_rows(by_word).mean(axis=1)
 
 
+def _columns(mixing_map: MixingMap, source: Source, units: str) -> list[int]:
+    """Columns of a word: its own, or those of its tokens; of a token that at its position."""
+    if units == "word":
+        return [i for i, span in enumerate(mixing_map.sources) if span.word == source.index]
+    return [i for i, span in enumerate(mixing_map.sources) if span.start == source.index]
+
+
 def _rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if facts_of(mixing_map.measure).objective:
         return [0]
-    if mixing_map.stack == "encoder":
-        target = None if decision.item is None else decision.item.target
+    target = target_word(decision)
+    if mixing_map.stack == "encoder" and target is not None:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        read = set(decision.read_at)
+        read = set(decision.rows_at)
         rows = [i for i, span in enumerate(mixing_map.targets) if read & set(range(span.start, span.stop))]
     if not rows:
         raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")
@@ -122,20 +150,27 @@ def word_scores(
     measure : str
     decision : Decision
     aggregations : sequence of str
-        Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "mean" of layers' shares;
-        "last"; "rollout", where targets and sources are the same units; "composed", encoder, cross and decoder in one.
+        Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "each layer" gives them to
+        be kept; "mean" of layers' shares; "last"; "rollout", where targets and sources are the same units; "residual rollout",
+        the identity added for every measure; "input", the row of a gradient measure at the stack's input; "composed", encoder,
+        cross and decoder in one.
     """
     stacks = [stack for name, stack in maps if name == measure]
     for stack in stacks:
         mixing_map, words = maps[measure, stack], source_words(decision, stack)
         if words and _has_row(mixing_map, decision):
             by_layer = shares(mixing_map, decision, words)
+            layers = list(zip(mixing_map.layers, by_layer, strict=True))
             if "best layer" in aggregations:
-                layers = zip(mixing_map.layers, by_layer, strict=True)
                 yield from (WordScores(stack, measure, LAYER, layer, row) for layer, row in layers)
+            if EACH_LAYER in aggregations:
+                yield from (WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers)
             aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
-            if "rollout" in aggregations and stack != "cross" and _is_of_layers(measure):
-                aggregated["rollout"] = shares(mixing_map.rollout(), decision, words)[-1]
+            if facts_of(measure).objective:
+                aggregated["input"] = by_layer[0]
+            for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
+                if name in aggregations and stack != "cross" and _is_of_layers(measure):
+                    aggregated[name] = shares(mixing_map.rollout(residual=residual), decision, words)[-1]
             for name in [name for name in aggregated if name in aggregations]:
                 yield WordScores(stack, measure, name, None, aggregated[name])
     if "composed" in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):
@@ -161,9 +196,10 @@ def random_orders(decision: Decision, stack: str, draws: int = 20) -> list[np.nd
 
 def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
     """Whether the map has a row of the target: an encoder has none of a word of the translation."""
-    if mixing_map.stack != "encoder" or facts_of(mixing_map.measure).objective or decision.item is None:
+    target = target_word(decision)
+    if mixing_map.stack != "encoder" or facts_of(mixing_map.measure).objective or target is None:
         return True
-    return any(span.word == decision.item.target for span in mixing_map.targets)
+    return any(span.word == target for span in mixing_map.targets)
 
 
 def _is_of_layers(measure: str) -> bool:

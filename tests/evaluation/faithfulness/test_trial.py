@@ -266,9 +266,9 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_all_measures_are_those_that_are_defined():
-    from speechmix.evaluation.faithfulness.trial import _measures_of
+    from speechmix.evaluation.faithfulness.trial import measures_of
 
-    names = _measures_of(trained("tiny-french-ctc"), "all")
+    names = measures_of(trained("tiny-french-ctc"), "all")
     assert not {"globenc", "hta", "random"} & set(names)
     assert {"value_zeroing", "alti", "integrated_gradients"} <= set(names)
 

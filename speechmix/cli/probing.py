@@ -1,0 +1,130 @@
+"""`speechmix probe` on the command line: what can be read off the states of clips, a table in the terminal and in a folder.
+
+In: the parser's subcommands. The command is one call of `speechmix.probe`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..files.names import safe_name
+from .manifest_clips import add_alignment_options, aligned_clips
+
+if TYPE_CHECKING:
+    from ..evaluation.probing import Probes
+
+_EXAMPLES = """examples:
+  speechmix probe openai/whisper-small --manifest clips.tsv --label number --random-twin 0 1 2 --out runs/small
+  speechmix probe FOLDER --manifest clips.tsv --label person --position target cue deciding
+  speechmix probe FOLDER --manifest clips.tsv --label number --method online_code
+"""
+
+
+def add_commands(commands) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "probe",
+        help="can a column of the manifest be read off the states? accuracy by layer, beside majority and control",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(command=_probe)
+    command.add_argument("models", nargs="+", metavar="MODEL", help="hub ids or folders")
+    command.add_argument(
+        "--manifest", required=True, help="TSV, CSV or JSONL with path, text, words, cue, target, and the label"
+    )
+    command.add_argument("--label", default="number", help="column that is to be read (default: number)")
+    command.add_argument(
+        "--position",
+        nargs="+",
+        default=["target"],
+        help="target, cue, between, deciding, or the index of a word (default: target)",
+    )
+    command.add_argument("--stack", nargs="+", help="encoder, decoder (default: all there are)")
+    command.add_argument("--random-twin", nargs="*", type=int, default=[], metavar="SEED", help="also untrained models")
+    command.add_argument(
+        "--by", metavar="COLUMN", help="probe the parts of the clips that this column names by themselves"
+    )
+    command.add_argument(
+        "--group", metavar="COLUMN", help="what stays in one fold (default: pair, sentence and target word)"
+    )
+    command.add_argument("--method", choices=("logistic", "online_code"), default="logistic")
+    command.add_argument("--mode", choices=("correct", "reference"), default="correct", help="of the online code")
+    command.add_argument(
+        "--protocol", choices=("published",), help="the speech paper's: unscaled, folds that part groups"
+    )
+    command.add_argument("--folds", type=int, default=5, help="default: 5")
+    command.add_argument("--seed", type=int, default=0, help="of folds and control task (default: 0)")
+    command.add_argument(
+        "--out", metavar="FOLDER", help="for probes.csv and a figure; a run's folder has them on its page"
+    )
+    add_alignment_options(command)
+    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+    command.add_argument("--revision", help="branch, tag or commit on the hub")
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from ..adapters import load
+    from ..evaluation.probing import probe
+
+    skipped: list[tuple[str, str]] = []
+    clips = aligned_clips(options, skipped)
+    loading = {"device": options.device, "revision": options.revision}
+    models = [partial(load, source, **loading) for source in options.models]
+    models += [
+        partial(load, source, init="random", seed=seed, **loading)
+        for source in options.models
+        for seed in options.random_twin
+    ]
+    probes = probe(
+        models, clips, label=options.label, position=[int(p) if p.isdigit() else p for p in options.position],
+        stacks=options.stack, by=options.by, group=options.group, method=options.method, mode=options.mode,
+        protocol=options.protocol, folds=options.folds, seed=options.seed, progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    print(_shown(probes))
+    for name, reason in skipped:
+        print(f"skipped {name}: {reason}")
+    for row in probes.left_out.value_counts("reason").reset_index().itertuples(index=False):
+        print(f"left out ({row.count}): {row.reason}")
+    if options.out and len(probes.table):
+        print(f"table: {probes.write(options.out)}")
+        _draw(probes, Path(options.out))
+    return 0 if len(probes.table) else 1
+
+
+def _draw(probes: Probes, folder: Path) -> None:
+    """A figure for each part of the clips."""
+    from ..plots.panels import write_figure
+    from ..plots.probe_curves import probe_figure
+
+    value = "accuracy" if "accuracy" in probes.table else "compression"
+    for part, table in probes.table.groupby("part", sort=False):
+        name = f"probes_{safe_name(str(table['label'].iloc[0]))}" + (
+            "" if part == "all" else f"_{safe_name(str(part))}"
+        )
+        write_figure(probe_figure(table, value=value), folder / f"{name}.png", dpi=150)
+        print(f"figure: {folder / name}.png")
+
+
+def _shown(probes: Probes) -> str:
+    """The table with a line for each layer; random twins as their mean; then what may be said of it."""
+    from ..evaluation.probing.claims import probe_claims, sentences
+    from ..plots.panels import model_name
+
+    table = probes.table.drop(columns=["label", "method", "depth", "seed"])
+    if table.empty:
+        return "nothing could be probed"
+    keys = ["model", "init", "part", "stack", "position", "layer"]
+    table = table.groupby(keys, sort=False).mean().reset_index()
+    table["model"] = table["model"].map(model_name)
+    shown = table.drop(columns=[name for name in ("part",) if table[name].nunique() == 1])
+    text = shown.to_string(index=False, na_rep="", float_format="{:.2f}".format)
+    if "right" not in probes.answers:
+        return text
+    claims = probe_claims(probes.table, probes.answers)
+    names = {name: model_name(name) for name in claims["model"].unique()}
+    return "\n".join([text, "", *sentences(claims, names)])

@@ -1,0 +1,168 @@
+"""`speechmix blank-out` and `speechmix deletion`: measures of text models on trial, tables in the terminal and in a folder.
+
+In: the parser's subcommands. Each command is one call: `speechmix.blank_out`, `speechmix.deletion_curves`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_BLANK_OUT = """examples:
+  speechmix blank-out bert-base-uncased roberta-base --texts sentences.tsv --fill mask --out runs/blank
+  speechmix blank-out gpt2 --texts sentences.tsv --fill unk --value log_probability --units word
+"""
+_DELETION = """examples:
+  speechmix deletion distilbert-base-uncased-finetuned-sst-2-english --texts reviews.tsv --out runs/sst2
+  speechmix deletion bert-base-uncased --texts sentences.tsv --one-by-one --measures value_zeroing alti
+"""
+
+
+def add_commands(commands) -> None:
+    """Add the commands to a parser's subcommands."""
+    blank_out = _added(
+        commands,
+        "blank-out",
+        "each token of a sentence blanked: does a measure's row of the target rank what that costs? (published protocol)",
+        _BLANK_OUT,
+    )
+    blank_out.set_defaults(command=_blank_out)
+    blank_out.add_argument("models", nargs="+", metavar="MODEL", help="hub ids or folders, with their heads")
+    blank_out.add_argument("--fill", action="append", help="mask, unk, pad, remove; may be repeated (default: all)")
+    blank_out.add_argument(
+        "--value",
+        default="probability",
+        help="what drops: probability (default), log_probability, margin (with a foil)",
+    )
+    blank_out.add_argument(
+        "--layers",
+        nargs="+",
+        default=["each", "rollout", "mean"],
+        help="each rollout mean (default: these), last, 'residual rollout'",
+    )
+    blank_out.add_argument(
+        "--random-twin", type=int, action="append", default=[], metavar="SEED", help="also each model's untrained twin"
+    )
+    deletion = _added(
+        commands,
+        "deletion",
+        "tokens removed in the order of a measure: what is left of a label's (or the target's) probability?",
+        _DELETION,
+    )
+    deletion.set_defaults(command=_deletion)
+    deletion.add_argument(
+        "model", metavar="MODEL", help="hub id or folder, with a classification or language-model head"
+    )
+    deletion.add_argument("--fill", help="mask, unk, pad or remove (default: the first that the tokenizer has)")
+    steps = deletion.add_mutually_exclusive_group()
+    steps.add_argument("--bins", nargs="+", type=float, metavar="PERCENT", help="of the tokens (default: 1 5 10 20 50)")
+    steps.add_argument("--one-by-one", action="store_true", help="remove one token after the other")
+    deletion.add_argument("--layers", default="rollout", help="rollout (default), 'residual rollout', mean, last")
+
+
+def _added(commands, name: str, what: str, examples: str) -> argparse.ArgumentParser:
+    """A command with the options that both have."""
+    command = commands.add_parser(
+        name, help=what, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_argument(
+        "--texts",
+        required=True,
+        metavar="FILE",
+        help="TSV, CSV or JSONL with a column text, and target, foil, label, name",
+    )
+    command.add_argument(
+        "--measures",
+        nargs="+",
+        help="names, or all (default: value_zeroing attention attention_norm alti gradient_input)",
+    )
+    command.add_argument("--units", default="token", help="token (default) or word")
+    command.add_argument(
+        "--fewest", type=int, default=3, help="units besides the target that a text needs (default: 3)"
+    )
+    command.add_argument("--out", metavar="FOLDER", help="for the tables (CSV) and a figure")
+    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+    command.add_argument("--revision", help="branch, tag or commit on the hub")
+    return command
+
+
+def _blank_out(options: argparse.Namespace) -> int:
+    from ..adapters import load
+    from ..evaluation.faithfulness import blank_out
+    from ..plots import blank_out_figure
+
+    sentences = _sentences(options)
+    place = {"device": options.device, "revision": options.revision}
+    models = [load(name, **place) for name in options.models]
+    models += [load(name, init="random", seed=seed, **place) for name in options.models for seed in options.random_twin]
+    found = blank_out(
+        models, sentences, measures=_measures(options), fills=options.fill, value=options.value, units=options.units,
+        layers=options.layers, fewest=options.fewest, progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    _say_left_out(found.left_out)
+    print(found.text())
+    if options.out:
+        tables = {"blank_out": found.table, "blank_out_values": found.values, "blank_out_drops": found.drops}
+        _write(options.out, {**tables, "blank_out_left_out": found.left_out}, {"blank_out": blank_out_figure(found)})
+    return 0
+
+
+def _deletion(options: argparse.Namespace) -> int:
+    from ..adapters import load
+    from ..evaluation.faithfulness import deletion_curves
+    from ..evaluation.faithfulness.deletion import BINS
+    from ..plots import deletion_figure
+
+    texts = _sentences(options)
+    model = load(options.model, device=options.device, revision=options.revision)
+    found = deletion_curves(
+        model, texts, measures=_measures(options), bins=None if options.one_by_one else options.bins or BINS,
+        fill=options.fill, aggregation=options.layers, units=options.units, fewest=options.fewest,
+        progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    _say_left_out(found.left_out)
+    print(f"{found.text()}\n\n{found.sentence()}")
+    if options.out:
+        tables = {"deletion": found.table, "deletion_values": found.values, "deletion_points": found.points}
+        tables |= {"deletion_texts": found.texts, "deletion_left_out": found.left_out}
+        _write(options.out, tables, {"deletion": deletion_figure(found)})
+    return 0
+
+
+def _sentences(options: argparse.Namespace) -> list:
+    """Sentences of the table; rows that cannot be used are named."""
+    from ..inputs.sentence_tables import read_sentences
+
+    return read_sentences(options.texts, on_error=lambda row, error: print(f"skipped: {error}"))
+
+
+def _measures(options: argparse.Namespace):
+    from ..evaluation.faithfulness.trial import DEFAULT_MEASURES
+
+    return "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES
+
+
+def _say_left_out(left_out: pd.DataFrame) -> None:
+    for row in left_out.value_counts(["what", "reason"], sort=False).reset_index().itertuples(index=False):
+        print(f"left out ({row.what}, {row.count} times): {row.reason}")
+
+
+def _write(folder: str, tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Figure]) -> None:
+    """Tables as CSV and figures as PNG, into a folder."""
+    from ..files.text_files import write_csv
+    from ..plots.panels import write_figure
+
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_csv(table, out / f"{name}.csv")
+    for name, figure in figures.items():
+        write_figure(figure, out / f"{name}.png", dpi=150)
+    print(f"tables and figure: {out}")

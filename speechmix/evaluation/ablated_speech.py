@@ -1,0 +1,108 @@
+"""What the ablation of speech shows over clips: mean drops by template and number, beside untrained models and another word.
+
+In: the table of an ablation (`interventions.speech_ablation`) of trained models and of their random twins, with the groups that
+clips belong to. Out: for each model, template, number, and way to take a word away the mean drop with its interval over groups,
+where a new untrained model would lie, and the test of the difference.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..interventions.ablation import CONTROL, CUE
+from ..interventions.speech_ablation import LARGEST, MEAN
+from ..interventions.target_readings import ARG_MAX, TRANSCRIPT
+from .statistics import intervals_of_means, trained_against_random, with_claims
+
+WAY = ("silenced", "condition", "fill", "reading", "aggregation")
+PARTS = ("template", "number")
+ALL = "all"
+_SHOWN = "trained trained_low trained_high random twins twin_low twin_high difference low high p q claim".split()
+_OTHER = "other over_other over_other_low over_other_high".split()
+
+
+def ablated_speech(
+    table: pd.DataFrame,
+    *,
+    parts: Sequence[str] = PARTS,
+    aggregations: Sequence[str] = (MEAN, LARGEST, ""),
+) -> pd.DataFrame:
+    """Mean drops over clips, for all of them and for each template and number.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns of `ablate_speech`, and model, init, seed, clip, group, and those of `parts` that the clips have; side, of the
+        target that the cue is on. Rows with "yes" in a column control are left out: there the cue decides nothing.
+    parts : sequence of str
+        What parts the clips; a column that has one value parts nothing.
+    aggregations : sequence of str
+        Of the table; "" are readings without sub-tokens.
+
+    Returns
+    -------
+    DataFrame
+        Columns side, model, those of `parts` ("all": of all clips), `WAY`, unit ("points" of probability, or "nats"); trained,
+        with its 95 % interval over groups (trained_low, trained_high); random, twins, twin_low, twin_high: where a new
+        untrained model would lie; difference, low, high, p, q, claim: trained - random, as in
+        `statistics.trained_against_random`, q over all rows; other: the trained model's mean drop without another word, and
+        over_other, what is lost without the cue beyond that, within clips, with its interval over groups (rows of the cue
+        alone); groups, clips.
+
+    Examples
+    --------
+    >>> import itertools
+    >>> way = {"silenced": "cue", "condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation": "mean"}
+    >>> row = lambda clip, init: {"model": "m", "init": init, "clip": clip, "group": clip, "drop": 0.5, **way}
+    >>> table = pd.DataFrame([row(*pair) for pair in itertools.product("abc", ("trained", "random"))])
+    >>> ablated_speech(table)[["silenced", "unit", "trained", "random", "difference", "clips"]].values.tolist()
+    [['cue', 'points', 50.0, 50.0, 0.0, 3]]
+    """
+    rows = table[table["control"] != "yes"] if "control" in table else table
+    rows = rows[rows["aggregation"].isin(list(aggregations))]
+    if rows.empty:
+        return pd.DataFrame()
+    is_probability = rows["reading"].isin([ARG_MAX, TRANSCRIPT])
+    rows = rows.assign(
+        unit=np.where(is_probability, "points", "nats"),
+        contribution=rows["drop"].astype(float) * np.where(is_probability, 100, 1),
+    )
+    parts = [name for name in parts if name in rows and rows[name].nunique() > 1]
+    merged = [names for count in range(len(parts), -1, -1) for names in itertools.combinations(parts, count)]
+    parted = pd.concat([rows.assign(**dict.fromkeys(names, ALL)) for names in merged], ignore_index=True)
+    parted = parted.assign(side=parted.get("side", ALL))
+    return with_claims(_drops(parted, ["side", "model", *parts, *WAY, "unit"]))[0]
+
+
+def _drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    result = trained_against_random(rows, by=by, group="group")
+    trained = rows[rows["init"] == "trained"]
+    beside = _with_intervals(trained, by, "trained").join(_over_other(trained, by))
+    result = result.merge(beside.reset_index(), on=by, how="left")
+    for name in (*_SHOWN, *_OTHER):
+        if name not in result and name not in ("p", "q", "claim"):
+            result[name] = np.nan
+    order = [name for name in (*by, *_SHOWN, *_OTHER, "groups", "clips") if name in result]
+    return result[order]
+
+
+def _with_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFrame:
+    """95 % intervals over groups of the mean, by key: columns name_low, name_high."""
+    means = rows.groupby([*by, "group"], sort=False)["contribution"].mean().unstack("group")
+    low, high = intervals_of_means(means.to_numpy(float))
+    return pd.DataFrame({f"{name}_low": low, f"{name}_high": high}, index=means.index)
+
+
+def _over_other(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """By key of the cue's rows: the drop without another word, and what is lost without the cue beyond that, within clips."""
+    keys = [name for name in by if name != "silenced"]
+    cue, other = (trained[trained["silenced"] == word] for word in (CUE, CONTROL))
+    both = cue.merge(other[[*keys, "clip", "contribution"]], on=[*keys, "clip"], suffixes=("_of_cue", "_of_other"))
+    both = both.assign(contribution=both["contribution_of_cue"] - both["contribution_of_other"])
+    parts = both.groupby(by, sort=False)
+    means = pd.DataFrame({"other": parts["contribution_of_other"].mean(), "over_other": parts["contribution"].mean()})
+    return means.join(_with_intervals(both, by, "over_other"))

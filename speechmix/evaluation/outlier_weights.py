@@ -1,0 +1,122 @@
+"""The outlier weights of a layer's two norms: does the second undo what the first does?
+
+In: a loaded model, whose norms are read off its bound layers; nothing is run. Out: for each layer Pearson's r between the gains
+of the first and of the second norm over *outlier dimensions*: those whose gain is three standard deviations or more from the
+mean of its norm (Kovaleva et al. 2021, BERT Busters, Findings of ACL). Modarressi et al. 2022 (GlobEnc, NAACL, Figure 5) find
+it negative in BERT, and so explain why measures need the second norm. How they choose dimensions is not known here.
+
+Dimensions chosen because either gain is extreme are likely not extreme in the other, so r can be below zero for gains that have
+nothing to do with each other. What r would then be is therefore given beside it: the second norm's gains are permuted over
+dimensions, and outliers chosen anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ..adapters.model import Model
+from ..adapters.norms import gain_of
+from ..errors import InputError
+
+OUTLIERS_OF = ("either", "first", "second")
+_FEWEST = 3  # dimensions that a correlation needs to say anything
+_COLUMNS = ["layer", "correlation", "outliers", "null", "null_low", "null_high", "all_dimensions", "dimensions"]
+
+
+def outlier_weights(
+    model: Model,
+    *,
+    stack: str = "encoder",
+    deviations: float = 3.0,
+    outliers_of: str = "either",
+    permutations: int = 499,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Correlate the gains of a layer's two norms over their outlier dimensions.
+
+    Parameters
+    ----------
+    model : Model
+    stack : str
+        The first norm is that of the studied attention block, the second that of the last feed-forward. In post-norm
+        stacks (BERT) they come one after the other; in pre-norm ones they stand in front of different blocks, and r means
+        something else.
+    deviations : float
+        Standard deviations from the mean that make an outlier.
+    outliers_of : {"either", "first", "second"}
+        Which norm's outliers are taken.
+    permutations : int
+    seed : int
+        Of the permutations.
+
+    Returns
+    -------
+    DataFrame
+        One row per layer: layer, correlation (NaN for fewer than three outliers or equal gains), outliers (how many), null
+        (mean of the permutations that have three outliers), null_low, null_high (their middle 95 %), all_dimensions (the
+        correlation over all), dimensions.
+
+    Raises
+    ------
+    InputError
+        If there is no such stack, or its table names no two norms.
+
+    Examples
+    --------
+    >>> model = speechmix.load("bert-base-uncased")                             # doctest: +SKIP
+    >>> outlier_weights(model).correlation.round(2).tolist()                    # doctest: +SKIP
+    """
+    if outliers_of not in OUTLIERS_OF:
+        raise InputError(f"outliers_of must be one of {OUTLIERS_OF}, found {outliers_of!r}")
+    draw = np.random.default_rng(seed)
+    rows = []
+    for layer, (first, second) in enumerate(norm_gains(model, stack=stack)):
+        correlation, outliers = _over_outliers(first, second, deviations, outliers_of)
+        shuffled = [
+            _over_outliers(first, draw.permutation(second), deviations, outliers_of)[0] for _ in range(permutations)
+        ]
+        null = np.array([r for r in shuffled if np.isfinite(r)])
+        low, high = np.quantile(null, [0.025, 0.975]) if len(null) else (np.nan, np.nan)
+        mean = null.mean() if len(null) else np.nan
+        rows.append([layer, correlation, outliers, mean, low, high, _pearson(first, second), len(first)])
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray, np.ndarray]]:
+    """Gains [D] of the first and second norm of each layer.
+
+    Raises
+    ------
+    InputError
+        If there is no such stack, or its table names no two norms.
+    """
+    if stack not in model.stacks:
+        raise InputError(f"{model.name} has no stack {stack!r}; it has {', '.join(model.stacks)}")
+    gains = []
+    for number, layer in enumerate(model.stacks[stack].layers):
+        attention_norm = layer.attention.norm
+        if attention_norm is None or not layer.feed_forwards:
+            raise InputError(
+                f"layer {number} of the {stack} of {model.name}: expected two norms, but the family's table names none for the "
+                f"{'attention' if attention_norm is None else 'feed-forward'}"
+            )
+        norms = (attention_norm, layer.feed_forwards[-1].norm)
+        like = next(layer.module.parameters()).detach().new_zeros(model.stacks[stack].width)
+        first, second = (gain_of(norm, like).detach().double().cpu().numpy() for norm in norms)
+        gains.append((first, second))
+    return gains
+
+
+def _over_outliers(first: np.ndarray, second: np.ndarray, deviations: float, of: str) -> tuple[float, int]:
+    """Correlation over the outlier dimensions, and how many there are."""
+    far = [np.abs(gain - gain.mean()) >= deviations * gain.std() if gain.std() > 0 else np.zeros(len(gain), dtype=bool)
+           for gain in (first, second)]  # fmt: skip
+    chosen = far[0] | far[1] if of == "either" else far[OUTLIERS_OF.index(of) - 1]
+    return _pearson(first[chosen], second[chosen]), int(chosen.sum())
+
+
+def _pearson(first: np.ndarray, second: np.ndarray) -> float:
+    if len(first) < _FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])

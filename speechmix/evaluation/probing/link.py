@@ -1,0 +1,134 @@
+"""Do mixing and probing agree? A measure's cue contribution by layer, held against what a probe finds there (protocol E5).
+
+    level:  correlation over layers of contribution[l] with accuracy[l]
+    gain:   correlation over layers of contribution[l] with accuracy[l] - accuracy[l - 1]
+
+If a layer brings the cue into the target, the label should become readable *there*: so the gain is what should agree. A level
+can only rise with depth, and agrees with whatever rises (Mohebbi et al. 2023 show both curves, one above the other). Pearson
+and Spearman, each with a permutation test over layers: contribution is put in random order of layers, in all orders where
+there are few layers. Neighbouring layers are alike and the test takes them as exchangeable, so its p of two smooth curves is
+too small; it is of one model, and says nothing of others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+
+_FEWEST, _MOST_EXACT, _PERMUTATIONS = 4, 7, 9999
+_COLUMNS = ["against", "pearson", "pearson_p", "spearman", "spearman_p", "layers"]
+_BY = ("model", "init", "stack", "measure")
+
+
+def probing_agreement(
+    contributions: pd.DataFrame,
+    probes: pd.DataFrame,
+    *,
+    by: Sequence[str] = _BY,
+    value: str = "accuracy",
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Correlation over layers of a measure's contribution with a probe's level, and with its gain.
+
+    Parameters
+    ----------
+    contributions : DataFrame
+        Columns of `by`, layer, contribution; clips and seeds are averaged.
+    probes : DataFrame
+        The same columns but measure, and `value`; layer -1 is the input of the first layer, without which that layer has no
+        gain. One position and label; seeds are averaged.
+    by : sequence of str
+        What makes a row of the result, e.g. also "side".
+    value : str
+        "accuracy", "compression".
+    seed : int
+        Of the permutations.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`, against ("level" or "gain"), pearson, pearson_p, spearman, spearman_p, layers; correlations are missing
+        where fewer than four layers are left or one curve does not vary.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or the probes are of several positions.
+
+    Examples
+    --------
+    >>> layers = range(5)
+    >>> mixing = pd.DataFrame({"model": "m", "measure": "value_zeroing", "layer": layers, "contribution": [1, 5, 2, 1, 0]})
+    >>> read = pd.DataFrame({"model": "m", "layer": range(-1, 5), "accuracy": [0.5, 0.55, 0.8, 0.9, 0.95, 0.95]})
+    >>> table = probing_agreement(mixing, read, by=["model", "measure"]).set_index("against")
+    >>> table.pearson.round(2).to_dict(), round(float(table.spearman_p["gain"]), 2)
+    ({'level': -0.13, 'gain': 1.0}, 0.03)
+    """
+    of_probes = [name for name in by if name != "measure"]
+    _check(contributions, [*by, "layer", "contribution"])
+    _check(probes, [*of_probes, "layer", value])
+    for name in ("position", "label"):
+        if name in probes and probes[name].nunique() > 1:
+            raise InputError(f"expected the probes of one {name}, found {', '.join(map(str, probes[name].unique()))}")
+    levels = {_key(key): part.groupby("layer")[value].mean() for key, part in probes.groupby(of_probes, sort=False)}
+    rows = []
+    for key, part in contributions.groupby(list(by), sort=False):
+        named = dict(zip(by, _key(key), strict=True))
+        level = levels.get(tuple(named[name] for name in of_probes))
+        if level is None:
+            continue
+        curve = part.groupby("layer")["contribution"].mean()
+        gain = level - level.rename(lambda layer: layer + 1).reindex(level.index)
+        for against, read in (("level", level), ("gain", gain)):
+            both = pd.concat([curve, read], axis=1, join="inner").dropna().to_numpy(dtype=float)
+            rows.append({**named, "against": against, **_correlated(both[:, 0], both[:, 1], seed)})
+    return pd.DataFrame(rows, columns=[*by, *_COLUMNS])
+
+
+def _key(key: Any) -> tuple:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise InputError(f"expected a table with the columns {', '.join(columns)}; {', '.join(missing)} not found")
+
+
+def _correlated(curve: np.ndarray, read: np.ndarray, seed: int) -> dict[str, float]:
+    """Both correlations with their p."""
+    from scipy.stats import rankdata
+
+    row: dict[str, float] = {"layers": len(curve)}
+    # A curve that does not vary up to rounding has no correlation.
+    varies = len(curve) >= _FEWEST and all(np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, read))
+    ways: tuple[tuple[str, Callable], ...] = (("pearson", np.asarray), ("spearman", rankdata))
+    for name, scale in ways:
+        row[name], row[f"{name}_p"] = permuted_r(scale(curve), scale(read), seed=seed) if varies else (np.nan, np.nan)
+    return row
+
+
+def permuted_r(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """Pearson's r, and the share of orders of `x` in which it is as far from zero (two-sided; exact up to seven values).
+
+    Examples
+    --------
+    >>> r, p = permuted_r(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3, 4]))
+    >>> round(r, 6), round(p, 6)  # 2 of 24 orders
+    (1.0, 0.083333)
+    """
+    a, b = (values - values.mean() for values in (np.asarray(x, dtype=float), np.asarray(y, dtype=float)))
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    r = float(a @ b) / size
+    if len(a) <= _MOST_EXACT:
+        orders = np.array(list(itertools.permutations(range(len(a)))))
+        return r, float((np.abs(a[orders] @ b) >= abs(r) * size * (1 - 1e-9)).mean())
+    generator = np.random.default_rng(seed)
+    drawn = np.array([generator.permutation(a) for _ in range(_PERMUTATIONS)]) @ b
+    return r, float((1 + (np.abs(drawn) >= abs(r) * size * (1 - 1e-9)).sum()) / (1 + _PERMUTATIONS))

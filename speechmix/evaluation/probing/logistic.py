@@ -1,0 +1,174 @@
+"""Logistic probe: can a label be read off states by a linear classifier, on items whose words it has not seen?
+
+In: states [N, D] of one layer and position, labels, and a fold for each item. Out: what the probe says of each item when it
+was trained on the other folds. Scaling is part of the training, and groups (items that share sentence or word) never cross
+folds.
+
+The control task (Hewitt & Liang 2019, Designing and Interpreting Probes with Control Tasks, EMNLP) gives every word type a
+label at random, so that nothing but the word's identity could tell it. In folds that part the types it must come out at
+chance; in folds that do not, it says how much a probe of this size memorises. Published recipe (Mohebbi et al. 2023):
+`PUBLISHED`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+
+# As published: no scaling, three folds of shuffled items, whatever they share.
+PUBLISHED: dict[str, Any] = {"solver": "liblinear", "scale": False, "folds": 3, "seed": 12, "grouped": False}
+Texts = Sequence[str] | np.ndarray
+SOLVERS = ("lbfgs", "liblinear")
+_ITERATIONS = 2000
+
+
+def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True) -> np.ndarray:
+    """Fold of each item, whole groups together, labels as even as groups allow.
+
+    Parameters
+    ----------
+    labels, groups : sequence of str [N]
+    folds : int
+        Fewer where a label has fewer groups.
+    seed : int
+    grouped : bool
+        False to part items at random, whatever they share, as published.
+
+    Returns
+    -------
+    ndarray of int [N]
+
+    Raises
+    ------
+    InputError
+        If there are not two labels, each in two groups (two items, ungrouped).
+
+    Examples
+    --------
+    >>> folds_of(["sg", "pl"] * 3, ["a", "a", "b", "b", "c", "c"], folds=3).tolist()
+    [2, 2, 1, 1, 0, 0]
+    """
+    from sklearn.model_selection import KFold, StratifiedGroupKFold
+
+    labels, units = np.asarray(labels, dtype=str), np.asarray(groups, dtype=str)
+    units = units if grouped else np.arange(len(labels)).astype(str)
+    counts = {str(name): len(set(units[labels == name])) for name in np.unique(labels)}
+    if len(counts) < 2 or min(counts.values()) < 2 or folds < 2:
+        what = "groups (items that share a sentence or word)" if grouped else "items"
+        raise InputError(
+            f"a probe needs folds of 2 or more and two labels, each in two {what} at least; found folds={folds} and "
+            f"{', '.join(f'{name}: {count}' for name, count in counts.items()) or 'no labels'}"
+        )
+    if grouped:
+        count = min(folds, *counts.values())
+        parts = StratifiedGroupKFold(count, shuffle=True, random_state=seed).split(labels, labels, units)
+    else:
+        parts = KFold(min(folds, len(labels)), shuffle=True, random_state=seed).split(labels)
+    fold = np.zeros(len(labels), dtype=int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that a label has fewer items than folds, which is seen to above
+        for number, (_, test) in enumerate(parts):
+            fold[test] = number
+    return fold
+
+
+def predicted_labels(
+    states: np.ndarray,
+    labels: Texts,
+    fold: np.ndarray,
+    *,
+    solver: str = "lbfgs",
+    scale: bool = True,
+    c: float = 1,
+) -> np.ndarray:
+    """What a probe trained on the other folds says of each item.
+
+    Parameters
+    ----------
+    states : ndarray [N, D]
+    labels : sequence of str [N]
+    fold : ndarray of int [N]
+        From `folds_of`.
+    solver : {"lbfgs", "liblinear"}
+        "liblinear" shrinks the intercept, too, and takes more than two labels one against the rest.
+    scale : bool
+        Each dimension to mean 0 and variance 1, of the items that the probe is trained on.
+    c : float
+        Inverse strength of the L2 penalty.
+
+    Returns
+    -------
+    ndarray of str [N]
+
+    Examples
+    --------
+    >>> states = np.array([[-1.0], [1.0], [-2.0], [2.0]])
+    >>> predicted_labels(states, ["sg", "pl", "sg", "pl"], np.array([0, 0, 1, 1])).tolist()
+    ['sg', 'pl', 'sg', 'pl']
+    """
+    if solver not in SOLVERS:
+        raise InputError(f"solver should be one of {SOLVERS}, found {solver!r}")
+    import sklearn
+
+    labels = np.asarray(labels, dtype=str)
+    predicted = np.empty_like(labels)
+    for number in np.unique(fold):
+        test = fold == number
+        known = np.unique(labels[~test])
+        if len(known) < 2:  # nothing to learn
+            predicted[test] = known[0]
+            continue
+        mean, deviation = _moments(states[~test]) if scale else (0.0, 1.0)
+        # Checks of its arguments take scikit-learn longer than the fit of a small probe.
+        with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+            classifier = _classifier(solver, c, len(known)).fit((states[~test] - mean) / deviation, labels[~test])
+            predicted[test] = classifier.predict((states[test] - mean) / deviation)
+    return predicted
+
+
+def _moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's StandardScaler has it)."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(states)
+    return scaler.mean_, scaler.scale_
+
+
+def _classifier(solver: str, c: float, count: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
+    # liblinear draws the order of its coordinates: a seed makes it always the same.
+    classifier = LogisticRegression(C=c, solver=solver, max_iter=_ITERATIONS, random_state=0)
+    return OneVsRestClassifier(classifier) if solver == "liblinear" and count > 2 else classifier
+
+
+def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
+    """A label for every word type, drawn at random in the proportions of the labels; all items of a type share it.
+
+    Parameters
+    ----------
+    labels, types : sequence of str [N]
+    seed : int
+
+    Returns
+    -------
+    ndarray of str [N]
+
+    Examples
+    --------
+    >>> control = control_labels(["sg", "pl", "sg", "pl"], ["cat", "cat", "dog", "dog"])
+    >>> bool(control[0] == control[1] != control[2] == control[3])
+    True
+    """
+    labels, names = np.asarray(labels, dtype=str), np.unique(np.asarray(types, dtype=str))
+    ordered = np.sort(labels)
+    # The label at each of as many even steps through all labels: the proportions hold however few types there are.
+    places = ((np.arange(len(names)) + 0.5) * len(ordered) / len(names)).astype(int)
+    drawn = np.random.default_rng(seed).permutation(ordered[places])
+    return drawn[np.searchsorted(names, np.asarray(types, dtype=str))]

@@ -1,0 +1,182 @@
+"""Which states are probed: of an item's target, its cue, the words between, the position that decides, or any word.
+
+In: a model, a clip or sentence, positions by name. Out: one vector for each position and layer, the mean over its frames or
+tokens. Where a position is:
+
+    position     encoder, texts               decoder (also of a causal text model)
+    target       the target's frames/tokens   positions that *predict* the target's tokens, as in cue contribution
+    deciding     not there                    the position that predicts the first token in which target and foil differ
+    cue          the cue's frames/tokens      positions that hold the cue's tokens
+    between      those of all words strictly between cue and target; in a decoder those that hold them
+    word index   those of that word           positions that hold that word's tokens
+
+A masked model is fed its mask for the target, unless asked otherwise: a probe for number of a word that the model can see
+reads the spelling. (Mohebbi et al. 2023: mean over frames in the encoder, over target-predicting rows in the decoder; [MASK]
+in texts.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from ...adapters.states import hidden_states, stacks_with_states
+from ...errors import InputError
+from ...inputs.sentences import Sentence
+from ...interventions.decision import is_masked_model, masked_target
+from ...scoring.question import Question
+from ...scoring.views import seen_by
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from ...inputs.clips import Clip
+    from ...scoring.views import View
+
+Position = str | int
+POSITIONS = ("target", "cue", "between", "deciding")
+
+
+class States(NamedTuple):
+    """States of one item.
+
+    Parameters
+    ----------
+    at : dict of (stack, position) to ndarray [L + 1, D]
+        Entry 0 is the input of the first layer; float32.
+    missing : dict of (stack, position) to str
+        Why the item has no such position.
+    """
+
+    at: Mapping[tuple[str, Position], np.ndarray]
+    missing: Mapping[tuple[str, Position], str]
+
+
+def positions_asked(asked: Position | Sequence[Position]) -> tuple[Position, ...]:
+    """One position, or several, as a tuple.
+
+    Raises
+    ------
+    InputError
+        If one is neither a name nor an index.
+    """
+    positions = (asked,) if isinstance(asked, str | int) else tuple(dict.fromkeys(asked))
+    wrong = [p for p in positions if p not in POSITIONS and (not isinstance(p, int) or isinstance(p, bool) or p < 0)]
+    if wrong or not positions:
+        raise InputError(
+            f"position should be one of {', '.join(POSITIONS)} or the index of a word, found {wrong or asked!r}"
+        )
+    return positions
+
+
+def states_at(
+    model: Model,
+    item: Clip | Sentence,
+    positions: Sequence[Position],
+    *,
+    stacks: Sequence[str] | None = None,
+    rounding: str = "disjoint",
+    mask: bool = True,
+) -> States:
+    """States of an item at some positions, in all layers, in one forward pass.
+
+    Parameters
+    ----------
+    model : Model
+    item : Clip or Sentence
+    positions : sequence of str or int
+        See the table above.
+    stacks : sequence of str, optional
+        "encoder", "decoder"; by default those that the model has and the item feeds.
+    rounding : {"disjoint", "paper"}
+        Of words to frames, as in `mix`.
+    mask : bool
+        False to let a masked model see the target.
+
+    Raises
+    ------
+    InputError
+        If the model does not take the item.
+    """
+    if mask and isinstance(item, Sentence) and is_masked_model(model):
+        item = masked_target(item)[0]
+    view = seen_by(model, item, Question(rounding=rounding))
+    has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
+    names = [name for name in has if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder]
+    if not names:
+        raise InputError(f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}")
+    view.prepare(tuple(names))
+    places: dict[tuple[str, Position], list[int]] = {}
+    missing: dict[tuple[str, Position], str] = {}
+    for stack in names:
+        for position in positions:
+            try:
+                places[stack, position] = _places(view, stack, position)
+            except InputError as error:
+                missing[stack, position] = str(error)
+    if not places:
+        return States({}, missing)
+
+    def read(stack: str, states: Tensor) -> dict[Position, np.ndarray]:  # [1, T, D]
+        of_stack = {position: rows for (name, position), rows in places.items() if name == stack}
+        return {position: states[0, rows].mean(dim=0).float().cpu().numpy() for position, rows in of_stack.items()}
+
+    entries = hidden_states(model, view.prepared.inputs, read, stacks=names)
+    at = {(stack, position): np.stack([entry[position] for entry in entries[stack]]) for stack, position in places}
+    return States(at, missing)
+
+
+def _places(view: View, stack: str, position: Position) -> list[int]:
+    """Frames or token positions of a position in a stack.
+
+    Raises
+    ------
+    InputError
+        If the item has none.
+    """
+    item = view.item
+    if position == "deciding":
+        row = None if stack == "encoder" or view.prepared.tokens is None else view.prepared.tokens.deciding_row
+        if row is None:
+            where = "an encoder" if stack == "encoder" else "an item without a foil, or whose foil has no other token,"
+            raise InputError(f"{where} has no deciding position")
+        return [row]
+    words = _words(item, position)
+    held: dict[int, list[int]] = {}
+    for span in view.sources(stack):
+        if span.word is not None:
+            held.setdefault(span.word, []).extend(range(span.start, span.stop))
+    places = [place for word in words for place in held.get(word, ())]
+    if position == "target" and stack == "decoder":
+        places = [place - 1 for place in places if place > 0]  # which predict what the next one holds
+    if not places:
+        raise InputError(f"no position of the {stack} belongs to {_spoken(position)}")
+    return places
+
+
+def _words(item: Clip | Sentence | None, position: Position) -> list[int]:
+    """Words whose states are asked for, by index; none between where cue words lie on both sides of the target."""
+    if item is None or not item.words:
+        raise InputError("prepared inputs, and clips without word times, have no words whose states could be probed")
+    if isinstance(position, int):
+        if position >= len(item.words):
+            raise InputError(f"there is no word {position}: it has {len(item.words)}")
+        return [position]
+    cue, target = list(item.cue_words), [item.target] if isinstance(item.target, int) else []
+    if not {"target": target, "cue": cue, "between": cue and target}[position]:
+        raise InputError(f"{_spoken(position)} is not given")
+    if position != "between":
+        return target if position == "target" else cue
+    between = [
+        *range(max(cue) + 1, target[0]),
+        *range(target[0] + 1, min(cue)),
+    ]  # the cue before the target, or after it
+    if not between:
+        raise InputError("no word lies between cue and target")
+    return between
+
+
+def _spoken(position: Position) -> str:
+    return f"word {position}" if isinstance(position, int) else f"the {position}"

@@ -1,0 +1,140 @@
+"""What is asked of a probe: the label of each item, which items belong together, and which word each is about.
+
+In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a function. Out: a `Task`,
+which keeps the items that have a label, with their groups (`evaluation.groups`) and the word types of the control task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+from ..groups import groups_of, item_table, words_asked_about
+from .positions import Position
+
+if TYPE_CHECKING:
+    from ...inputs.clips import Clip
+    from ...inputs.sentences import Sentence
+
+LabelOption = str | Callable[["Clip | Sentence"], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Items with their labels.
+
+    Parameters
+    ----------
+    label : str
+        What the label is called.
+    items : tuple of Clip or Sentence [N]
+    names : tuple of str [N]
+        Of the items, each its own.
+    labels, groups, types, parts : ndarray of str [N]
+        Types: the word that each item asks about; the item itself where none is known. Parts: what is probed by itself.
+    ties : str
+        What ties items into groups, in words.
+    unlabelled : tuple of str
+        Names of items without a label.
+    """
+
+    label: str
+    items: tuple[Clip | Sentence, ...]
+    names: tuple[str, ...]
+    labels: np.ndarray
+    groups: np.ndarray
+    types: np.ndarray
+    parts: np.ndarray
+    ties: str
+    unlabelled: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, items: Sequence[Clip | Sentence], label: LabelOption, *, group: str | None = None, by: str | None = None
+    ) -> Task:
+        """Look labels and groups up.
+
+        Parameters
+        ----------
+        items : sequence of Clip or Sentence
+        label : str or callable
+            A key of the items' `meta`, or a function of an item; "" and None are no label.
+        group : str, optional
+            A key of `meta` that says which items belong together; by default pair, sentence and target word.
+        by : str, optional
+            A key of `meta` that parts the items, e.g. "side"; an item without it is of the part "all".
+
+        Raises
+        ------
+        InputError
+            If there are no items, or none of them has the label.
+        """
+        strangers = [item for item in items if not hasattr(item, "meta")]
+        if strangers or not items:
+            found = f"{type(strangers[0]).__name__}" if strangers else "none"
+            raise InputError(f"expected clips or sentences with a label in their meta, found {found}")
+        name = label if isinstance(label, str) else getattr(label, "__name__", "label")
+        given = [_label_of(item, label) for item in items]
+        table = item_table(items)
+        if not any(given):
+            raise InputError(f"no item has a label {name!r}; columns are {', '.join(_columns(items)) or 'none'}")
+        labelled = np.array([bool(one) for one in given])
+        unlabelled = tuple(table["clip"][~labelled])
+        table = table[labelled].reset_index(drop=True)
+        if group is None:
+            groups, ties = groups_of(table)
+        elif group in table:
+            groups, ties = table[group].fillna("").astype(str), f"the {group}"
+        else:
+            raise InputError(f"no item has a column {group!r} to group by; columns are {', '.join(_columns(items))}")
+        if by is not None and by not in table:
+            raise InputError(f"no item has a column {by!r} to part by; columns are {', '.join(_columns(items))}")
+        parts = pd.Series("all", index=table.index) if by is None else table[by].fillna("").replace("", "all")
+        asked_about = words_asked_about(table)
+        return cls(
+            name,
+            tuple(item for item, has in zip(items, labelled, strict=True) if has),
+            tuple(table["clip"]),
+            np.array([one for one in given if one]),
+            groups.to_numpy(str),
+            asked_about.where(asked_about != "", table["clip"]).to_numpy(str),
+            parts.to_numpy(str),
+            ties,
+            unlabelled,
+        )
+
+    def part(self, name: str) -> tuple[np.ndarray, Task]:
+        """Places of the items of a part, and the task of them alone."""
+        places = np.flatnonzero(self.parts == name)
+        of_items: dict[str, Any] = {
+            name: getattr(self, name)[places] for name in ("labels", "groups", "types", "parts")
+        }
+        of_items |= {name: tuple(getattr(self, name)[place] for place in places) for name in ("items", "names")}
+        return places, replace(self, **of_items, unlabelled=())
+
+    def types_at(self, position: Position) -> np.ndarray:
+        """Word types of the control task at a position [N]: the word whose states are read, so far as it is one word."""
+        if position in ("target", "deciding", "between"):
+            return self.types
+        words = [_word_of(item, position) for item in self.items]
+        return np.array([word or own for word, own in zip(words, self.types, strict=True)])
+
+
+def _label_of(item: Clip | Sentence, label: LabelOption) -> str:
+    value = item.meta.get(label) if isinstance(label, str) else label(item)
+    return "" if value is None else str(value).strip()
+
+
+def _word_of(item: Clip | Sentence, position: Position) -> str:
+    words = item.words or ()
+    places = item.cue_words if position == "cue" else [place for place in (position,) if isinstance(place, int)]
+    return " ".join(words[place].text.casefold() for place in places if place < len(words))
+
+
+def _columns(items: Sequence[Clip | Sentence]) -> list[str]:
+    return list(dict.fromkeys(column for item in items for column in item.meta))

@@ -1,0 +1,134 @@
+"""What is read of a target word in a speech model's logits: probabilities of its sub-tokens, and the margin.
+
+In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of any logits of the clip the
+probability of which token is read:
+
+    arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC model, at its own frames
+    transcript  the target's own tokens there; of a CTC model its letters, at their frames on the best path through the clip
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers.modeling_outputs import CausalLMOutput
+
+from ..adapters.ctc_paths import best_path
+from ..adapters.tokens import locate_words
+from ..errors import InputError
+from ..inputs.clips import Clip
+from ..maps.numerics import ctc_log_probability
+from .decision import Decision
+
+ARG_MAX, TRANSCRIPT, MARGIN, TEXT = READINGS = ("arg-max", "transcript", "margin", "text")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Probabilities of a word's sub-tokens.
+
+    Parameters
+    ----------
+    name : {"arg-max", "transcript"}
+    rows : list of list of int
+        By sub-token: one row, or the frames of a letter, over which the mean is taken.
+    ids : list of int
+        By sub-token: which token.
+    """
+
+    name: str
+    rows: list[list[int]]
+    ids: list[int]
+
+    def of(self, logits: Tensor) -> list[float]:
+        """Probability of each sub-token, from logits [T, V]."""
+        return [
+            logits[rows].softmax(dim=-1)[:, token].mean().item()
+            for rows, token in zip(self.rows, self.ids, strict=True)
+        ]
+
+
+def readings_of(decision: Decision, clean: Tensor) -> list[Reading]:
+    """Readings of a clip's target.
+
+    Parameters
+    ----------
+    decision : Decision
+    clean : Tensor [T, V]
+        Logits of the clip as it is.
+
+    Raises
+    ------
+    InputError
+        If the target has no token, or no frame.
+    """
+    clip = clip_of(decision)
+    if decision.prepared.tokens is None:
+        frames = _frames_of_target(decision, clip)
+        labels, places = _labels_of_target(decision, clip)
+        paths, _ = best_path(clean.float().log_softmax(dim=-1).cpu(), labels, blank=decision.model.config.pad_token_id)
+        own = [paths[place] for place in places]
+        spelled = Reading(TRANSCRIPT, own, [labels[place] for place in places])
+        rows = [[frame] for frame in frames]
+    else:
+        tokens = decision.prepared.tokens
+        places = [place for place, word in enumerate(tokens.words[: len(tokens.ids)]) if word == clip.target]
+        rows = [[place - 1] for place in places]
+        spelled = Reading(TRANSCRIPT, rows, [tokens.ids[place] for place in places])
+    return [Reading(ARG_MAX, rows, [int(clean[row].argmax()) for (row,) in rows]), spelled]
+
+
+def read(decision: Decision, readings: Sequence[Reading], logits: Tensor) -> dict[str, list[float]]:
+    """What logits [T, V] say of a target: by reading, a number for each sub-token; of margin and text one."""
+    values = {reading.name: reading.of(logits) for reading in readings}
+    values[MARGIN] = [decision.margins(CausalLMOutput(logits=logits[None])).item()]
+    if decision.prepared.tokens is None:
+        clip, model = clip_of(decision), decision.model
+        labels = model.tokenizer(_text(clip)).input_ids
+        scores = logits.log_softmax(dim=-1)
+        values[TEXT] = [ctc_log_probability(scores, labels, blank=model.config.pad_token_id).item()]
+    return values
+
+
+def clip_of(decision: Decision) -> Clip:
+    """The clip that a decision is about.
+
+    Raises
+    ------
+    InputError
+        If it is about a text, or prepared inputs.
+    """
+    if not isinstance(decision.item, Clip):
+        raise InputError(f"{decision.name}: expected a clip, whose sound can be silenced")
+    return decision.item
+
+
+def _text(clip: Clip) -> str:
+    return clip.text or " ".join(word.text for word in clip.words or ())
+
+
+def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:
+    frames = [source.positions for source in decision.sources["encoder"] if source.index == clip.target]
+    if not frames:
+        raise InputError(f"{clip.name}: the target has no frame to be read at")
+    return frames[0]
+
+
+def _labels_of_target(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
+    """Labels of the whole text, and the places of the target's among them."""
+    text, tokenizer = _text(clip), decision.model.tokenizer
+    words = [word.text for word in clip.words or ()]
+    place = locate_words(words, text)[clip.target or 0]
+    if place is None:
+        raise InputError(f"{clip.name}: the target {words[clip.target or 0]!r} is not in the text {text!r}")
+    labels = list(tokenizer(text).input_ids)
+    own, after = (list(tokenizer(part).input_ids) for part in (text[slice(*place)], text[place[0] :].rstrip()))
+    # Counted from the end: a space before the target may be a label of its own.
+    start = len(labels) - len(after)
+    if not own or labels[start : start + len(own)] != own:
+        raise InputError(
+            f"{clip.name}: the letters of {text[slice(*place)]!r} are not labels of their own in this model"
+        )
+    return labels, list(range(start, start + len(own)))

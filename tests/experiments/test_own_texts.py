@@ -1,0 +1,145 @@
+"""A run of clips without a text: what each model wrote is kept, fed again, and never that of another question."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import speechmix
+from speechmix.adapters import writing
+from speechmix.cli import main
+from speechmix.experiments.run import score_clips
+from speechmix.maps.mixing import MixingMap
+from tests.adapters.test_prefix import N_TIMES
+from tests.scoring.test_mix import audio, byte_tokenizer, clip_of, whisper_that_hears
+
+QUIET = {"progress": False, "report": lambda line: None, "figures": 0}
+FRAMES = {"units": "frame", "window": (0.0, 0.2), "measures": ["attention"], **QUIET}
+
+
+@pytest.fixture(scope="module")
+def made():
+    tokenizer = byte_tokenizer()
+    return whisper_that_hears(tokenizer=tokenizer, vocab_size=len(tokenizer) + N_TIMES).module, tokenizer
+
+
+@pytest.fixture
+def model(made):
+    """Loaded anew for each start: it remembers nothing of the one before."""
+    return speechmix.load(made[0], processor=made[1], check=False)
+
+
+def without_text(name="a"):
+    return clip_of(text=None, words=None, cue=None, target=None, name=name)
+
+
+def stored(out, label: str, stack="cross", name="a") -> MixingMap:
+    (path,) = out.glob(f"maps/*{label}/{name}/attention.{stack}.safetensors")
+    return MixingMap.load(path)
+
+
+def test_it_is_kept_and_used_again(model, made, tmp_path, monkeypatch):
+    assert score_clips(model, [without_text()], tmp_path, **FRAMES).done == 1
+    (file,) = tmp_path.glob("written/*/a.json")
+    kept = json.loads(file.read_text(encoding="utf-8"))["written"]
+    first = stored(tmp_path, "Generation")
+    assert first.provenance["decoder_text"] == kept["text"]
+    assert "transcript of the model" in first.provenance["decoder_text_by"]
+    assert [unit.start for unit in first.targets] == list(range(len(kept["ids"])))
+    monkeypatch.setattr(writing, "greedy_ids", None)  # writing again would raise
+    again = speechmix.load(made[0], processor=made[1], check=False)
+    for file in tmp_path.glob("maps/*/a/*"):
+        file.unlink()
+    assert score_clips(again, [without_text()], tmp_path, **FRAMES).done == 1
+    np.testing.assert_array_equal(stored(tmp_path, "Generation").scores, first.scores)
+
+
+def test_a_damaged_one_is_said_and_written_again(model, made, tmp_path):
+    score_clips(model, [without_text()], tmp_path, **FRAMES)
+    (file,) = tmp_path.glob("written/*/a.json")
+    file.write_text(file.read_text(encoding="utf-8").replace('"ids"', '"idz"'), encoding="utf-8")
+    lines: list[str] = []
+    again = speechmix.load(made[0], processor=made[1], check=False)
+    run = score_clips(again, [without_text()], tmp_path, **{**FRAMES, "report": lines.append})
+    assert run.done == 1
+    assert any("is not as this run wrote it" in line for line in lines)
+
+
+def test_a_twin_is_fed_what_the_trained_model_wrote(model, made, tmp_path):
+    twin = speechmix.load(made[0], processor=made[1], init="random", seed=3, check=False)
+    assert score_clips([model, twin], [without_text()], tmp_path, **FRAMES).done == 2
+    of_twin, of_model = stored(tmp_path, "random_3"), stored(tmp_path, "Generation")
+    assert [unit.label for unit in of_twin.targets] == [unit.label for unit in of_model.targets]
+    assert of_twin.provenance["decoder_text_by"] == of_model.provenance["decoder_text_by"]
+    assert of_twin.scores.shape == of_model.scores.shape
+    assert abs(of_twin.scores - of_model.scores).max() > 0.01
+
+
+def test_a_map_behind_another_prefix_is_never_used_again(model, tmp_path):
+    clip = clip_of(name="a").replace(translation="the books")
+    score_clips([model, model.with_prefix(task="translate")], [clip], tmp_path, measures=["attention"], **QUIET)
+    maps = {
+        path.parent.parent.name: MixingMap.load(path) for path in tmp_path.glob("maps/*/a/attention.cross.safetensors")
+    }
+    assert len(maps) == 2
+    assert len({one.provenance["question"] for one in maps.values()}) == 2
+    # Even where a file of the one lies in the place of the other.
+    source, target = (tmp_path / "maps" / name / "a" / "attention.cross.safetensors" for name in sorted(maps))
+    target.write_bytes(source.read_bytes())
+    score_clips([model, model.with_prefix(task="translate")], [clip], tmp_path, measures=["attention"], **QUIET)
+    assert (
+        MixingMap.load(target).provenance["decoder_prefix"]
+        == maps[target.parent.parent.name].provenance["decoder_prefix"]
+    )
+
+
+def test_a_translation_has_no_cue_contribution_in_the_decoder(model, tmp_path):
+    clip, told = clip_of(name="a").replace(foil="livre"), model.with_prefix(task="translate")
+    run = score_clips(told, [clip], tmp_path, ablation=True, measures=["attention"], **QUIET)
+    assert run.done == 1
+    assert set(run.contributions["stack"]) == {"encoder"}
+    assert run.ablation.empty
+    assert run.transcripts.empty
+
+
+def test_on_the_command_line(made, tmp_path, capsys):
+    import soundfile
+    import transformers
+
+    module, tokenizer = made
+    module.float().save_pretrained(tmp_path / "model")
+    module.double()
+    tokenizer.save_pretrained(tmp_path / "model")
+    transformers.WhisperFeatureExtractor(chunk_length=2).save_pretrained(tmp_path / "model")
+    soundfile.write(tmp_path / "a.wav", audio(), 16_000)
+    (tmp_path / "a.tsv").write_text("word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8")
+    arguments = [
+        "score",
+        str(tmp_path / "a.wav"),
+        "--model",
+        str(tmp_path / "model"),
+        "--text",
+        "les livres",
+        "--measure",
+        "attention",
+    ]
+    arguments += [
+        "--words",
+        str(tmp_path / "a.tsv"),
+        "--task",
+        "translate",
+        "--spoken-as",
+        "en",
+        "--timestamps",
+        "--no-figures",
+    ]
+    assert main([*arguments, "--translation", "the books", "--out", str(tmp_path / "run"), "--device", "cpu"]) == 0
+    (folder,) = (tmp_path / "run" / "maps").iterdir()
+    told = MixingMap.load(folder / "a" / "attention.decoder.safetensors").provenance
+    assert told["decoder_prefix"] == "<|startoftranscript|><|en|><|translate|><|0.10|>"
+    assert told["decoder_text"] == "the books"
+    assert told["model"] == "model (translate, as en, timestamps)"
+    assert main([*arguments, "--spoken-as", "xx", "--out", str(tmp_path / "other")]) == 1
+    assert "no language 'xx'; it has en, fr" in capsys.readouterr().err
