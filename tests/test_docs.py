@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -102,8 +105,15 @@ def test_commands_are_ones_that_there_are(where, words):
 
 @functools.cache
 def help_of(recipe: str) -> str:
-    command = [sys.executable, str(ROOT / recipe), "--help"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    """What a script says of its options; run in this process, which has imported all that takes long."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+        patch.setattr(sys, "argv", [recipe, "--help"])
+        patch.syspath_prepend((ROOT / recipe).parent)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / recipe), run_name="__main__")
+    assert not ended.value.code
+    return said.getvalue()
 
 
 def table_of_measures() -> dict[str, list[str]]:

@@ -156,6 +156,7 @@ class TestWheel:
         assert "1 done, 0 skipped" in printed
         assert (tmp_path / "runs" / "french_homophony" / "index.html").stat().st_size > 10_000
 
+    @pytest.mark.long
     def test_mining_finds_the_templates_of_the_wheel(self, installed, tmp_path):
         pytest.importorskip("jiwer", reason="the extra `french` is not installed")
         name = one_clip(tmp_path)
@@ -164,6 +165,7 @@ class TestWheel:
             assert "pairs: 1 kept, 0 dropped" in run(installed / "speechmix", *command, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_without_torchaudio_all_works_but_ctc_alignment_which_names_it(tmp_path):
     code = """
 import sys

@@ -23,6 +23,7 @@ def recipe():
     return module
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(recipe, tmp_path, capsys, monkeypatch):
     clips = bundled.clips()
     few = [clip for side in ("left", "right") for clip in [c for c in clips if c.meta["side"] == side][:4]]
@@ -39,7 +40,7 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(reci
     assert "SYNTHETIC" in html
     assert "cue silenced in decoder" in html
     for name in ("cue_contribution_left_cue.png", "cue_heat_map_right_cue.png"):
-        assert (tmp_path / name).stat().st_size > 10_000
+        assert (tmp_path / name).is_file()
 
 
 def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(recipe, tmp_path, capsys):
@@ -55,6 +56,7 @@ def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(re
     assert pd.read_csv(tmp_path / "run" / "clips.csv").empty
 
 
+@pytest.mark.long
 def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, tmp_path, capsys):
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
     weights = _whisper_folder(shared / "data" / "weights" / "whisper_tiny_en", tmp_path / "whisper-tiny.en")

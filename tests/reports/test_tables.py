@@ -31,7 +31,7 @@ def documented(section):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, figures_saved_empty):
     """Four bundled clips (two pairs) through the tiny Whisper-style model and its twins, boundaries moved in one pair."""
     folder = bundled.models()["tiny-french-whisper"]
     twins = [speechmix.load(folder, init="random", seed=seed, device="cpu") for seed in (0, 1)]
@@ -42,7 +42,8 @@ def run(tmp_path_factory):
         figures=0, progress=False, report=lambda line: None, skipped=[("row 3", "no such file")],
     )  # fmt: skip
     assert score_moved_words(done, models, most=2) == 2
-    report(done.out)
+    with figures_saved_empty():
+        report(done.out)
     return done.out
 
 
