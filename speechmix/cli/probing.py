@@ -121,6 +121,7 @@ def _shown(probes: Probes) -> str:
     keys = ["model", "init", "part", "stack", "position", "layer"]
     table = table.groupby(keys, sort=False).mean().reset_index()
     table["model"] = table["model"].map(model_name)
+    table = table.astype({name: int for name in ("n", "groups") if name in table and table[name].mod(1).eq(0).all()})
     shown = table.drop(columns=[name for name in ("part",) if table[name].nunique() == 1])
     text = shown.to_string(index=False, na_rep="", float_format="{:.2f}".format)
     if "right" not in probes.answers:
