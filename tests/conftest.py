@@ -168,6 +168,7 @@ def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.maps.m
 _LONG_FILES = (
     "test_french_homophony.py", "test_install.py", "test_tables.py", "test_pipeline.py", "test_storage.py", "test_kills.py",
     "test_notebooks.py", "test_figures.py", "test_study.py", "test_page_in_chromium.py", "test_torchaudio_pair.py",
+    "test_docs.py", "test_english_agreement.py", "test_probe.py", "test_probing.py", "test_run.py", "test_comparing.py",
     "test_synthesis.py", "test_models.py", "test_mix.py", "test_oracle_text.py", "test_oracle.py", "test_train_tiny_models.py",
 )  # fmt: skip
 
