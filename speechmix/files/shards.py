@@ -1,0 +1,70 @@
+"""Shards: which clips are whose when several processes work on one run or corpus, on one machine or many.
+
+In: "3/48", and the name of a clip. Out: whether the third of 48 processes does it. That is a matter of the name alone, so every
+process knows it without asking another, whatever the order of the clips and whatever else is in the list.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `count` shards, counted from 1.
+
+    Examples
+    --------
+    >>> shards = [Shard.parse(f"{index}/3") for index in (1, 2, 3)]
+    >>> [sum(shard.holds(f"clip {i}") for i in range(300)) for shard in shards]
+    [104, 98, 98]
+    >>> Shard().holds("any")
+    True
+    >>> str(shards[1]), shards[1].label
+    ('2/3', '2-of-3')
+    """
+
+    index: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.index <= self.count:
+            raise InputError(
+                f"expected a shard of the form 3/48, counted from 1 to the number of shards, found {self}: the shards are "
+                f"1/{max(self.count, 1)} to {max(self.count, 1)}/{max(self.count, 1)} (with SLURM: --array=1-{max(self.count, 1)})"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read a shard as the command line takes it: "3/48".
+
+        Raises
+        ------
+        InputError
+            If it is none.
+        """
+        numbers = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+        if not numbers:
+            raise InputError(f"expected a shard of the form 3/48 (the third of 48), found {text!r}")
+        return cls(int(numbers[1]), int(numbers[2]))
+
+    def holds(self, name: str) -> bool:
+        """Whether a clip of this name is the shard's."""
+        return self.count == 1 or place_of(name, self.count) == self.index
+
+    @property
+    def label(self) -> str:
+        """What its files are called: "3-of-48"."""
+        return f"{self.index}-of-{self.count}"
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+def place_of(name: str, count: int) -> int:
+    """Return the shard (1 to `count`) that a clip of this name belongs to."""
+    return int.from_bytes(blake2b(name.encode("utf-8"), digest_size=8).digest(), "big") % count + 1
