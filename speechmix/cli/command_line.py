@@ -74,7 +74,11 @@ def _score(options) -> int:
         options.out,
         aligner=load(options.aligner, device=options.device) if options.aligner else None,
         align_method=options.align,
-        figures=0 if options.no_figures else None,
+        figures=0 if options.no_figures else options.figures,
+        ablation=options.ablate,
+        probes=options.probe,
+        twin_clips=options.twin_clips or None,
+        shard=options.shard,
         overwrite=options.overwrite,
         progress=sys.stderr.isatty() if options.progress is None else options.progress,
         report=_say,
@@ -299,8 +303,22 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--target-rows-only", action="store_true", help="only the target word's rows: much faster")
     output = score.add_argument_group("output")
-    output.add_argument("--out", required=True, help="folder for maps, tables and figures")
-    output.add_argument("--no-figures", action="store_true")
+    output.add_argument("--out", required=True, help="folder of the run: tables, scores, figures")
+    output.add_argument(
+        "--figures", type=int, default=20, metavar="N", help="clips to draw a figure of, per model (default: 20)"
+    )
+    output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
+    output.add_argument(
+        "--shard", metavar="I/N", help="do the I-th of N shards of the run; they may run at once, on several machines"
+    )
+    further = score.add_argument_group("further stages, for clips with cue, target and foil")
+    further.add_argument(
+        "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"
+    )
+    further.add_argument("--probe", action="store_true", help="probe states for the manifest's column number")
+    further.add_argument(
+        "--twin-clips", type=int, default=0, metavar="N", help="clips that twins after the first hear (default: all)"
+    )
     output.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
     output.add_argument(
         "--progress", action=argparse.BooleanOptionalAction, default=None, help="show a bar (default: in a terminal)"

@@ -5,6 +5,7 @@ In: a path and the options of a run. Out: `RunFolder`, which knows every place i
     options      of `mix`, with their defaults: a folder holds answers to one question
     alignment    how words were placed, and by which model
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
+    parts        the part files (part_files.py) that its tables are made of
     state        "running", or "complete" when all tables stand
 
 The file is written whole or not at all. A damaged one is set aside and made again; nothing else depends on it, for every
@@ -14,7 +15,9 @@ stored result says itself what it is made of.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
 from ..versions import versions
+from .part_files import Part, opened_part, part_paths
 
 RUNNING, COMPLETE = "running", "complete"
 # Tables that grow clip by clip, in Parquet and CSV.
@@ -94,39 +98,43 @@ class RunFolder:
         """Word times as JSON and TextGrid, by clip."""
         return self.path / "words"
 
-    def maps(self, model: Model, clip: Clip) -> Path:
-        """Folder of a clip's maps."""
-        return self.path / "maps" / safe_name(model.label) / clip.name
+    def results(self, label: str | None) -> Path:
+        """Folder of the part files of a model of this label; without one, of what is of the clips alone."""
+        return self.path / "results" / ("_clips" if label is None else safe_name(label))
 
-    def map_folders(self) -> Iterator[Path]:
-        """Folders of maps by model that are there, in alphabetical order."""
-        return _folders_in(self.path / "maps")
+    def part_files(self) -> list[Path]:
+        """All part files that are there, in alphabetical order."""
+        folders = [path for path in _folders_in(self.path / "results") if not path.name.startswith(".")]
+        return [path for folder in folders for path in part_paths(folder)]
 
-    def spelling(self, model: Model, clip: Clip) -> Path:
-        """Ablation and transcript of a clip."""
-        return self.path / "spelling" / safe_name(model.label) / f"{clip.name}.json"
-
-    def states(self, label: str, clip: Clip) -> Path:
-        """Mean states of a clip's positions, by a model of this label."""
-        return self.path / "states" / safe_name(label) / f"{clip.name}.safetensors"
+    @property
+    def shards(self) -> Path:
+        """What each shard has done, and its lock."""
+        return self.path / "results" / ".shards"
 
     @property
     def probes_question(self) -> Path:
         """What the tables of probes were made of."""
-        return self.path / "states" / "probes.json"
+        return self.path / "results" / "probes.json"
 
-    def written(self, model: Model, clip: Clip) -> Path:
-        """What the trained model of this name wrote about a clip without a text; its random twins read it too."""
-        return self.path / "written" / safe_name(model.name) / f"{clip.name}.json"
+    def map_folders(self) -> Iterator[Path]:
+        """Folders of maps by model, in runs of earlier versions, in alphabetical order."""
+        return _folders_in(self.path / "maps")
 
     def figure(self, model: Model, clip: Clip) -> Path:
         """Picture of a clip's maps."""
         return self.path / "figures" / safe_name(model.label) / f"{clip.name}.png"
 
     def begin(
-        self, question: Question, alignment: Mapping[str, Any], overwrite: bool, report: Callable[[str], None]
+        self,
+        question: Question,
+        alignment: Mapping[str, Any],
+        overwrite: bool,
+        report: Callable[[str], None],
+        *,
+        shards: int = 1,
     ) -> None:
-        """Say which run the folder holds from now on; the caller holds its lock.
+        """Say which run the folder holds from now on, and in how many shards it is done; the caller holds its lock.
 
         Raises
         ------
@@ -141,7 +149,10 @@ class RunFolder:
                 f"{self.path} holds a run with other options ({_difference(stored_options, asked)}): choose another folder, or "
                 "say overwrite (--overwrite) to go on there with these; what was made with others is then made again"
             )
-        description = {"options": asked, "alignment": dict(alignment), "versions": versions(), "state": RUNNING}
+        description: dict[str, Any] = {"options": asked, "alignment": dict(alignment), "versions": versions()}
+        description |= {"state": RUNNING, "shards": shards}
+        if "parts" in stored:
+            description["parts"] = stored["parts"]
         if "standing" in stored:
             description["standing"] = stored["standing"]
         elif stored_options != asked:  # until new tables stand, those of before do
@@ -151,14 +162,52 @@ class RunFolder:
             description["earlier_versions"] = sorted(former)
             report(f"this run was begun with other versions, which is noted in run.json: {'; '.join(sorted(former))}")
         # A finished run has nothing unfinished but perhaps of its page, which is made after it.
-        clear_leftovers(self.path, below=stored.get("state") != COMPLETE)
+        if shards == 1:
+            clear_leftovers(self.path, below=stored.get("state") != COMPLETE)
         write_json(self.description, description)
 
-    def finish(self, done: int) -> None:
-        """Say that all tables stand, and how many (clip, model) pairs they are of."""
+    def finish(self, done: int, parts: Sequence[Path]) -> None:
+        """Say that all tables stand, how many (clip, model) pairs they are of, and which part files they are made of."""
         description = json.loads(self.description.read_text(encoding="utf-8"))
-        description.pop("standing", None)
-        write_json(self.description, {**description, "state": COMPLETE, "done": done})
+        for name in ("standing", "parts"):
+            description.pop(name, None)
+        names = [path.relative_to(self.path).as_posix() for path in parts]
+        write_json(self.description, {**description, "state": COMPLETE, "done": done, "parts": names})
+
+    def standing_parts(self) -> frozenset[Path]:
+        """Part files that the run's tables are made of; none while there are no tables."""
+        try:
+            names = json.loads(self.description.read_bytes().decode("utf-8")).get("parts", ())
+            return frozenset(self.path / name for name in names)
+        except (OSError, ValueError, AttributeError, TypeError):
+            return frozenset()
+
+    def remove_part(self, part: Part) -> None:
+        """Remove a part: its rows first, so that scores which are there are all or nobody's."""
+        part.path.unlink(missing_ok=True)
+        for name in part.scores:
+            (self.scores / name).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove parts that the tables are not made of, scores of no part, and results of earlier versions."""
+        standing, owned = self.standing_parts(), set()
+        for path in self.part_files():
+            part = opened_part(path)
+            if path in standing:
+                owned |= {self.scores / name for name in part.scores}
+            else:
+                self.remove_part(part)
+        for path in self.scores.rglob("*.parquet"):
+            if path not in owned:
+                path.unlink()
+        for former in ("maps", "spelling", "states", "written"):
+            shutil.rmtree(self.path / former, ignore_errors=True)
+        for ending in ("parquet", "csv"):
+            self.table(SCORES, ending).unlink(missing_ok=True)
+        for path in self.words.glob("*.json"):
+            path.unlink()
+        for tree in (self.scores, self.path / "results"):
+            _remove_empty(tree)
 
     def _stored_description(self, report: Callable[[str], None]) -> dict[str, Any]:
         """What run.json says; nothing if there is none. A damaged one is set aside."""
@@ -180,6 +229,15 @@ class RunFolder:
             f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
         )
         return {}
+
+
+def _remove_empty(tree: Path) -> None:
+    """Remove the folders of a tree that hold nothing."""
+    for folder in sorted((path for path in tree.rglob("*") if path.is_dir()), reverse=True):
+        with suppress(OSError):
+            folder.rmdir()
+    with suppress(OSError):
+        tree.rmdir()
 
 
 def clip_folders(model: Path) -> Iterator[Path]:

@@ -7,37 +7,80 @@ of its name wrote: the two then differ in their weights alone (Mohebbi et al. 20
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
+
+import pyarrow.compute as pc
 
 from ..adapters.model import Model
 from ..adapters.tokens import given_text
 from ..adapters.writing import Written, can_write, key_of, written_about
+from ..errors import InputError
 from ..inputs.clips import Clip
 from ..scoring.question import Question
-from .checked_json import stored_json, write_checked
 from .folder import RunFolder
+from .part_files import opened_part
+from .results import Key, Results
+
+WRITTEN = "written"  # kind of result
 
 
 def remember_written(
-    folder: RunFolder, model: Model, clip: Clip, question: Question, report: Callable[[str], None]
-) -> None:
-    """Have the model know what is written about a clip without a text, if the decoder is asked about at all."""
+    results: Results, texts: Mapping[str, Mapping[str, Any]], model: Model, clip: Clip, question: Question
+) -> list[Key]:
+    """Have the model know what is written about a clip without a text, if the decoder is asked about at all.
+
+    Parameters
+    ----------
+    results : Results
+        Of this model, which keep what it writes.
+    texts : mapping
+        For a random twin: what the trained model of its name wrote, by clip (`texts_of`).
+    model, clip, question
+
+    Returns
+    -------
+    list of Key
+        Of what is kept with this model's results.
+    """
     asked = question.stacks is None or {"decoder", "cross"} & set(question.stacks)
     if not asked or "cross" not in model.stacks or model.tokenizer is None or given_text(model, clip) is not None:
-        return
-    key, path = key_of(model, clip), folder.written(model, clip)
-    if key in model.written:
-        return
-    stored = stored_json(path, report)
+        return []
+    question_of_text = key_of(model, clip)
+    key = Key(clip.name, WRITTEN, question_of_text)
+    stored: Mapping[str, Any] = {}
     if can_write(model):
-        if stored.get("question") != key:
-            stored = {"question": key, **_said(clip), "written": asdict(written_about(model, clip))}
-            write_checked(path, stored)
-    elif {name: stored.get(name) for name in _said(clip)} != _said(clip):
-        return  # by no trained model of this name, or of another recording
-    model.written[key] = Written(**{**stored["written"], "ids": tuple(stored["written"]["ids"])})
+        if key in results:
+            stored = json.loads(results.row(key)["content"])
+        else:
+            stored = {**_heard(clip), "written": asdict(written_about(model, clip))}
+            results.put(key, content=json.dumps(stored, ensure_ascii=False))
+    else:
+        stored = texts.get(clip.name, {})
+        if {name: stored.get(name) for name in _heard(clip)} != _heard(clip):
+            return []  # by no trained model of this name, or of another recording
+    if question_of_text not in model.written:
+        model.written[question_of_text] = Written(**{**stored["written"], "ids": tuple(stored["written"]["ids"])})
+    return [key] if can_write(model) else []
+
+
+def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
+    """What the trained model of a name wrote in this run, by clip; a damaged part is left out."""
+    texts: dict[str, dict[str, Any]] = {}
+    for path in folder.part_files():
+        try:
+            part = opened_part(path)
+            if (part.owner.name, part.owner.init) != (name, "trained"):
+                continue
+            rows = part.read(("clip", "kind", "content"))
+        except InputError:
+            continue
+        rows = rows.filter(pc.equal(rows["kind"], WRITTEN))
+        for clip, content in zip(rows["clip"].to_pylist(), rows["content"].to_pylist(), strict=True):
+            texts[clip] = json.loads(content)
+    return texts
 
 
 def written_of(model: Model, clip: Clip) -> dict[str, Any]:
@@ -48,5 +91,5 @@ def written_of(model: Model, clip: Clip) -> dict[str, Any]:
     return {} if written is None else {"written": list(written.ids)}
 
 
-def _said(clip: Clip) -> dict[str, Any]:
+def _heard(clip: Clip) -> dict[str, Any]:
     return {"sound": clip.sound, "language": clip.language}

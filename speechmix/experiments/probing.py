@@ -2,7 +2,7 @@
 
 In: models and clips while a run scores them, one plain pass a clip. Out: in the run's folder
 
-    states/<model>/<clip>.safetensors   mean state of target and deciding position in every layer, with the hash of its question
+    results/<model>/                    mean state of target and deciding position in every layer, a row for each clip
     probes.csv, probe_answers.csv       `evaluation.probing`: trained models beside some of their random twins
 
 States are kept like everything else of a run: a later start uses them if model, clip and cue are still the same. The probes are
@@ -12,12 +12,12 @@ fitted again only if some state, label or group has changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
@@ -27,82 +27,70 @@ from ..evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
 from ..evaluation.probing.task import Task
 from ..files.identity import digest
 from ..files.text_files import read_csv, write_csv
-from ..files.whole_files import whole_file, write_json
+from ..files.whole_files import write_json
 from ..inputs.clips import Clip
 from .folder import RunFolder
+from .out_of_memory import memory_errors_named
+from .part_files import Owner, Part
+from .results import Key, Results
 
 Report = Callable[[str], None]
 POSITIONS = ("target", "deciding")
 LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that the study asks about
 PROBED_TWINS = 5  # of each model: the band in which a new one would lie needs no more
+STATES = "states"  # kind of result
 _SETTINGS = Settings(controls=2)
 _TWIN_CONTROLS = 0  # which clips' words can be learned by heart is asked of the trained model
 
 
-class ProbedModel(NamedTuple):
-    """A model whose states were kept, as tables name it."""
-
-    name: str
-    init: str
-    seed: int | None
-    label: str
-
-
-def keep_states(folder: RunFolder, model: Model, clip: Clip, report: Report) -> None:
+def keep_states(results: Results, model: Model, clip: Clip) -> Key:
     """Keep the states of a clip, unless they are there already."""
-    question = _question(model, clip)
-    path = folder.states(model.label, clip)
-    if path.is_file() and _read(path, report)[1] == question:
-        return
-    states = states_at(model, clip, POSITIONS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, states, question)
+    key = Key(clip.name, STATES, _question(model, clip))
+    if key not in results:
+        with memory_errors_named():
+            states = states_at(model, clip, POSITIONS)
+        missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
+        results.put(key, content=json.dumps(missing, ensure_ascii=False), vectors=_as_bytes(states))
+    return key
 
 
 def _question(model: Model, clip: Clip) -> str:
     return digest({"weights": model.fingerprint, "dtype": str(model.state_dtype), "at": POSITIONS, **clip.ingredients})
 
 
-def _write(path: Path, states: States, question: str) -> None:
-    from safetensors.numpy import save_file
+def _as_bytes(states: States) -> bytes:
+    from safetensors.numpy import save
 
-    vectors = {f"{stack} {position}": np.ascontiguousarray(at) for (stack, position), at in states.at.items()}
-    missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
-    checksum = digest([sorted((name, digest(at.tobytes().hex())) for name, at in vectors.items()), question, missing])
-    told = {"question": question, "missing": json.dumps(missing), "checksum": checksum}
-    with whole_file(path) as unfinished:
-        save_file(vectors, unfinished, metadata=told)
+    return save({f"{stack} {position}": np.ascontiguousarray(at) for (stack, position), at in states.at.items()})
 
 
-def _read(path: Path, report: Report) -> tuple[States, str]:
-    """States that are kept, and their question; "" for a file that is not as it was written, which is said."""
-    from safetensors import SafetensorError, safe_open
+def stored_states(parts: Sequence[Part]) -> dict[str, States]:
+    """States that lie in parts of one model, by clip; a damaged part is an `InputError`."""
+    from safetensors.numpy import load
 
-    try:
-        with safe_open(path, framework="np") as file:
-            told = file.metadata() or {}
-            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-        missing = json.loads(told["missing"])
-        whole = sorted((name, digest(at.tobytes().hex())) for name, at in vectors.items())
-        if told["checksum"] != digest([whole, told["question"], missing]):
-            raise ValueError("its checksum is another")
-        at = {(name.partition(" ")[0], name.partition(" ")[2]): vector for name, vector in vectors.items()}
-        return States(at, {(stack, position): reason for stack, position, reason in missing}), told["question"]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        report(f"{path} is damaged and made again ({error})")
-        return States({}, {}), ""
+    by_clip = {}
+    for part in parts:
+        rows = part.read(("clip", "kind", "content", "vectors"))
+        for row in rows.filter(pc.equal(rows["kind"], STATES)).to_pylist():
+            vectors = load(row["vectors"])
+            at: dict[tuple[str, str | int], np.ndarray] = {
+                (name.partition(" ")[0], name.partition(" ")[2]): vector for name, vector in vectors.items()
+            }
+            missing = {(stack, position): reason for stack, position, reason in json.loads(row["content"])}
+            by_clip[row["clip"]] = States(at, missing)
+    return by_clip
 
 
 def write_probes(
-    folder: RunFolder, models: Mapping[ProbedModel, Collection[str]], clips: Sequence[Clip], report: Report
+    folder: RunFolder, models: Mapping[Owner, Mapping[str, States]], clips: Sequence[Clip], report: Report
 ) -> None:
     """Fit the probes of a run and write their tables; none where no clip has a number that the cue decides.
 
     Parameters
     ----------
     folder : RunFolder
-    models : mapping of ProbedModel to collection of str
-        Names of the clips whose states were kept in this run; what an earlier start left may be of other weights.
+    models : mapping of Owner to mapping of str to States
+        States of each model, by clip.
     clips : sequence of Clip
     report : callable
         Gets a line for what cannot be probed.
@@ -114,7 +102,11 @@ def write_probes(
     except InputError as error:
         report(f"nothing is probed: {error}")
         return
-    states = {model: list(_kept(folder, model, names, task, report)) for model, names in models.items()}
+    unread = "its states were not read in this run"
+    states: dict[Owner, list[States | str]] = {
+        model: [by_clip.get(item.name, unread) if isinstance(item, Clip) else unread for item in task.items]
+        for model, by_clip in models.items()
+    }
     question = _question_of_probes(folder, task, states)
     noted = folder.probes_question
     tables = [folder.path / FILE, folder.path / ANSWERS_FILE]
@@ -130,23 +122,12 @@ def write_probes(
     write_json(noted, {"question": question})
 
 
-def _kept(
-    folder: RunFolder, model: ProbedModel, names: Collection[str], task: Task, report: Report
-) -> Iterator[States | str]:
-    for item in task.items:
-        if not isinstance(item, Clip) or item.name not in names:
-            yield "its states were not read in this run"
-            continue
-        states, question = _read(folder.states(model.label, item), report)
-        yield states if question else "its states cannot be read"
-
-
-def _question_of_probes(folder: RunFolder, task: Task, states: dict[ProbedModel, list[States | str]]) -> str:
+def _question_of_probes(folder: RunFolder, task: Task, states: Mapping[Owner, Sequence[States | str]]) -> str:
     """Hash of all that the tables are made of."""
     numbers = {
-        str(model): [
-            one if isinstance(one, str) else [(str(key), at.tobytes().hex()) for key, at in one.at.items()]
-            for one in of_model
+        str(tuple(vars(model).values())): [
+            of_item if isinstance(of_item, str) else [(str(key), at.tobytes().hex()) for key, at in of_item.at.items()]
+            for of_item in of_model
         ]
         for model, of_model in states.items()
     }

@@ -8,8 +8,9 @@ made on another machine): a file named like the clip, or like its audio file.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,8 @@ import pandas as pd
 
 from ..errors import InputError, SpeechmixError
 from ..inputs.clips import Clip, safe_name
-from ..inputs.words import check_words
 from ..maps.mixing import MixingMap
-from .checked_tables import checked_clips, checked_reasons, checked_tables, damaged, described_run
+from .checked_tables import checked_clips, checked_reasons, checked_tables, described_run
 from .folder import (
     ABLATION,
     BOUNDARIES,
@@ -32,7 +32,9 @@ from .folder import (
     clip_folders,
     map_files,
 )
+from .part_files import Part, opened_part
 from .score_files import scores_in
+from .stored_maps import checked_map, maps_in_part
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -55,21 +57,24 @@ class _ReadMaps:
     """Maps that were read, kept for the next who asks, as many as `_MOST_BYTES` hold; and why others cannot be read."""
 
     def __init__(self) -> None:
-        self._maps: dict[Path, MixingMap | SpeechmixError] = {}
+        self._maps: dict[Hashable, dict[tuple[str, str], MixingMap] | SpeechmixError] = {}
         self._bytes = 0
 
-    def read(self, path: Path) -> MixingMap:
-        if path not in self._maps:
+    def read(
+        self, place: Hashable, read: Callable[[], dict[tuple[str, str], MixingMap]]
+    ) -> dict[tuple[str, str], MixingMap]:
+        if place not in self._maps:
             try:
-                mixing_map = read_map(path)
+                maps = read()
             except SpeechmixError as error:
-                self._maps[path] = error
+                self._maps[place] = error
                 raise
-            self._bytes += mixing_map.scores.nbytes
+            size = sum(mixing_map.scores.nbytes for mixing_map in maps.values())
+            self._bytes += size
             if self._bytes > _MOST_BYTES:
-                self._maps, self._bytes = {}, mixing_map.scores.nbytes
-            self._maps[path] = mixing_map
-        content = self._maps[path]
+                self._maps, self._bytes = {}, size
+            self._maps[place] = maps
+        content = self._maps[place]
         if isinstance(content, SpeechmixError):
             raise content
         return content
@@ -128,11 +133,33 @@ class StoredRun:
         >>> run = speechmix.open_run("runs/small")                                        # doctest: +SKIP
         >>> run.scores.to_table(filter=ds.field("stack") == "encoder").to_pandas()        # doctest: +SKIP
         """
-        return scores_in(self.folder.scores, self.folder.table(SCORES))
+        files = [name for part in self.parts for name in part.scores] if self.parts else None
+        return scores_in(self.folder.scores, files, self.folder.table(SCORES))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Part files that the tables are made of; none in a run of an earlier version."""
+        return tuple(opened_part(self.out / name) for name in sorted(self.description.get("parts", ())))
 
     def read_map(self, path: Path) -> MixingMap:
         """Return a map of this run, as `read_map` does; the file is read the first time."""
-        return self._maps.read(path)
+        (mixing_map,) = self._maps.read(path, lambda: {("", ""): read_map(path)}).values()
+        return mixing_map
+
+    def maps_in_part(self, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
+        """Maps of a clip that lie in a part of this run; they are read the first time."""
+        return self._maps.read((part.path, clip), lambda: maps_in_part(self.folder, part, clip))
+
+    def maps(self, clip: str) -> Maps:
+        """Maps of a clip by (model, init, seed) and (measure, stack); see `maps_of_clip`.
+
+        Examples
+        --------
+        >>> import speechmix
+        >>> maps = speechmix.open_run("runs/small").maps("livre_sg")                      # doctest: +SKIP
+        >>> maps["openai/whisper-small", "trained", None]["value_zeroing", "encoder"]     # doctest: +SKIP
+        """
+        return maps_of_clip(self, clip)
 
 
 def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
@@ -176,33 +203,14 @@ def _scored(folder: RunFolder) -> Iterator[Path]:
 
 
 def read_map(path: Path) -> MixingMap:
-    """Read a map of a run.
+    """Read a map of a run of an earlier version, which kept each in a file.
 
     Raises
     ------
     InputError
         If the file is damaged, or does not say of which model and clip it is.
     """
-    mixing_map = MixingMap.load(path)
-    provenance = mixing_map.provenance
-    words, texts = provenance.get("words") or (), ("text", "foil", "alignment")
-    right = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)
-    right &= isinstance(provenance.get("seed"), int | None) and all(
-        isinstance(provenance.get(name), str | None) for name in texts
-    )
-    right &= isinstance(words, list | tuple) and all(
-        isinstance(word, list | tuple) and len(word) == 3 for word in words
-    )
-    if not right:
-        raise damaged(path, "a map that says of which model and clip it is")
-    if words:
-        check_words(words, where=str(path))
-    for role in ("cue", "target"):
-        stored = provenance.get(role)
-        indices = stored if role == "cue" and isinstance(stored, list | tuple) and stored else [stored]
-        if stored is not None and not all(isinstance(index, int) and 0 <= index < len(words) for index in indices):
-            raise damaged(path, f"a {role} that is one of the {len(words)} words, found {stored!r}")
-    return mixing_map
+    return checked_map(MixingMap.load(path), path)
 
 
 def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = None) -> Maps:
@@ -218,10 +226,7 @@ def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = No
     by_model: Maps = {}
     reasons: list[str] = []
     fingerprint = str(clip_row(run, name).get("fingerprint") or "")
-    for folder in run.folder.map_folders():
-        maps = _maps_in(run, folder / safe_name(name), fingerprint, reasons)
-        if not maps:
-            continue
+    for maps in _maps_by_model(run, name, fingerprint, reasons):
         provenance = next(iter(maps.values())).provenance
         key = (provenance["model"], provenance["init"], provenance.get("seed"))
         twin = next((other for other in by_model if other[:2] == key[:2] == (key[0], "random")), None)
@@ -237,8 +242,47 @@ def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = No
     return dict(sorted(by_model.items(), key=lambda item: (item[0][0], item[0][1] != "trained")))
 
 
-def _maps_in(run: StoredRun, folder: Path, fingerprint: str, reasons: list[str]) -> dict[tuple[str, str], MixingMap]:
-    """Maps of one model and clip; one of another fingerprint is of an earlier start that asked otherwise, and left out."""
+def _maps_by_model(
+    run: StoredRun, name: str, fingerprint: str, reasons: list[str]
+) -> Iterator[dict[tuple[str, str], MixingMap]]:
+    """Maps of a clip, model by model; those of another fingerprint are of an earlier start that asked otherwise: left out."""
+    folders = run.folder.map_folders() if not run.parts else ()
+    for read in (
+        *(partial(_maps_in_files, run, folder / safe_name(name), reasons) for folder in folders),
+        *(partial(_maps_in_part, run, part, name, reasons) for part in _parts_of_maps(run)),
+    ):
+        maps = {
+            key: mixing_map
+            for key, mixing_map in read().items()
+            if fingerprint in ("", mixing_map.provenance.get("fingerprint", fingerprint))
+        }
+        if maps:
+            yield maps
+
+
+def _parts_of_maps(run: StoredRun) -> list[Part]:
+    """Parts of trained models, and of the random twin of each with the smallest seed that has rows in the table of scores."""
+    twins: dict[str | None, int] = {}
+    for part in run.parts:
+        if part.owner.init == "random" and part.scores:
+            seed = part.owner.seed or 0
+            twins[part.owner.name] = min(seed, twins.get(part.owner.name, seed))
+    return [
+        part
+        for part in run.parts
+        if part.scores and (part.owner.init == "trained" or (part.owner.seed or 0) == twins[part.owner.name])
+    ]
+
+
+def _maps_in_part(run: StoredRun, part: Part, name: str, reasons: list[str]) -> dict[tuple[str, str], MixingMap]:
+    try:
+        return run.maps_in_part(part, name)
+    except SpeechmixError as error:
+        reasons.append(str(error))
+        return {}
+
+
+def _maps_in_files(run: StoredRun, folder: Path, reasons: list[str]) -> dict[tuple[str, str], MixingMap]:
     maps = {}
     for path in map_files(folder):
         try:
@@ -246,8 +290,7 @@ def _maps_in(run: StoredRun, folder: Path, fingerprint: str, reasons: list[str])
         except SpeechmixError as error:
             reasons.append(str(error))
             continue
-        if fingerprint in ("", mixing_map.provenance.get("fingerprint", fingerprint)):
-            maps[mixing_map.measure, mixing_map.stack] = mixing_map
+        maps[mixing_map.measure, mixing_map.stack] = mixing_map
     return maps
 
 

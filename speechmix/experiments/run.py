@@ -1,29 +1,28 @@
-"""A run: clips through models, one at a time, kept as they are done, resumable.
+"""A run: clips through models, one at a time, kept as they are done, resumable, alone or in shards.
 
 In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
 
-    run.json                                  options, versions, whether it is complete
-    words/<clip>.json, .TextGrid              where each word is, and how that is known
-    maps/<model>/<clip>/<measure>.<stack>.safetensors
-    figures/<model>/<clip>.png
-    written/<model>/<clip>.json               of a clip without a text: what the model wrote itself and was fed
-    spelling/<model>/<clip>.json              with ablation: what the two tables below hold, clip by clip
-    scores/model=.../.../stack=.../*.parquet   one row per clip, layer, target and source (score_files.py)
+    run.json                                  options, versions, whether it is complete, which part files its tables are made of
+    results/<model>/<part>.parquet            what is known of each clip, as it was computed (results.py)
+    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
     transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
     clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
-    states/, probes.csv, probe_answers.csv    with probes: what can be read off the target, layer by layer (probing.py)
+    probes.csv, probe_answers.csv             with probes: what can be read off the target, layer by layer (probing.py)
     skipped.csv                               what was left out and why
+    words/<clip>.TextGrid                     where each word was placed, for runs of up to a thousand clips
+    figures/<model>/<clip>.png
 
-Whatever is kept says what it is made of (store.py), so a run that was stopped goes on where it was, and one whose clips,
-models or aligner have changed makes again just what depends on them. One process writes to a folder at a time.
+Whatever is kept says what it is made of, so a run that was stopped goes on where it was, and one whose clips, models or aligner
+have changed makes again just what depends on them. One process writes to a folder at a time, or one for each shard of the run:
+each then does the clips whose names are its own, and the one that ends last writes the tables (merging.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,23 +30,24 @@ from typing import Any
 import pandas as pd
 
 from ..adapters.model import Model
-from ..errors import InputError, SpeechmixError, StorageError
-from ..files.locks import writing_to
+from ..errors import InputError, StorageError
+from ..files.identity import digest
+from ..files.locks import locked, writing_to
 from ..files.names import refuse_doubled, same_file
 from ..files.parquet_files import read_parquet
-from ..files.text_files import read_csv, write_csv
+from ..files.shards import Shard
+from ..files.text_files import read_csv
 from ..inputs.clips import Clip
-from ..inputs.reading_ahead import read_ahead
-from ..scoring.batches import clips_together, in_groups
 from ..scoring.question import Question
+from .aligned_clips import AlignedClips
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
-from .out_of_memory import memory_errors_named
-from .probing import PROBED_TWINS, ProbedModel, keep_states, write_probes
-from .score_files import ScoreFiles
-from .store import draw, judged, maps_of
-from .tables import TableWriter, ablation_table, clip_table, contribution_table, identified, result_line
-from .word_times import with_words
+from .merging import Marker, missing_shards, write_skipped, write_tables
+from .model_run import ModelRun, Wanted
+from .part_files import Owner
+from .probing import PROBED_TWINS
+
+_SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 
 
 @dataclass
@@ -116,7 +116,7 @@ def score_clips(
     measures: Sequence[str] = ("value_zeroing",),
     aligner: Model | None = None,
     align_method: str = "auto",
-    figures: int | None = None,
+    figures: int | None = 20,
     ablation: bool = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -125,6 +125,7 @@ def score_clips(
     batch_size: int | str = "auto",
     twin_clips: int | None = None,
     probes: bool = False,
+    shard: Shard | str | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -141,7 +142,7 @@ def score_clips(
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
     figures : int, optional
-        How many clips to draw a figure of, per model; all by default.
+        How many clips to draw a figure of, per model (all: None). Of several twins of a model the first is drawn.
     ablation : bool
         Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and models that spell,
         and let trained models transcribe the clips.
@@ -162,6 +163,9 @@ def score_clips(
     probes : bool
         Also read the states of the target and of the deciding position, of trained models and a few of their twins, and probe
         them for the clips' number (a column `number`), at the end.
+    shard : Shard or str, optional
+        "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on several machines; the one that
+        ends last writes the tables.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -182,150 +186,112 @@ def score_clips(
         raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
     refuse_doubled(clips)
     question = Question.of_run({"measures": measures, **options})
+    shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
     run, folder = Run(Path(out)), RunFolder(Path(out))
+    alignment = {
+        "method": align_method,
+        "aligner": aligner and aligner.label,
+        "weights": aligner and aligner.fingerprint,
+    }
     for name, reason in skipped:
         run.skip(name, reason)
-    with writing_to(run.out):
-        alignment = {
-            "method": align_method,
-            "aligner": aligner and aligner.label,
-            "weights": aligner and aligner.fingerprint,
-        }
-        folder.begin(question, alignment, overwrite, report)
-        wants_words = question.units == "word"
-        ready = list(_aligned(run, folder, clips, aligner, align_method, report, progress, wants_words))
-        had_tables = folder.scores.is_dir() or folder.table(SCORES).is_file()
-        probed = _score(
-            run, folder, models, ready, question, batch_size, figures, ablation, progress, report, twin_clips, probes
-        )
-        if probes:
-            write_probes(folder, probed, ready, report)
-        write_csv(pd.DataFrame(run.skipped, columns=["clip", "model", "reason"]), folder.skipped)
-        if had_tables and not run.done:
+    with _held(folder, shard):
+        with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
+            folder.begin(question, alignment, overwrite, report, shards=shard.count)
+        had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
+        (folder.shards / f"{shard.label}.json").unlink(missing_ok=True)
+        marker = Marker(shard.label, asked="", skipped=run.skipped)
+        aligned = AlignedClips(folder, clips, shard, aligner, align_method, needs_words=question.units == "word")
+        ready, marker.clips = aligned.kept(run.skip, report, progress)
+        wanted = Wanted(question, batch_size, figures, ablation, probes, few_of(ready, CLIPS_BY_LAYER))
+        _score(run, folder, models, ready, _few(clips, ready, twin_clips), wanted, marker, shard, report, progress)
+        marker.done = run.done
+        marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
+        if had_tables and not run.done and shard.count == 1:
+            write_skipped(folder, run.skipped)
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
             return run
-        write_csv(clip_table(ready), folder.clips)
-        folder.finish(run.done)
+        marker.write(folder)
+        _finish(folder, marker, clips, shard, report)
     return run
+
+
+@contextmanager
+def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
+    """Hold the whole folder for a run of one process, while no shard is at work there; for a shard what is the shard's."""
+    if shard.count > 1:
+        with writing_to(folder.shards / shard.label):
+            yield
+        return
+    with writing_to(folder.path), ExitStack() as shards:
+        for other in sorted(folder.shards.glob("*-of-*/")):
+            shards.enter_context(locked(other))
+        yield
+
+
+def _labels(marker: Marker) -> list[str]:
+    return [told["label"] for told, _, _ in marker.models]
+
+
+def _few(clips: Sequence[Clip], ready: Sequence[Clip], most: int | None) -> list[Clip]:
+    """Clips that further twins hear: the same whatever the shard, so they are chosen among all clips of the run."""
+    if most is None:
+        return list(ready)
+    names = {clip.name for clip in few_of(clips, most)}
+    return [clip for clip in ready if clip.name in names]
 
 
 def _score(
     run: Run,
     folder: RunFolder,
-    models,
+    models: Iterable[Model | Callable[[], Model]],
     ready: Sequence[Clip],
-    question: Question,
-    batch_size,
-    figures,
-    ablation,
-    progress,
-    report,
-    twin_clips: int | None,
-    probes: bool,
-) -> dict[ProbedModel, set[str]]:
-    """Score the clips with one model after the other; the tables stand when all are done. Returns whose states were kept."""
-    probed: dict[ProbedModel, set[str]] = {}
-    with ExitStack() as files:
-        contributions, ablations, transcripts = (
-            files.enter_context(TableWriter(run.out / name)) for name in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
-        )
-        scores = files.enter_context(ScoreFiles(folder.scores))
-        labels: dict[Any, str] = {}
-        with_twin: set[str] = set()
-        for model in models:
-            model = model if isinstance(model, Model) else model()
-            label = same_file(model.label)
-            if label in labels:
-                labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
-                raise InputError(
-                    f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
-                )
-            labels[label] = model.label
-            model.forget_fingerprint()
-            further = twin_clips is not None and model.init == "random" and model.name in with_twin
-            with_twin |= {model.name} if model.init == "random" else set()
-            heard = few_of(ready, twin_clips) if further and twin_clips is not None else ready
-            by_layer = {clip.name for clip in few_of(ready, CLIPS_BY_LAYER)} if model.init == "trained" else set()
-            asked_to_spell = ablation and not further and model.can_spell
-            twins = sum(1 for other in probed if other.name == model.name and other.init == "random")
-            reads_states = probes and (model.init == "trained" or twins < PROBED_TWINS)
-            this_model = ProbedModel(model.name, model.init, model.seed, model.label)
-            if reads_states:
-                probed[this_model] = set()
-            drawn = 0 if further else len(ready) if figures is None else figures
-            for number, (clip, maps) in enumerate(
-                _scored(folder, model, heard, question, batch_size, progress, report)
-            ):
-                try:
-                    if isinstance(maps, SpeechmixError):
-                        raise maps
-                    with memory_errors_named():
-                        shares = contribution_table(maps, clip, model)
-                        spelled = {}
-                        if asked_to_spell:
-                            spelled = judged(folder, model, clip, report, by_layer=clip.name in by_layer)
-                        if reads_states and clip.words:
-                            keep_states(folder, model, clip, report)
-                            probed[this_model].add(clip.name)
-                        draw(folder, model, clip, maps, question, wanted=number < drawn)
-                except StorageError:
-                    raise
-                except SpeechmixError as error:
-                    run.skip(clip.name, error, model.label)
-                    report(f"{clip.name}  {model.label}  SKIPPED: {error}")
-                    continue
-                contributions.append(shares)
-                if not further:
-                    scores.append(maps, clip, model)
-                ablations.append(ablation_table(spelled.get("ablation", []), clip, model))
-                transcripts.append(identified(pd.DataFrame(spelled.get("transcripts", [])), clip, model))
-                run.done += 1
-                report(result_line(clip, model, shares))
-        if not run.done:
-            for writer in (contributions, scores, ablations, transcripts):
-                writer.keep_former = True
-    if run.done:
-        for ending in ("parquet", "csv"):  # of an earlier version
-            folder.table(SCORES, ending).unlink(missing_ok=True)
-    return probed
+    few: Sequence[Clip],
+    wanted: Wanted,
+    marker: Marker,
+    shard: Shard,
+    report: Callable[[str], None],
+    progress: bool,
+) -> None:
+    """Score the clips with one model after the other, and note in the marker where its results are."""
+    labels: dict[Any, str] = {}
+    twins: dict[str, int] = {}
+    for model in models:
+        model = model if isinstance(model, Model) else model()
+        label = same_file(model.label)
+        if label in labels:
+            labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
+            raise InputError(
+                f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
+            )
+        labels[label] = model.label
+        model.forget_fingerprint()
+        twin = twins.get(model.name, 0)
+        twins[model.name] = twin + (model.init == "random")
+        heard = few if model.init == "random" and twin else ready
+        owner = Owner(model.name, model.init, model.seed, model.label)
+        of_model = ModelRun(folder, model, owner, wanted, twin=twin, is_few=len(few) < len(ready))
+        probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
+        part = of_model.score(heard, shard, run, report, progress, probed=probed)
+        place = None if part is None else part.path.relative_to(folder.path).as_posix()
+        marker.models.append((vars(owner), place, probed))
 
 
-def _scored(
-    folder, model: Model, clips: Sequence[Clip], question, batch_size, progress, report
-) -> Iterator[tuple[Clip, Any]]:
-    """Each clip with its maps (or its error), in groups that share a forward pass, the next clips read ahead."""
-    at_once = clips_together(model)
-    ahead = read_ahead(clips, sample_rate=model.sample_rate, count=at_once)
-    shown = _bar(ahead, progress, f"score {model.label}", total=len(clips))
-    with model.unchanged():
-        for group in in_groups(shown, at_once):
-            yield from zip(group, maps_of(folder, model, group, question, report, batch_size=batch_size), strict=True)
-
-
-def _aligned(run: Run, folder: RunFolder, clips, aligner, method, report, progress, wants_words) -> Iterator[Clip]:
-    """Clips with words; those that cannot get them are recorded."""
-    todo = [clip for clip in clips if clip.words is None]
-    bar = _bar(clips, progress and bool(todo), "align")
-    for clip in bar:
-        try:
-            with memory_errors_named():
-                clip.validate()
-                if clip.words is None and (clip.text or wants_words):
-                    clip = with_words(folder, clip, aligner, method, report)
-                    for doubt in clip.doubts:
-                        report(f"{clip.name}  word times are DOUBTFUL: {doubt}")
-        except StorageError:
-            raise
-        except SpeechmixError as error:
-            run.skip(clip.name, error)
-            report(f"{clip.name}  SKIPPED: {error}")
-            continue
-        yield clip
-
-
-def _bar(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:
-    if not show:
-        return items
-    from tqdm.auto import tqdm
-
-    return tqdm(items, desc=description, unit="clip", leave=False, total=total)
+def _finish(
+    folder: RunFolder, marker: Marker, clips: Sequence[Clip], shard: Shard, report: Callable[[str], None]
+) -> None:
+    """Write the tables if all shards are done; only one who is alone there removes what is needed no more."""
+    with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
+        missing = missing_shards(folder, marker.asked, shard.count)
+        if missing:
+            report(f"shard {shard} is done; {len(missing)} of {shard.count} are not: `speechmix status {folder.path}`")
+            return
+        markers = [Marker.read(folder, Shard(index, shard.count)) for index in range(1, shard.count + 1)]
+        write_tables(folder, [marker for marker in markers if marker is not None], clips, report)
+        with ExitStack() as shards:
+            try:
+                for other in sorted(folder.shards.glob("*-of-*/")):
+                    shards.enter_context(locked(other))
+            except StorageError:
+                return  # one of them was started again: it will
+            folder.sweep()

@@ -1,8 +1,9 @@
 """Scores of a run as one long Parquet data set, which analysts open lazily: a folder for each model, measure and stack.
 
-    scores/model=whisper-small/init=random/measure=value_zeroing/stack=encoder/seed-0.part-0.parquet
+    scores/model=whisper-small/init=random/measure=value_zeroing/stack=encoder/seed-0.5d0c6a31.parquet
 
-In: maps, clip by clip. Out: files of few, large row groups (about a million rows each, sorted by clip), plain types, no CSV.
+In: maps, clip by clip. Out: files of few, large row groups (about a million rows each, sorted by clip), plain types, no CSV;
+each belongs to a part of the run (results.py), whose name is in its own.
 What a folder's name says (model, init, measure, stack) is no column of the file. The seed is one: as a folder's name it would
 be missing for trained models, and pandas reads no numbers there beside a missing one. Maps are taken apart layer by layer, so
 that no more than a layer of a frame map and the rows that wait to be written are in memory.
@@ -10,21 +11,24 @@ that no more than a layer of a frame map and the rows that wait to be written ar
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..files.parquet_files import readable_parquet
-from ..files.whole_files import put_in_place, unfinished_name
+from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..maps.mixing import Maps, MixingMap
@@ -49,7 +53,9 @@ _COLUMNS = pa.schema(
 
 
 class ScoreFiles:
-    """Context manager that writes maps into a folder of scores, which takes the place of an older one at the end.
+    """Rows of scores that become files of one part of a run: few, with large row groups, in the folders they belong to.
+
+    Nothing has its name before `close`; as a context manager, it removes what is unfinished.
 
     Parameters
     ----------
@@ -64,73 +70,132 @@ class ScoreFiles:
         self._waiting: dict[Path, list[pa.Table]] = defaultdict(list)
         self._rows: Counter[Path] = Counter()  # that wait, and their bytes
         self._bytes: Counter[Path] = Counter()
-        self._files: dict[Path, _PartFiles] = {}
-        self.keep_former = False  # set it, and the block leaves what was there before as it is
-
-    def __enter__(self) -> ScoreFiles:
-        self._unfinished = unfinished_name(self._folder)
-        return self
+        self._files: dict[Path, _UnfinishedFiles] = {}
 
     def append(self, maps: Maps, clip: Clip, model: Model) -> None:
         """Add every score of some maps of one clip, raw and as a share of its row."""
         for (measure, stack), mixing_map in maps.items():
             place = partition(model.name, model.init, measure, stack) / file_name(model.seed)
             for rows in rows_of_map(mixing_map, clip, model.seed):
-                self._waiting[place].append(rows)
-                self._rows[place] += rows.num_rows
-                self._bytes[place] += rows.nbytes
-                if self._rows[place] >= self._rows_per_group:
-                    self._write(place)
+                self.append_rows(place, rows)
         while self._bytes.total() > MOST_WAITING:
             self._write(self._bytes.most_common(1)[0][0])
+
+    def append_rows(self, place: Path, rows: pa.Table) -> None:
+        """Add rows of one clip to the files of a folder (`partition`) that begin like `file_name`."""
+        self._waiting[place].append(rows)
+        self._rows[place] += rows.num_rows
+        self._bytes[place] += rows.nbytes
+        if self._rows[place] >= self._rows_per_group:
+            self._write(place)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the rows in memory."""
+        return self._bytes.total()
 
     def _write(self, place: Path) -> None:
         """One row group, sorted by clip."""
         by_clip = sorted(self._waiting.pop(place), key=lambda rows: rows["clip"][0].as_py())
         del self._rows[place], self._bytes[place]
         if place not in self._files:
-            self._files[place] = _PartFiles(self._unfinished / place)
-        self._files[place].write(pa.concat_tables(by_clip).cast(_COLUMNS))
+            self._files[place] = _UnfinishedFiles(self._folder / place.parent)
+        self._files[place].write(pa.concat_tables([rows.cast(_COLUMNS) for rows in by_clip]))
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            wanted = kind is None and not self.keep_former
-            for place in list(self._waiting) if wanted else ():
-                self._write(place)
-            for files in self._files.values():
-                files.close()
-            if wanted and self._files:
-                put_in_place(self._unfinished, self._folder)
-            elif wanted:
-                shutil.rmtree(self._folder, ignore_errors=True)
-        finally:
-            shutil.rmtree(self._unfinished, ignore_errors=True)
+    def close(self, part: str) -> dict[str, int]:
+        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their bytes."""
+        for place in list(self._waiting):
+            self._write(place)
+        sizes = {}
+        for place, files in sorted(self._files.items()):
+            for path in files.close(f"{place.name}{part}"):
+                sizes[path.relative_to(self._folder).as_posix()] = path.stat().st_size
+        self._files = {}
+        return sizes
+
+    def discard(self) -> None:
+        """Remove what is unfinished."""
+        for files in self._files.values():
+            files.discard()
+        self._files, self._waiting = {}, defaultdict(list)
+        self._rows, self._bytes = Counter(), Counter()
+
+    def __enter__(self) -> ScoreFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
 
 
-class _PartFiles:
-    """Files ``part-0.parquet``, ``part-1.parquet``, ...; the next is begun when one is large."""
+class _UnfinishedFiles:
+    """Files of one folder that have no name yet; the next is begun when one is large."""
 
-    def __init__(self, stem: Path):
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        self._stem, self._number = stem, 0
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._paths: list[Path] = []
         self._file: BinaryIO | None = None
 
     def write(self, rows: pa.Table) -> None:
         if self._file is None:
-            self._file = self._stem.with_name(f"{self._stem.name}part-{self._number}.parquet").open("wb")
+            self._paths.append(unfinished_name(self._folder / "scores"))
+            self._file = self._paths[-1].open("wb")
             self._writer = pq.ParquetWriter(
                 self._file, _COLUMNS, compression="zstd", write_page_checksum=True, store_schema=False
             )
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         if self._file.tell() > _MOST_IN_A_FILE:
-            self.close()
-            self._number += 1
+            self._end_file()
 
-    def close(self) -> None:
+    def _end_file(self) -> None:
         if self._file is not None:
             self._writer.close()
             self._file.close()
             self._file = None
+
+    def close(self, stem: str) -> list[Path]:
+        """Give the files their names: "<stem>.parquet", and "<stem>-1.parquet", ... where there are more."""
+        self._end_file()
+        named = [self._folder / f"{stem}{f'-{number}' if number else ''}.parquet" for number in range(len(self._paths))]
+        for unfinished, path in zip(self._paths, named, strict=True):
+            os.replace(unfinished, path)
+        self._paths = []
+        return named
+
+    def discard(self) -> None:
+        self._end_file()
+        for path in self._paths:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+class CopiedScores:
+    """Rows of clips that lie in files of scores, taken out clip by clip; a few row groups are in memory.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        Of one folder and one model.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        self._groups: dict[str, list[tuple[Path, int]]] = defaultdict(list)
+        self._read = lru_cache(maxsize=2)(self._read_group)
+        for path in files:
+            with readable_parquet(path):
+                file = pq.ParquetFile(path)
+                for group in range(file.num_row_groups):
+                    for name in file.read_row_group(group, columns=["clip"])["clip"].unique().to_pylist():
+                        self._groups[name].append((path, group))
+
+    def _read_group(self, path: Path, group: int) -> pa.Table:
+        with readable_parquet(path):
+            return pq.ParquetFile(path, page_checksum_verification=True).read_row_group(group)
+
+    def rows_of(self, clip: str) -> pa.Table | None:
+        """Rows of a clip; None if the files have none."""
+        groups = [self._read(*place) for place in self._groups.get(clip, ())]
+        return pa.concat_tables([rows.filter(pc.equal(rows["clip"], clip)) for rows in groups]) if groups else None
 
 
 def partition(model: str, init: str, measure: str, stack: str) -> Path:
@@ -183,13 +248,15 @@ def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     return said
 
 
-def scores_in(folder: Path, former: Path) -> ds.Dataset:
+def scores_in(folder: Path, files: Sequence[str] | None, former: Path) -> ds.Dataset:
     """Open scores lazily: nothing is read before it is asked for.
 
     Parameters
     ----------
     folder : Path
-        As `ScoreFiles` leaves it.
+        ``scores`` of a run.
+    files : sequence of str, optional
+        Paths below it, of the parts that stand; None for all that are there.
     former : Path
         The single table of earlier versions, which is opened if there is no such folder.
 
@@ -208,4 +275,7 @@ def scores_in(folder: Path, former: Path) -> ds.Dataset:
         checked = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         )
+        if folder.is_dir() and files is not None:
+            paths = [str(folder / file) for file in files]
+            return ds.dataset(paths, format=checked, partitioning=by_name, partition_base_dir=str(folder))
         return ds.dataset(place, format=checked, partitioning=by_name)

@@ -12,6 +12,7 @@ In: models (or functions that load them), clips, a folder. Out: a `SpeechAblatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ from ..files.identity import digest
 from ..files.locks import writing_to
 from ..files.names import refuse_doubled, safe_name
 from ..files.parquet_files import read_parquet
+from ..files.shards import Shard
 from ..files.text_files import write_csv
 from ..inputs.clips import Clip
 from ..interventions.speech_ablation import ablate_speech
@@ -35,6 +37,8 @@ from .checked_json import stored_json, write_checked
 from .few_clips import few_of
 from .folder import SPEECH_ABLATION, RunFolder
 from .out_of_memory import memory_errors_named
+from .part_files import Owner
+from .results import Results
 from .tables import TableWriter, clip_table, identified
 from .word_times import with_words
 
@@ -170,22 +174,22 @@ def _with_words(
 ) -> list[Clip]:
     """Clips with words: their own, those that the folder keeps, or placed now. What cannot be aligned is recorded."""
     placed = []
-    for clip in clips:
-        try:
-            with memory_errors_named():
-                if clip.words is None:
-                    clip = (
-                        with_words(folder, clip, aligner, method, report)
-                        if folder
-                        else align(clip, model=aligner, method=method)
-                    )
-        except StorageError:
-            raise
-        except SpeechmixError as error:
-            left_out.append({"clip": clip.name, "model": "", "reason": str(error)})
-            report(f"{clip.name}  SKIPPED: {error}")
-            continue
-        placed.append(clip)
+    with ExitStack() as files:
+        results = files.enter_context(Results(folder, Owner(), Shard(), report)) if folder else None
+        for clip in clips:
+            try:
+                with memory_errors_named():
+                    if clip.words is None and results is not None:
+                        clip, _ = with_words(results, clip, aligner, method)
+                    elif clip.words is None:
+                        clip = align(clip, model=aligner, method=method)
+            except StorageError:
+                raise
+            except SpeechmixError as error:
+                left_out.append({"clip": clip.name, "model": "", "reason": str(error)})
+                report(f"{clip.name}  SKIPPED: {error}")
+                continue
+            placed.append(clip)
     return placed
 
 

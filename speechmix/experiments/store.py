@@ -1,15 +1,15 @@
-"""What a run keeps of each clip: maps, ablation and transcript, figure (word times: word_times.py).
+"""What a run keeps of each clip and model: contributions and scores, ablation, transcript, states, figure.
 
-Each is written whole or not at all, with the hash of everything that went into it (its *question*), and is used by a later
-start only if that is still the same. What is damaged is said, and made again.
+In: a model, clips, a question. Out: `Results` that hold the answer to each: those of an earlier start are used if everything
+that went into them is the same (their *question*), all others are computed now. Word times are in word_times.py.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,164 +20,107 @@ from ..evaluation.spelling import character_error_rate, transcribe
 from ..files.identity import digest
 from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
-from ..inputs.cue_and_target import stored_cue
 from ..interventions.ablation import CONTROL, ablate_with_control
+from ..maps.headers import labels_as_text
 from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
-from .checked_json import Report, stored_json, write_checked
 from .folder import RunFolder
 from .out_of_memory import OutOfMemory, memory_errors_named
-from .own_texts import remember_written, written_of
+from .own_texts import written_of
+from .results import Key, Results
+from .tables import shares_table
 
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
+ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
 
 
-def maps_question(model: Model, clip: Clip, question: Question, name: str) -> str:
-    """Hash of what decides the maps of one measure: model, clip (not its cue) and the options that the measure reads."""
-    asked, measure = question.described(), measure_named(name)
-    unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
-    clip_says = {name: value for name, value in clip.ingredients.items() if name != "cue"}
-    model_says = {"weights": model.fingerprint, "dtype": str(model.state_dtype)}
-    return digest(
-        {
-            "measure": measure.identity,
-            **model_says,
-            **clip_says,
-            **{name: asked[name] for name in asked if name not in unread},
-            **written_of(model, clip),
-        }
-    )
+class MapsAsked:
+    """What maps are asked for, and the keys that their results have.
 
-
-def maps_of(
-    folder: RunFolder,
-    model: Model,
-    clips: Sequence[Clip],
-    question: Question,
-    report: Report,
-    *,
-    batch_size: int | str = "auto",
-) -> list[Maps | SpeechmixError]:
-    """Maps of some clips: those that are kept, or computed (in one forward pass) and then kept.
-
-    A clip that cannot be scored has its error instead.
+    Parameters
+    ----------
+    model : Model
+    question : Question
+    in_scores : bool
+        Whether every score goes to the table of scores.
     """
-    results: list[Mapping[tuple[str, str], MixingMap] | SpeechmixError] = []
+
+    def __init__(self, model: Model, question: Question, *, in_scores: bool = True):
+        self.model, self.question, self.in_scores = model, question, in_scores
+        self._asked = {name: self._asked_of(name) for name in question.measures}
+
+    def _asked_of(self, name: str) -> str:
+        """Hash of what decides the maps of one measure but the clip: the model and the options that the measure reads."""
+        asked, measure = self.question.described(), measure_named(name)
+        unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
+        options = {option: asked[option] for option in asked if option not in unread}
+        says = {"weights": self.model.fingerprint, "dtype": str(self.model.state_dtype), "in_scores": self.in_scores}
+        return digest({"measure": measure.identity, **says, **options})
+
+    def keys(self, clip: Clip) -> list[Key]:
+        """Key of each measure's result."""
+        says = [clip.fingerprint, clip.alignment, clip.doubts, written_of(self.model, clip)]
+        return [Key(clip.name, name, digest([asked, *says])) for name, asked in self._asked.items()]
+
+
+def keep_maps(
+    results: Results, asked: MapsAsked, clips: Sequence[Clip], *, batch_size: int | str = "auto"
+) -> list[Maps | SpeechmixError]:
+    """Maps of some clips that are not kept yet, computed in one forward pass; what becomes of them is then kept.
+
+    Returns
+    -------
+    list of Maps or SpeechmixError
+        For each clip those that were computed, which may be none, or why it cannot be scored.
+    """
+    computed: list[Maps | SpeechmixError] = [Maps({}) for _ in clips]
     todo: dict[tuple[str, ...], list[int]] = {}
     for index, clip in enumerate(clips):
-        try:
-            remember_written(folder, model, clip, question, report)
-            stored_maps = _stored_maps(folder, model, clip, question, report)
-        except SpeechmixError as error:
-            results.append(error)
-            continue
-        results.append(stored_maps)
-        stored_measures = {measure for measure, _ in stored_maps}
-        missing = tuple(name for name in question.measures if name not in stored_measures)
+        missing = tuple(key.kind for key in asked.keys(clip) if key not in results)
         if missing:
             todo.setdefault(missing, []).append(index)
     for missing, places in todo.items():
-        asked = replace(question, measures=missing)
-        for index, computed in zip(
-            places, _computed_and_stored(folder, model, [clips[i] for i in places], asked, batch_size), strict=True
-        ):
-            stored = results[index]
-            results[index] = (
-                computed
-                if isinstance(computed, SpeechmixError) or isinstance(stored, SpeechmixError)
-                else {**stored, **computed}
-            )
-    return [_in_order(folder, model, clip, question, maps) for clip, maps in zip(clips, results, strict=True)]
+        sounds = [clips[index].sound for index in places]
+        question = replace(asked.question, measures=missing)
+        all_maps = _computed(asked.model, [clips[index] for index in places], question, batch_size)
+        for index, sound, maps in zip(places, sounds, all_maps, strict=True):
+            clip = clips[index]
+            if not isinstance(maps, SpeechmixError) and clip.sound != sound:
+                maps = InputError(f"{clip.path} was replaced while it was scored: give the same command again")
+            if not isinstance(maps, SpeechmixError):
+                try:
+                    _put_maps(results, asked, clip, maps)
+                except SpeechmixError as error:
+                    maps = error
+            computed[index] = maps
+    return computed
 
 
-def _computed_and_stored(
-    folder: RunFolder, model: Model, clips: list[Clip], question: Question, batch_size: int | str
-) -> list[Maps | SpeechmixError]:
-    """Maps of some clips, computed now and kept; of a recording that was replaced meanwhile the error that says so."""
-    sounds = [clip.sound for clip in clips]
-    results = _computed(model, clips, question, batch_size)
-    for index, (clip, maps) in enumerate(zip(clips, results, strict=True)):
-        if isinstance(maps, SpeechmixError):
+def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> None:
+    """Keep what becomes of some maps of a clip, measure by measure."""
+    rows: list[tuple[Key, dict[str, Any]]] = []
+    for key in asked.keys(clip):
+        of_measure = {place: mixing_map for place, mixing_map in maps.items() if place[0] == key.kind}
+        if not of_measure:
             continue
-        if clip.sound != sounds[index]:
-            results[index] = InputError(f"{clip.path} was replaced while it was scored: give the same command again")
-        else:
-            _store_maps(folder, model, clip, question, maps)
-    return results
+        with memory_errors_named():
+            shares = shares_table(of_measure, clip, asked.model)
+        rows.append((key, {"contributions": shares.to_dict("records"), "content": _labels(of_measure, key)}))
+        if asked.in_scores:
+            rows[-1][1]["scores"] = (of_measure, clip, asked.model)
+    for key, row in rows:
+        results.put(key, **row)
 
 
-def _in_order(
-    folder: RunFolder,
-    model: Model,
-    clip: Clip,
-    question: Question,
-    maps: Mapping[tuple[str, str], MixingMap] | SpeechmixError,
-) -> Maps | SpeechmixError:
-    """Maps in the order that was asked for; the folder keeps just these."""
-    if isinstance(maps, SpeechmixError):
-        return maps
-    _keep_only(folder.maps(model, clip), {_file_name(*key) for key in maps})
-    return Maps({key: maps[key] for key in sorted(maps, key=_order(model, question))})
-
-
-def _order(model: Model, question: Question) -> Callable[[tuple[str, str]], tuple[int, int]]:
-    measures, stacks = list(question.measures), list(model.stacks)
-    return lambda key: (measures.index(key[0]), stacks.index(key[1]))
-
-
-def _stored_maps(
-    folder: RunFolder, model: Model, clip: Clip, question: Question, report: Report
-) -> dict[tuple[str, str], MixingMap]:
-    """Maps that are kept, of the measures whose maps are all there and of the same question."""
-    stored: dict[str, list[MixingMap]] = {}
-    for path in sorted(folder.maps(model, clip).glob("*.safetensors")):
-        try:
-            stored_map = MixingMap.load(path)
-        except InputError as error:
-            report(f"{path} is damaged and made again ({error})")
-            continue
-        stored.setdefault(stored_map.measure, []).append(stored_map)
-    usable: dict[tuple[str, str], MixingMap] = {}
-    for measure in question.measures:
-        maps = stored.get(measure, [])
-        asked = maps_question(model, clip, question, measure) if maps else None
-        stacks = {stored_map.stack for stored_map in maps}
-        if maps and all(m.provenance.get("question") == asked and set(m.provenance["stacks"]) == stacks for m in maps):
-            usable |= {(measure, m.stack): _said_now(folder, model, clip, m) for m in maps}
-    return {key: usable[key] for key in sorted(usable, key=_order(model, question))}
-
-
-def _said_now(folder: RunFolder, model: Model, clip: Clip, stored_map: MixingMap) -> MixingMap:
-    """Return the map with what decides no score (the cue, the clip's name) as it is now, in the file too."""
-    now = {"clip": clip.name, "cue": stored_cue(clip.cue), "alignment": clip.alignment, "fingerprint": clip.fingerprint}
-    if all(stored_map.provenance.get(name) == value for name, value in now.items()):
-        return stored_map
-    stored_map = replace(stored_map, provenance={**stored_map.provenance, **now})
-    stored_map.save(folder.maps(model, clip) / _file_name(stored_map.measure, stored_map.stack))
-    return stored_map
-
-
-def _store_maps(folder: RunFolder, model: Model, clip: Clip, question: Question, maps: Maps) -> None:
-    """Keep maps, each with its question and the stacks that its measure has maps of."""
-    questions = {measure: maps_question(model, clip, question, measure) for measure in {name for name, _ in maps}}
-    for (measure, stack), computed in maps.items():
-        noted = {"question": questions[measure], "stacks": [other for name, other in maps if name == measure]}
-        path = folder.maps(model, clip) / _file_name(measure, stack)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(computed, provenance={**computed.provenance, **noted}).save(path)
-
-
-def _file_name(measure: str, stack: str) -> str:
-    return f"{measure}.{stack}.safetensors"
-
-
-def _keep_only(folder: Path, names: set[str]) -> None:
-    """Remove maps of other questions: of measures, or stacks, that are no longer asked for."""
-    for path in folder.glob("*.safetensors"):
-        if path.name not in names:
-            path.unlink()
+def _labels(maps: Mapping[tuple[str, str], MixingMap], key: Key) -> str:
+    """All of some maps but their scores, as text."""
+    told = []
+    for mixing_map in maps.values():
+        noted = replace(mixing_map, provenance={**mixing_map.provenance, "question": key.question})
+        told.append({**labels_as_text(noted), "dtype": str(mixing_map.scores.dtype), "shape": mixing_map.scores.shape})
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _computed(
@@ -209,31 +152,38 @@ def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str
     return failure
 
 
-def judged(
-    folder: RunFolder, model: Model, clip: Clip, report: Report, *, by_layer: bool = False
-) -> dict[str, list[dict[str, Any]]]:
-    """Ablation (of each layer, too, where that is asked for) and transcript of one clip: kept, or made now and then kept."""
-    path = folder.spelling(model, clip)
-    stored = stored_json(path, report)
-    parts: dict[str, dict[str, Any]] = {}
+def keep_spelling(results: Results, model: Model, clip: Clip, *, by_layer: bool = False) -> list[Key]:
+    """Keep ablation (of each layer, too, where that is asked for) and transcript of a clip; returns their keys.
+
+    A clip without a foil or a cue has no ablation, one without a text, and a random twin, no transcript.
+    """
+    keys = []
+    for key, rows_of in _spelling_asked(model, clip, by_layer=by_layer).items():
+        if key not in results:
+            with memory_errors_named():
+                rows = rows_of(model, clip)
+            results.put(key, content=json.dumps(rows, ensure_ascii=False, default=_plain))
+        keys.append(key)
+    return keys
+
+
+def _spelling_asked(model: Model, clip: Clip, *, by_layer: bool) -> dict[Key, Callable[[Model, Clip], list[dict]]]:
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
-    transcribes = model.prefix.task == "transcribe"  # a translation spells no foil, and is no transcript
-    if transcribes and clip.foil and clip.cue is not None:
-        ablation = partial(_ablation, by_layer=by_layer)
-        parts["ablation"] = {"question": digest({**asked, "by_layer": by_layer, "control": CONTROL}), "of": ablation}
-    if transcribes and clip.text and model.init == "trained":
+    kinds: dict[Key, Callable[[Model, Clip], list[dict]]] = {}
+    if model.prefix.task != "transcribe":  # a translation spells no foil, and is no transcript
+        return kinds
+    if clip.foil and clip.cue is not None:
+        question = digest({**asked, "by_layer": by_layer, "control": CONTROL})
+        kinds[Key(clip.name, ABLATION, question)] = partial(_ablation, by_layer=by_layer)
+    if clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
-        parts["transcripts"] = {"question": digest(heard), "of": _transcript}
-    content: dict[str, dict[str, Any]] = {}
-    for name, part in parts.items():
-        stored_part = stored.get(name)
-        if not isinstance(stored_part, dict) or not isinstance(stored_part.get("rows"), list):
-            stored_part = {}
-        same = stored_part.get("question") == part["question"]
-        content[name] = stored_part if same else {"question": part["question"], "rows": part["of"](model, clip)}
-    if content != stored:
-        write_checked(path, content)
-    return {name: part["rows"] for name, part in content.items()}
+        kinds[Key(clip.name, TRANSCRIPTS, digest(heard))] = _transcript
+    return kinds
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    return value.item()
 
 
 def _ablation(model: Model, clip: Clip, *, by_layer: bool) -> list[dict[str, Any]]:
@@ -248,13 +198,14 @@ def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:
     return [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
 
 
-def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, question: Question, *, wanted: bool) -> None:
-    """Draw the clip's figure, if it is wanted and not there; one of another question is removed in any case."""
+def draw(
+    folder: RunFolder, model: Model, clip: Clip, questions: Sequence[str], maps_of: Callable[[], Maps], *, wanted: bool
+) -> None:
+    """Draw the clip's figure, if it is wanted and not there; one of other questions is removed in any case."""
     path = folder.figure(model, clip)
     if not wanted and not path.is_file():
         return
-    of_maps = {measure: maps_question(model, clip, question, measure) for measure, _ in maps}
-    drawn_of = digest([of_maps, clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
+    drawn_of = digest([list(questions), clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
     if path.is_file() and _question_of_picture(path) == drawn_of:
         return
     path.unlink(missing_ok=True)
@@ -263,14 +214,15 @@ def draw(folder: RunFolder, model: Model, clip: Clip, maps: Maps, question: Ques
     from ..plots.one_clip import clip_figure
     from ..plots.panels import fed_text
 
+    maps = maps_of()
     figure = clip_figure(clip, maps)
-    fed = next((told for one in maps.values() if (told := fed_text(one.provenance))), "")
+    fed = next((told for mixing_map in maps.values() if (told := fed_text(mixing_map.provenance))), "")
     figure.suptitle(f"{clip.name}: {model.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150, metadata={"question": drawn_of})
 
 
-def _question_of_picture(path: Path) -> str | None:
+def _question_of_picture(path) -> str | None:
     import PIL.Image
 
     try:

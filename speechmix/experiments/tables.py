@@ -23,7 +23,7 @@ from ..files.text_files import neutral
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import Cue, cue_words, spelled_cue
-from ..maps.mixing import Maps, MixingMap
+from ..maps.mixing import MixingMap
 
 MOST_CSV_ROWS = 1_000_000
 _ROWS_AT_ONCE = 100_000
@@ -31,7 +31,12 @@ _ROWS_AT_ONCE = 100_000
 AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
 
 
-def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
+def contribution_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
+    """Cue contribution of one clip, with columns that say of which clip and model; see `shares_table`."""
+    return identified(shares_table(maps, clip, model), clip, model)
+
+
+def shares_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
     """Cue contribution per stack, measure and layer; empty without cue and target.
 
     `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
@@ -57,7 +62,7 @@ def contribution_table(maps: Maps, clip: Clip, model: Model) -> pd.DataFrame:
                     {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share} | control
                     for layer, share, control in zip(mixing_map.layers, shares.tolist(), controls, strict=True)
                 ]
-    return identified(pd.DataFrame(rows, columns=columns), clip, model)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) -> list[dict[str, float]]:
@@ -94,12 +99,6 @@ _OF_OTHER_TABLES = """
 """.split()
 
 
-def ablation_table(rows: Sequence[Mapping[str, Any]], clip: Clip, model: Model) -> pd.DataFrame:
-    """What was read with the cue, or another word, silenced (`interventions.ablation.ablate_with_control`)."""
-    table = pd.DataFrame(rows)
-    return identified(table.astype({"layer": "Int64"}) if len(table) else table, clip, model)
-
-
 def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     """One row per clip, with the further columns of its manifest.
 
@@ -113,21 +112,27 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     >>> clip_table([clip]).loc[0, ["clip", "manifest_clip", "manifest_model", "speaker"]].tolist()
     ['a', 'b', 'c', 'd']
     """
-    names = manifest_columns([column for clip in clips for column in clip.meta])
-    rows = []
-    for clip in clips:
-        words = clip.words or ()
-        cue, target = (spelled_cue(words, index) for index in (clip.cue, clip.target))
-        own = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
-        own |= {
-            "foil": clip.foil,
-            "alignment": clip.alignment,
-            "doubts": " ".join(clip.doubts),
-            "language": clip.language,
-        }
-        source = {"audio_file": str(clip.path.resolve()) if clip.path else ""}
-        source |= {name: getattr(clip, name, "") for name in ("fingerprint", "sound")}
-        rows.append({**own, **{names[column]: value for column, value in clip.meta.items()}, **source})
+    return table_of_facts([facts_of(clip) for clip in clips])
+
+
+def facts_of(clip: Clip) -> dict[str, dict[str, Any]]:
+    """What the clip table says of a clip: its own columns, the manifest's, and where it comes from."""
+    words = clip.words or ()
+    cue, target = (spelled_cue(words, index) for index in (clip.cue, clip.target))
+    own = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
+    own |= {"foil": clip.foil, "alignment": clip.alignment, "doubts": " ".join(clip.doubts), "language": clip.language}
+    source = {"audio_file": str(clip.path.resolve()) if clip.path else ""}
+    source |= {name: getattr(clip, name, "") for name in ("fingerprint", "sound")}
+    return {"own": own, "meta": dict(clip.meta), "source": source}
+
+
+def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Any]]]) -> pd.DataFrame:
+    """The clip table of what `facts_of` says of each clip."""
+    names = manifest_columns([column for of_clip in facts for column in of_clip["meta"]])
+    rows = [
+        {**row["own"], **{names[column]: cell for column, cell in row["meta"].items()}, **row["source"]}
+        for row in facts
+    ]
     return pd.DataFrame(rows, columns=[*_OF_A_CLIP, *names.values(), *_OF_ITS_SOURCE])
 
 
@@ -154,7 +159,14 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
 
 
 def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
-    """One line a clip: length, words, alignment, and where the cue contributes most."""
+    """One line a clip: length, words, alignment, and where the cue contributes most.
+
+    Parameters
+    ----------
+    clip, model
+    shares : DataFrame
+        Of `contribution_table`, of one or more measures.
+    """
     parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
     if clip.doubts:
         parts.append("DOUBTFUL word times")
@@ -169,15 +181,10 @@ def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
 
 
 def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
-    for position, (column, value) in enumerate(
-        (
-            ("clip", clip.name),
-            ("fingerprint", clip.fingerprint),
-            ("model", model.name),
-            ("init", model.init),
-            ("seed", model.seed),
-        )
-    ):
+    """Put columns that say of which clip and model the rows are before the others."""
+    names: dict[str, Any] = {"clip": clip.name, "fingerprint": clip.fingerprint}
+    names |= {"model": model.name, "init": model.init, "seed": model.seed}
+    for position, (column, value) in enumerate(names.items()):
         table.insert(position, column, value)
     return table.astype({"seed": "Int64"})
 

@@ -26,8 +26,14 @@ _held: dict[Path, tuple[int, int]] = {}  # folders that are held, and by which p
 
 
 @contextmanager
-def locked(folder: str | PathLike) -> Iterator[None]:
+def locked(folder: str | PathLike, *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, which is made if it is not there; a block within a block of the same thread may hold it again.
+
+    Parameters
+    ----------
+    folder : path
+    wait : float
+        Seconds to wait for another who holds it.
 
     Raises
     ------
@@ -51,7 +57,7 @@ def locked(folder: str | PathLike) -> Iterator[None]:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder / LOCK, timeout=0, thread_local=False)
+        lock = filelock.FileLock(folder / LOCK, timeout=wait, thread_local=False)
         lock.acquire()
     except filelock.Timeout:
         raise StorageError(
@@ -73,9 +79,9 @@ def locked(folder: str | PathLike) -> Iterator[None]:
 
 
 @contextmanager
-def writing_to(folder: str | PathLike) -> Iterator[None]:
+def writing_to(folder: str | PathLike, *, wait: float = 0) -> Iterator[None]:
     """Hold a folder; what the file system refuses (full, read-only, no folder) is a `StorageError` that says what is kept."""
-    with locked(folder):
+    with locked(folder, wait=wait):
         try:
             yield
         except StorageError:

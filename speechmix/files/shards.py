@@ -62,6 +62,22 @@ class Shard:
         """What its files are called: "3-of-48"."""
         return f"{self.index}-of-{self.count}"
 
+    @property
+    def prefix(self) -> str:
+        """What the names of its files begin with: "3-of-48.", and nothing where one process does it all."""
+        return "" if self.count == 1 else f"{self.label}."
+
+    def is_anothers(self, file_name: str) -> bool:
+        """Whether a file is that of another shard of as many, which may be at work on it.
+
+        Examples
+        --------
+        >>> Shard(1, 2).is_anothers("2-of-2.5d0c6a31.parquet"), Shard(1, 2).is_anothers("2-of-3.5d0c6a31.parquet")
+        (True, False)
+        """
+        label = file_name.partition(".")[0]
+        return self.count > 1 and label.endswith(f"-of-{self.count}") and label != self.label
+
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 

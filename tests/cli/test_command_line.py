@@ -10,8 +10,8 @@ import pytest
 import soundfile
 import transformers
 
+import speechmix
 from speechmix.cli import main
-from speechmix.maps.mixing import MixingMap
 from tests.conftest import build
 
 
@@ -102,8 +102,9 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path):
     arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
     arguments += ["--product-dtype", "bfloat16", "--distance", "manhattan", "--no-figures", "--device", "cpu"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
-    found = MixingMap.load(next((tmp_path / "maps").rglob("*.safetensors")))
-    assert (found.provenance["product_dtype"], found.provenance["distance"]) == ("bfloat16", "manhattan")
+    ((_, maps),) = speechmix.open_run(tmp_path).maps("a").items()
+    provenance = maps["value_zeroing", "encoder"].provenance
+    assert (provenance["product_dtype"], provenance["distance"]) == ("bfloat16", "manhattan")
 
 
 def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):

@@ -10,6 +10,8 @@ import pytest
 import speechmix
 from speechmix.adapters import writing
 from speechmix.cli import main
+from speechmix.experiments.folder import RunFolder
+from speechmix.experiments.part_files import opened_part
 from speechmix.experiments.run import score_clips
 from speechmix.maps.mixing import MixingMap
 from tests.adapters.test_prefix import N_TIMES
@@ -35,42 +37,50 @@ def without_text(name="a"):
     return clip_of(text=None, words=None, cue=None, target=None, name=name)
 
 
-def stored(out, label: str, stack="cross", name="a") -> MixingMap:
-    (path,) = out.glob(f"maps/*{label}/{name}/attention.{stack}.safetensors")
-    return MixingMap.load(path)
+def stored(out, init="trained", stack="cross", name="a") -> MixingMap:
+    (maps,) = [maps for key, maps in speechmix.open_run(out).maps(name).items() if key[1] == init]
+    return maps["attention", stack]
+
+
+def results_of(out, kind: str) -> list[dict]:
+    """Rows of one kind in the part files of a run."""
+    rows = [row for path in RunFolder(out).part_files() for row in opened_part(path).read().to_pylist()]
+    return [row for row in rows if row["kind"] == kind]
 
 
 def test_it_is_kept_and_used_again(model, made, tmp_path, monkeypatch):
     assert score_clips(model, [without_text()], tmp_path, **FRAMES).done == 1
-    (file,) = tmp_path.glob("written/*/a.json")
-    kept = json.loads(file.read_text(encoding="utf-8"))["written"]
-    first = stored(tmp_path, "Generation")
-    assert first.provenance["decoder_text"] == kept["text"]
+    (row,) = results_of(tmp_path, "written")
+    written = json.loads(row["content"])["written"]
+    first = stored(tmp_path)
+    assert first.provenance["decoder_text"] == written["text"]
     assert "transcript of the model" in first.provenance["decoder_text_by"]
-    assert [unit.start for unit in first.targets] == list(range(len(kept["ids"])))
+    assert [unit.start for unit in first.targets] == list(range(len(written["ids"])))
     monkeypatch.setattr(writing, "greedy_ids", None)  # writing again would raise
     again = speechmix.load(made[0], processor=made[1], check=False)
-    for file in tmp_path.glob("maps/*/a/*"):
-        file.unlink()
-    assert score_clips(again, [without_text()], tmp_path, **FRAMES).done == 1
-    np.testing.assert_array_equal(stored(tmp_path, "Generation").scores, first.scores)
+    more = {**FRAMES, "measures": ["attention", "attention_norm"], "overwrite": True}
+    assert score_clips(again, [without_text()], tmp_path, **more).done == 1
+    assert len(results_of(tmp_path, "attention_norm")) == 1
+    np.testing.assert_array_equal(stored(tmp_path).scores, first.scores)
 
 
 def test_a_damaged_one_is_said_and_written_again(model, made, tmp_path):
     score_clips(model, [without_text()], tmp_path, **FRAMES)
-    (file,) = tmp_path.glob("written/*/a.json")
-    file.write_text(file.read_text(encoding="utf-8").replace('"ids"', '"idz"'), encoding="utf-8")
+    before = results_of(tmp_path, "written")
+    (path,) = [path for path in RunFolder(tmp_path).part_files() if opened_part(path).owner.name]
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     lines: list[str] = []
     again = speechmix.load(made[0], processor=made[1], check=False)
     run = score_clips(again, [without_text()], tmp_path, **{**FRAMES, "report": lines.append})
     assert run.done == 1
-    assert any("is not as this run wrote it" in line for line in lines)
+    assert any("is damaged and made again" in line for line in lines)
+    assert results_of(tmp_path, "written") == before
 
 
 def test_a_twin_is_fed_what_the_trained_model_wrote(model, made, tmp_path):
     twin = speechmix.load(made[0], processor=made[1], init="random", seed=3, check=False)
     assert score_clips([model, twin], [without_text()], tmp_path, **FRAMES).done == 2
-    of_twin, of_model = stored(tmp_path, "random_3"), stored(tmp_path, "Generation")
+    of_twin, of_model = stored(tmp_path, "random"), stored(tmp_path)
     assert [unit.label for unit in of_twin.targets] == [unit.label for unit in of_model.targets]
     assert of_twin.provenance["decoder_text_by"] == of_model.provenance["decoder_text_by"]
     assert of_twin.scores.shape == of_model.scores.shape
@@ -80,19 +90,11 @@ def test_a_twin_is_fed_what_the_trained_model_wrote(model, made, tmp_path):
 def test_a_map_behind_another_prefix_is_never_used_again(model, tmp_path):
     clip = clip_of(name="a").replace(translation="the books")
     score_clips([model, model.with_prefix(task="translate")], [clip], tmp_path, measures=["attention"], **QUIET)
-    maps = {
-        path.parent.parent.name: MixingMap.load(path) for path in tmp_path.glob("maps/*/a/attention.cross.safetensors")
-    }
+    maps = speechmix.open_run(tmp_path).maps("a")
     assert len(maps) == 2
-    assert len({one.provenance["question"] for one in maps.values()}) == 2
-    # Even where a file of the one lies in the place of the other.
-    source, target = (tmp_path / "maps" / name / "a" / "attention.cross.safetensors" for name in sorted(maps))
-    target.write_bytes(source.read_bytes())
-    score_clips([model, model.with_prefix(task="translate")], [clip], tmp_path, measures=["attention"], **QUIET)
-    assert (
-        MixingMap.load(target).provenance["decoder_prefix"]
-        == maps[target.parent.parent.name].provenance["decoder_prefix"]
-    )
+    told = [of_model["attention", "cross"].provenance for of_model in maps.values()]
+    assert len({provenance["question"] for provenance in told}) == 2
+    assert len({provenance["decoder_prefix"] for provenance in told}) == 2
 
 
 def test_a_translation_has_no_cue_contribution_in_the_decoder(model, tmp_path):
@@ -136,8 +138,7 @@ def test_on_the_command_line(made, tmp_path, capsys):
         "--no-figures",
     ]
     assert main([*arguments, "--translation", "the books", "--out", str(tmp_path / "run"), "--device", "cpu"]) == 0
-    (folder,) = (tmp_path / "run" / "maps").iterdir()
-    told = MixingMap.load(folder / "a" / "attention.decoder.safetensors").provenance
+    told = stored(tmp_path / "run", stack="decoder").provenance
     assert told["decoder_prefix"] == "<|startoftranscript|><|en|><|translate|><|0.10|>"
     assert told["decoder_text"] == "the books"
     assert told["model"] == "model (translate, as en, timestamps)"

@@ -87,16 +87,16 @@ def test_states_are_kept_and_probes_fitted_again_only_for_what_is_new(tmp_path, 
     first = (tmp_path / "probes.csv").read_bytes()
     run(tmp_path, clips())
     assert counted == {"states": 24, "fits": 1}
-    damaged = next((tmp_path / "states").rglob("*.safetensors"))
+    damaged = next((tmp_path / "results").glob("*random_1*/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-9] + b"\0" * 9)
     _, lines = run(tmp_path, clips())
     assert any("is damaged and made again" in line for line in lines)
-    assert counted == {"states": 25, "fits": 1}  # the same states again
+    assert counted == {"states": 36, "fits": 1}  # the same states again
     assert (tmp_path / "probes.csv").read_bytes() == first
     of_another_label = read_csv(tmp_path / "probes.csv").assign(label="voice", n="7")
     write_csv(pd.concat([read_csv(tmp_path / "probes.csv"), of_another_label]), tmp_path / "probes.csv")
     run(tmp_path, clips()[:10])
-    assert counted == {"states": 25, "fits": 2}
+    assert counted == {"states": 36, "fits": 2}
     table = read_csv(tmp_path / "probes.csv")
     assert table.groupby("label")["n"].unique().map(list).to_dict() == {"number": ["10"], "voice": ["7"]}
 

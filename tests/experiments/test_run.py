@@ -10,8 +10,8 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.experiments import model_run, store, word_times
 from speechmix.experiments import run as runs
-from speechmix.experiments import store, word_times
 from speechmix.experiments.tables import TableWriter
 from speechmix.inputs.clips import safe_name
 from tests.conftest import build, trained
@@ -60,10 +60,18 @@ def test_a_run_leaves_maps_tables_and_figures(models, tmp_path):
     cells = scores.groupby(["clip", "init", "measure", "layer", "target"], observed=True)
     assert cells.share.sum().to_numpy() == pytest.approx(1)
     assert speechmix.open_run(run).scores.count_rows() == len(scores)
-    assert len(list(tmp_path.glob("maps/*/*/*.safetensors"))) == 8
     assert len(list(tmp_path.glob("figures/*/*.png"))) == 4
-    stored = speechmix.MixingMap.load(next(tmp_path.glob("maps/*random_3/a/value_zeroing.encoder.safetensors")))
-    assert (stored.provenance["init"], stored.provenance["seed"]) == ("random", 3)
+    maps = speechmix.open_run(run).maps("a")
+    assert [len(of_model) for of_model in maps.values()] == [2, 2]
+    for model in models:
+        stored = maps[model.name, model.init, model.seed]["value_zeroing", "encoder"]
+        computed = speechmix.mix(model, clip("a"))["value_zeroing", "encoder"]
+        np.testing.assert_array_equal(stored.scores, computed.scores)
+        assert stored.scores.dtype == computed.scores.dtype
+        assert (stored.targets, stored.sources, stored.layers) == (computed.targets, computed.sources, computed.layers)
+        assert {name: stored.provenance[name] for name in computed.provenance if name != "measures"} == {
+            name: value for name, value in json.loads(json.dumps(computed.provenance)).items() if name != "measures"
+        }
     assert len(lines) == 4
     assert "les -> livres: value_zeroing peaks at encoder" in lines[0]
     assert "0 skipped" in run.summary()
@@ -120,7 +128,7 @@ def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(model
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
     monkeypatch.setattr(store, "mix", refusing)
     alone = runs.score_clips(models[:1], clips, tmp_path / "alone", **quiet)
-    monkeypatch.setattr(runs, "clips_together", lambda model: 2)
+    monkeypatch.setattr(model_run, "clips_together", lambda model: 2)
     together = runs.score_clips(models[:1], clips, tmp_path / "together", **quiet)
     assert [row["reason"] for row in together.skipped] == [row["reason"] for row in alone.skipped] == ["not this one"]
     pd.testing.assert_frame_equal(together.contributions, alone.contributions)
@@ -219,7 +227,7 @@ def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_an
         return real(model, clips, **options)
 
     monkeypatch.setattr(store, "mix", short_of_memory)
-    monkeypatch.setattr(runs, "clips_together", lambda model: 3)
+    monkeypatch.setattr(model_run, "clips_together", lambda model: 3)
     clips = [clip("huge"), clip("large"), clip("small")]
     run = runs.score_clips(models[:1], clips, tmp_path, figures=0, progress=False, report=lambda line: None)
     assert run.done == 2

@@ -13,7 +13,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.experiments import score_files
-from speechmix.experiments.score_files import ScoreFiles, partition, scores_in
+from speechmix.experiments.score_files import CopiedScores, ScoreFiles, partition, scores_in
 from speechmix.experiments.tables import TableWriter
 from speechmix.maps.mixing import MixingMap
 
@@ -41,7 +41,9 @@ def written(folder, maps_of, **options):
     with ScoreFiles(folder, **options) as files:
         for who, name, maps in maps_of:
             files.append({(m.measure, m.stack): m for m in maps}, clip(name), who)
-    return scores_in(folder, folder.with_suffix(".parquet"))
+        sizes = files.close("part-0")
+    assert {name: (folder / name).stat().st_size for name in sizes} == sizes
+    return scores_in(folder, sorted(sizes), folder.with_suffix(".parquet"))
 
 
 @pytest.fixture
@@ -100,32 +102,42 @@ def test_a_file_is_closed_when_it_is_large(tmp_path, runs, monkeypatch):
     cut = written(tmp_path / "cut", runs, rows_per_group=40)
     assert {path.name for path in (tmp_path / "cut").rglob("*.parquet")} > {
         "trained.part-0.parquet",
-        "seed-7.part-1.parquet",
+        "seed-7.part-0-1.parquet",
     }
     by = [*KEYS, "clip", "layer", "target", "source"]
     tables = [table.sort_values(by, ignore_index=True) for table in (whole, cut.to_table().to_pandas())]
     pd.testing.assert_frame_equal(*tables)
 
 
-def test_an_error_or_nothing_scored_leaves_what_stands(tmp_path, runs):
+def test_an_error_or_nothing_scored_leaves_no_file(tmp_path, runs):
     folder = tmp_path / "scores"
     before = written(folder, runs[:1]).count_rows()
-    with pytest.raises(AttributeError), ScoreFiles(folder) as files:
+    files_before = sorted(folder.rglob("*.parquet"))
+    with pytest.raises(AttributeError), ScoreFiles(folder, rows_per_group=1) as files:
         files.append({("attention", "encoder"): a_map(), ("attention", "cross"): None}, clip("z"), model())
     with ScoreFiles(folder) as files:
-        files.keep_former = True
-    assert scores_in(folder, folder).count_rows() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["scores"]
-    with ScoreFiles(folder):
-        pass
-    assert not folder.exists()
-    with pytest.raises(InputError, match="has no scores: expected the folder scores"):
-        scores_in(folder, tmp_path / "scores.parquet")
+        assert files.close("nothing") == {}
+    assert sorted(path for path in folder.rglob("*") if path.is_file()) == files_before
+    assert scores_in(folder, None, folder).count_rows() == before
+    with pytest.raises(InputError, match="has no scores: expected the folder none"):
+        scores_in(tmp_path / "none", None, tmp_path / "scores.parquet")
+
+
+def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs):
+    written(tmp_path / "scores", runs, rows_per_group=5)
+    files = sorted(
+        (tmp_path / "scores" / partition("openai/whisper-small", "trained", "attention", "encoder")).glob("*")
+    )
+    copied = CopiedScores(files)
+    for _, name, (expected, *_) in runs[:3]:
+        rows = copied.rows_of(name).to_pandas().sort_values(["layer", "target", "source"])
+        np.testing.assert_array_equal(rows.score, expected.scores.ravel())
+    assert copied.rows_of("nobody") is None
 
 
 def test_a_table_of_earlier_versions_opens(tmp_path):
     pd.DataFrame({"clip": ["a"], "score": [0.5]}).to_parquet(tmp_path / "scores.parquet")
-    assert scores_in(tmp_path / "scores", tmp_path / "scores.parquet").to_table().to_pydict()["score"] == [0.5]
+    assert scores_in(tmp_path / "scores", None, tmp_path / "scores.parquet").to_table().to_pydict()["score"] == [0.5]
 
 
 class TestAnalysts:
@@ -143,7 +155,7 @@ class TestAnalysts:
 
     def test_arrow(self, folder, expected):
         where = (ds.field("stack") == "cross") & (ds.field("seed") == 7)
-        column = scores_in(folder, folder).to_table(columns=["score"], filter=where)["score"]
+        column = scores_in(folder, None, folder).to_table(columns=["score"], filter=where)["score"]
         assert np.mean(column.to_numpy()) == pytest.approx(expected, abs=1e-15)
 
     def test_pandas(self, folder, expected):

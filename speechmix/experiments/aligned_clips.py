@@ -1,0 +1,107 @@
+"""The clips of a run or a shard, with their words, placed now or by an earlier start; and what tables say of them.
+
+In: all clips of a run. Out: those of the shard that can be scored, and the part file that holds their word times and their rows
+of the clip table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+
+from ..adapters.model import Model
+from ..errors import SpeechmixError, StorageError
+from ..files.identity import digest
+from ..files.shards import Shard
+from ..inputs.clips import Clip
+from .folder import RunFolder
+from .merging import FACTS
+from .out_of_memory import memory_errors_named
+from .part_files import Owner
+from .results import Key, Results
+from .tables import facts_of
+from .word_times import MOST_TEXTGRIDS, keep_textgrid, with_words
+
+Skip = Callable[[str, object], None]
+
+
+class AlignedClips:
+    """Clips of a run, to be given words.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    clips : sequence of Clip
+        All of the run.
+    shard : Shard
+    aligner, method
+        Of `speechmix.align`.
+    needs_words : bool
+        Whether a clip without words cannot be scored.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        clips: Sequence[Clip],
+        shard: Shard,
+        aligner: Model | None,
+        method: str,
+        *,
+        needs_words: bool,
+    ):
+        self._folder, self._clips, self._shard = folder, clips, shard
+        self._aligner, self._method, self._needs_words = aligner, method, needs_words
+
+    def kept(self, skip: Skip, report: Callable[[str], None], progress: bool) -> tuple[list[Clip], str | None]:
+        """Clips of the shard that can be scored, and their part file below the run's folder; None if there are none."""
+        ready: list[Clip] = []
+        keys: list[Key] = []
+        own = [(position, clip) for position, clip in enumerate(self._clips) if self._shard.holds(clip.name)]
+        todo = progress and any(clip.words is None for _, clip in own)
+        with Results(self._folder, Owner(), self._shard, report) as results:
+            for position, clip in shown(own, todo, "align"):
+                try:
+                    with memory_errors_named():
+                        clip.validate()
+                        aligned, of_words = self._aligned(results, clip, report)
+                    of_clip = [*of_words, self._facts_key(results, aligned, position)]
+                except StorageError:
+                    raise
+                except SpeechmixError as error:
+                    skip(clip.name, error)
+                    report(f"{clip.name}  SKIPPED: {error}")
+                    continue
+                ready.append(aligned)
+                keys += of_clip
+                results.write_if_due()
+            part = results.settled(keys)
+        return ready, None if part is None else part.path.relative_to(self._folder.path).as_posix()
+
+    def _aligned(self, results: Results, clip: Clip, report: Callable[[str], None]) -> tuple[Clip, list[Key]]:
+        """Return the clip with its words, and the key of those that are placed here."""
+        if clip.words is not None or not (clip.text or self._needs_words):
+            return clip, []
+        aligned, key = with_words(results, clip, self._aligner, self._method)
+        if len(self._clips) <= MOST_TEXTGRIDS:
+            keep_textgrid(self._folder, aligned)
+        for doubt in aligned.doubts:
+            report(f"{aligned.name}  word times are DOUBTFUL: {doubt}")
+        return aligned, [key]
+
+    @staticmethod
+    def _facts_key(results: Results, clip: Clip, position: int) -> Key:
+        content = json.dumps({"position": position, **facts_of(clip)}, ensure_ascii=False)
+        key = Key(clip.name, FACTS, digest(content))
+        if key not in results:
+            results.put(key, content=content)
+        return key
+
+
+def shown(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:
+    """The same items, with a bar on standard error."""
+    if not show:
+        return items
+    from tqdm.auto import tqdm
+
+    return tqdm(items, desc=description, unit="clip", leave=False, total=total)

@@ -1,0 +1,199 @@
+"""The end of a run: what its shards have done becomes its tables.
+
+In: a marker of each shard (one, where one process did it all), which says what it was asked, what it left out and which part
+files hold its results. Out: the run's tables, in the order of models and clips as they were given, whatever the shards;
+`run.json` says that they stand and which parts they are made of. Scores are not touched: they are where their part put them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from ..files.json_files import read_json_object
+from ..files.shards import Shard
+from ..files.text_files import write_csv
+from ..files.whole_files import write_json
+from ..inputs.clips import Clip
+from .folder import ABLATION, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
+from .part_files import Owner, Part, opened_part
+from .probing import stored_states, write_probes
+from .tables import TableWriter, table_of_facts
+from .word_times import WORDS, placed
+
+FACTS = "facts"  # kind of result: the row of the clip table
+_CLIPS_AT_ONCE = 1_000
+
+
+@dataclass
+class Marker:
+    """What one shard of a run has done.
+
+    Attributes
+    ----------
+    shard : str
+    asked : str
+        Hash of clips, models and options of the whole run: shards of one run were asked the same.
+    clips : str or None
+        Part file of its clips, below the run's folder.
+    models : list of (owner, part file or None, whether its states are probed)
+    skipped : list of dict
+        clip, model, reason.
+    done : int
+        (clip, model) pairs.
+    """
+
+    shard: str
+    asked: str
+    clips: str | None = None
+    models: list[tuple[dict[str, Any], str | None, bool]] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    done: int = 0
+
+    def write(self, folder: RunFolder) -> None:
+        """Say in the run's folder that the shard is done."""
+        write_json(folder.shards / f"{self.shard}.json", asdict(self))
+
+    @classmethod
+    def read(cls, folder: RunFolder, shard: Shard) -> Marker | None:
+        """Return the marker of a shard; None if it is not done, or the marker is damaged."""
+        path = folder.shards / f"{shard.label}.json"
+        try:
+            return cls(**read_json_object(path)) if path.is_file() else None
+        except (InputError, TypeError):
+            return None
+
+
+def missing_shards(folder: RunFolder, asked: str, count: int) -> list[int]:
+    """Shards of a run that are not done, or were asked something else."""
+    markers = ((index, Marker.read(folder, Shard(index, count))) for index in range(1, count + 1))
+    return [index for index, marker in markers if marker is None or marker.asked != asked]
+
+
+def write_tables(
+    folder: RunFolder, markers: Sequence[Marker], clips: Sequence[Clip], report: Callable[[str], None]
+) -> None:
+    """Write the tables of a run whose shards are all done; the caller holds the folder's lock.
+
+    Raises
+    ------
+    InputError
+        If a part is damaged: start its shard again.
+    """
+    facts, words = _facts(folder, markers)
+    order = {row["own"]["clip"]: position for position, row in enumerate(facts)}
+    about = {row["own"]["clip"]: row["source"]["fingerprint"] for row in facts}
+    models = _models(folder, markers)
+    with ExitStack() as files:
+        writers = {
+            name: files.enter_context(TableWriter(folder.path / name))
+            for name in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
+        }
+        for owner, (parts, _) in models.items():
+            for rows in _in_order(parts, order):
+                _append_tables(writers, rows, owner, about)
+    write_csv(table_of_facts(facts), folder.clips)
+    skipped = [row for marker in markers for row in marker.skipped]
+    write_skipped(folder, skipped)
+    probed = {owner: stored_states(parts) for owner, (parts, is_probed) in models.items() if is_probed}
+    if probed:
+        placed_clips = [
+            placed(clip, words[clip.name]) if clip.words is None and clip.name in words else clip
+            for clip in clips
+            if clip.name in order
+        ]
+        write_probes(folder, probed, placed_clips, report)
+    standing = [folder.path / marker.clips for marker in markers if marker.clips]
+    standing += [part.path for of_model, _ in models.values() for part in of_model]
+    folder.finish(sum(marker.done for marker in markers), standing)
+
+
+def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:
+    """Write the table of what was left out; what several shards say of one clip counts once."""
+    rows = list({(row["clip"], row["model"], row["reason"]): row for row in skipped}.values())
+    write_csv(pd.DataFrame(rows, columns=["clip", "model", "reason"]), folder.skipped)
+
+
+def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows of the clip table, in the order in which clips were given; and word times, by clip."""
+    facts, words = [], {}
+    for marker in markers:
+        if marker.clips is None:
+            continue
+        rows = opened_part(folder.path / marker.clips).read(("clip", "kind", "content"))
+        for row in rows.to_pylist():
+            if row["kind"] == FACTS:
+                facts.append(json.loads(row["content"]))
+            elif row["kind"] == WORDS:
+                words[row["clip"]] = row["content"]
+    facts.sort(key=lambda row: row["position"])
+    return facts, words
+
+
+def _models(folder: RunFolder, markers: Sequence[Marker]) -> dict[Owner, tuple[list[Part], bool]]:
+    """Parts of each model, and whether it is probed, in the order in which models were given."""
+    models: dict[Owner, tuple[list[Part], bool]] = {}
+    for marker in markers:
+        for told, path, is_probed in marker.models:
+            parts, probed = models.get(Owner(**told), ([], False))
+            parts += [opened_part(folder.path / path)] if path else []
+            models[Owner(**told)] = (parts, probed or is_probed)
+    return models
+
+
+def _in_order(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Table]:
+    """Rows of several parts, those of some thousand clips at a time, in the order of the clips; others are left out.
+
+    The rows of a part are in that order already, so a few row groups are in memory.
+    """
+    columns = ("clip", "kind", "contributions", "content")
+    clips = [part.read(("clip",))["clip"].to_pylist() for part in parts]
+    starts = [0] * len(parts)
+    for bound in range(_CLIPS_AT_ONCE, len(order) + _CLIPS_AT_ONCE, _CLIPS_AT_ONCE):
+        pieces, positions = [], []
+        for number, part in enumerate(parts):
+            stop = start = starts[number]
+            while stop < len(clips[number]) and order.get(clips[number][stop], -1) < bound:
+                stop += 1
+            starts[number] = stop
+            if stop > start:
+                pieces.append(part.slice(start, stop, columns))
+                positions += [order.get(name, -1) for name in clips[number][start:stop]]
+        if pieces:
+            place = np.argsort(positions, kind="stable")
+            yield pa.concat_tables(pieces).take(place[np.asarray(positions)[place] >= 0])
+
+
+def _append_tables(writers: Mapping[str, TableWriter], rows: pa.Table, owner: Owner, about: Mapping[str, str]) -> None:
+    """Put results of one model into the tables they belong to."""
+    lists = rows["contributions"].combine_chunks()
+    counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    shares = pa.Table.from_struct_array(lists.flatten()).to_pandas()
+    writers[CONTRIBUTIONS].append(_told(shares, np.repeat(rows["clip"].to_pylist(), counts).tolist(), owner, about))
+    for name in (ABLATION, TRANSCRIPTS):
+        of_kind = rows.filter(pc.equal(rows["kind"], name))
+        told = [
+            (clip, row)
+            for clip, content in zip(of_kind["clip"].to_pylist(), of_kind["content"].to_pylist(), strict=True)
+            for row in json.loads(content)
+        ]
+        table = _told(pd.DataFrame([row for _, row in told]), [clip for clip, _ in told], owner, about)
+        writers[name].append(table.astype({"layer": "Int64"}) if "layer" in table else table)
+
+
+def _told(table: pd.DataFrame, clips: Sequence[str], owner: Owner, about: Mapping[str, str]) -> pd.DataFrame:
+    """Rows with columns that say of which clip and model they are, before the others."""
+    names: dict[str, Any] = {"clip": list(clips), "fingerprint": [about[clip] for clip in clips]}
+    names |= {"model": owner.name, "init": owner.init, "seed": owner.seed}
+    for position, (column, value) in enumerate(names.items()):
+        table.insert(position, column, value)
+    return table.astype({"seed": "Int64"})

@@ -1,0 +1,175 @@
+"""One model of a run: its clips scored in groups, ablated, transcribed, their states kept and figures drawn.
+
+In: a model, clips with words, what is wanted of them. Out: one part file that holds all of it; what an earlier start left is
+used, and what cannot be done is recorded and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..adapters.model import Model
+from ..errors import SpeechmixError, StorageError
+from ..files.shards import Shard
+from ..inputs.clips import Clip
+from ..inputs.reading_ahead import read_ahead
+from ..maps.mixing import Maps
+from ..scoring.batches import clips_together, in_groups
+from ..scoring.question import Question
+from .aligned_clips import shown
+from .folder import RunFolder
+from .own_texts import remember_written, texts_of
+from .part_files import Owner, Part
+from .probing import keep_states
+from .results import Key, Results
+from .store import MapsAsked, draw, keep_maps, keep_spelling
+from .tables import result_line
+
+if TYPE_CHECKING:
+    from .run import Run
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run wants of every model.
+
+    Parameters
+    ----------
+    question : Question
+    batch_size : int or "auto"
+    figures : int or None
+        Clips to draw; all by default.
+    ablation, probes : bool
+    by_layer : sequence of Clip
+        In which the cue is silenced layer by layer, too.
+    """
+
+    question: Question
+    batch_size: int | str
+    figures: int | None
+    ablation: bool
+    probes: bool
+    by_layer: Sequence[Clip]
+
+
+class ModelRun:
+    """The part of a run that is one model's.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    model : Model
+    owner : Owner
+    wanted : Wanted
+    twin : int
+        How many random twins of the model came before.
+    is_few : bool
+        Whether further twins hear some clips alone; they then only say how much the draw of weights matters.
+    """
+
+    def __init__(self, folder: RunFolder, model: Model, owner: Owner, wanted: Wanted, *, twin: int, is_few: bool):
+        self._folder, self._model, self._owner, self._wanted = folder, model, owner, wanted
+        is_further = model.init == "random" and twin > 0
+        self._spells = wanted.ablation and model.can_spell and not (is_further and is_few)
+        self._draws = not is_further
+        self._asked = MapsAsked(model, wanted.question, in_scores=not (is_further and is_few))
+        self._by_layer = {clip.name for clip in wanted.by_layer} if model.init == "trained" else set()
+
+    def score(
+        self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: bool, *, probed: bool
+    ) -> Part | None:
+        """Score clips; returns the part file that holds what became of them, None if nothing did."""
+        kept: dict[str, list[Key]] = {}
+        figures = len(clips) if self._wanted.figures is None else self._wanted.figures
+        drawn = {clip.name for clip in clips[:figures]} if self._draws else set()
+        texts: Mapping[str, Mapping[str, Any]] = {}
+        if self._model.init == "random" and any(clip.text is None for clip in clips):
+            texts = texts_of(self._folder, self._model.name)
+        with Results(self._folder, self._owner, shard, report) as results, self._model.unchanged():
+            for clip, keys, maps in self._scored(results, texts, clips, report, progress):
+                try:
+                    if isinstance(maps, SpeechmixError):
+                        raise maps
+                    kept[clip.name] = keys
+                    self._further(results, clip, maps, keys, probed=probed, is_drawn=clip.name in drawn)
+                except StorageError:
+                    raise
+                except SpeechmixError as error:
+                    run.skip(clip.name, error, self._model.label)
+                    report(f"{clip.name}  {self._model.label}  SKIPPED: {error}")
+                    continue
+                finally:
+                    results.write_if_due()
+                run.done += 1
+                if maps:
+                    report(result_line(clip, self._model, results.contributions(keys)))
+            return results.settled([key for clip in clips for key in kept.get(clip.name, ())])
+
+    def _further(
+        self, results: Results, clip: Clip, maps: Maps, keys: list[Key], *, probed: bool, is_drawn: bool
+    ) -> None:
+        """What is wanted besides scores; `keys` grow by what is kept."""
+        questions = [key.question for key in self._asked.keys(clip)]
+        if self._spells:
+            keys += keep_spelling(results, self._model, clip, by_layer=clip.name in self._by_layer)
+        if probed and clip.words:
+            keys.append(keep_states(results, self._model, clip))
+
+        def all_maps() -> Maps:
+            stored = {} if len(maps) and {name for name, _ in maps} == set(measures) else results.maps(clip, questions)
+            return Maps({key: {**stored, **maps}[key] for key in sorted({**stored, **maps}, key=place)})
+
+        measures, stacks = list(self._wanted.question.measures), list(self._model.stacks)
+
+        def place(key: tuple[str, str]) -> tuple[int, int]:
+            return measures.index(key[0]), stacks.index(key[1])
+
+        draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
+
+    def _scored(
+        self,
+        results: Results,
+        texts: Mapping[str, Mapping[str, Any]],
+        clips: Sequence[Clip],
+        report: Report,
+        progress: bool,
+    ) -> Iterator[tuple[Clip, list[Key], Maps | SpeechmixError]]:
+        """Each clip with keys of its scores and the maps that were computed now (or why not): first those that are kept."""
+        todo = []
+        for clip in clips:
+            keys = self._asked.keys(clip) if clip.text is not None else []
+            if keys and all(key in results for key in keys):
+                yield clip, keys, Maps({})
+            else:
+                todo.append(clip)
+        if clips and len(todo) < len(clips):
+            report(f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored before")
+        at_once = clips_together(self._model)
+        ahead = read_ahead(todo, sample_rate=self._model.sample_rate, count=at_once)
+        bar = shown(ahead, progress and bool(todo), f"score {self._model.label}", total=len(todo))
+        for group in in_groups(bar, at_once):
+            yield from self._scored_group(results, texts, group)
+
+    def _scored_group(
+        self, results: Results, texts: Mapping[str, Mapping[str, Any]], group: Sequence[Clip]
+    ) -> Iterator[tuple[Clip, list[Key], Maps | SpeechmixError]]:
+        """The same of clips that share a pass."""
+        written: dict[str, list[Key] | SpeechmixError] = {}
+        for clip in group:
+            try:
+                written[clip.name] = remember_written(results, texts, self._model, clip, self._wanted.question)
+            except SpeechmixError as error:
+                written[clip.name] = error
+        able = [clip for clip in group if not isinstance(written[clip.name], SpeechmixError)]
+        computed = keep_maps(results, self._asked, able, batch_size=self._wanted.batch_size)
+        maps = {clip.name: of_clip for clip, of_clip in zip(able, computed, strict=True)}
+        for clip in group:
+            keys = written[clip.name]
+            if isinstance(keys, SpeechmixError):
+                yield clip, [], keys
+            else:
+                yield clip, [*keys, *self._asked.keys(clip)], maps[clip.name]

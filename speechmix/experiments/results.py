@@ -1,0 +1,262 @@
+"""Results of a run: what one model says of many clips, kept while it is computed, found again by a later start.
+
+In: results, one for each clip and kind (a measure, "ablation", "transcripts", "states", ...), each with the hash of everything
+that went into it (its *question*). Out: part files (part_files.py) and the files of scores that belong to them:
+
+    results/<model>/<part>.parquet                             rows that become the run's tables, labels of maps
+    scores/model=.../stack=.../trained.<part>.parquet          score_files.py
+
+What is new is written every half minute or so, and when a block of code ends, however it ends; what was written is found again
+if its question is still the same. At the end of a model `settled` puts all that the run wants into one part, in the run's
+order: it is the same, to the byte, whether the run was stopped on the way or not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..adapters import Model
+from ..errors import InputError
+from ..files.parquet_files import readable_parquet
+from ..files.shards import Shard
+from ..inputs.clips import Clip
+from ..maps.mixing import Maps, MixingMap
+from .folder import RunFolder
+from .part_files import (
+    KEY,
+    RESULTS,
+    ROWS_PER_GROUP,
+    Owner,
+    Part,
+    opened_part,
+    part_name,
+    part_paths,
+    table_of,
+    write_part,
+)
+from .score_files import CopiedScores, ScoreFiles
+from .stored_maps import maps_in_part
+
+Report = Callable[[str], None]
+_SECONDS, _SHARE = 30.0, 0.1  # what is new is written after so long, and after so much of the time that has gone by
+_MOST_WAITING = 2**26  # bytes of results in memory
+_MOST_COMPARED = (
+    2**25
+)  # bytes of a file that is compared with its checksums when it is found; larger ones are when they are read
+
+
+class Key(NamedTuple):
+    """What a result is of."""
+
+    clip: str
+    kind: str
+    question: str
+
+
+class _Place(NamedTuple):
+    part: int  # -1: waits to be written
+    row: int
+
+
+class Results:
+    """Results of clips by one model, as they lie in a run's folder; a context manager that writes what is new.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    owner : Owner
+        The model; or the clips themselves.
+    shard : Shard
+        Which shard of the run this process does.
+    report : callable
+        Gets a line for what is damaged.
+    """
+
+    def __init__(self, folder: RunFolder, owner: Owner, shard: Shard, report: Report):
+        self._folder, self._owner, self._shard, self._report = folder, owner, shard, report
+        self._place = folder.results(owner.label)
+        self._parts: list[Part] = []
+        self._places: dict[Key, _Place] = {}
+        self._read: dict[tuple[int, int], pa.Table] = {}
+        self._new: list[dict[str, Any]] = []
+        self._new_bytes = 0
+        self._scores = ScoreFiles(folder.scores)
+        for path in part_paths(self._place):
+            self._take_in(path)
+        self._began = self._written = time.monotonic()
+
+    def _take_in(self, path: Path) -> None:
+        """Know the rows of a part that is there; one that is damaged, or whose scores are, is none."""
+        if self._shard.is_anothers(path.name):
+            return
+        try:
+            part = opened_part(path)
+            names = part.read(KEY if path.stat().st_size > _MOST_COMPARED else None)
+            for name, size in part.scores.items():
+                _check_scores(self._folder.scores / name, size)
+        except InputError as error:
+            self._report(f"{path} is damaged and made again ({error})")
+            path.unlink(missing_ok=True)
+            return
+        self._know(part, names)
+
+    def _know(self, part: Part, names: pa.Table) -> None:
+        number = len(self._parts)
+        self._parts.append(part)
+        columns = (names[name].to_pylist() for name in KEY)
+        for row, key in enumerate(zip(*columns, strict=True)):
+            self._places[Key(*key)] = _Place(number, row)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._places
+
+    def put(
+        self,
+        key: Key,
+        *,
+        contributions: Sequence[Mapping[str, Any]] = (),
+        content: str = "",
+        vectors: bytes = b"",
+        scores: tuple[Maps, Clip, Model] | None = None,
+    ) -> None:
+        """Keep a result; it is on the disk after the next `write`."""
+        self._places[key] = _Place(-1, len(self._new))
+        row = {**key._asdict(), "contributions": list(contributions), "content": content, "vectors": vectors}
+        self._new.append(row)
+        self._new_bytes += len(content) + len(vectors) + 200 * len(contributions)
+        if scores is not None:
+            self._scores.append(*scores)
+
+    def write_if_due(self) -> None:
+        """Write what is new if it is much, or some time has gone by."""
+        now = time.monotonic()
+        wait = max(_SECONDS, _SHARE * (now - self._began))
+        if now - self._written > wait or self._new_bytes > _MOST_WAITING:
+            self.write()
+
+    def write(self) -> None:
+        """Write what is new as a part: its scores first, its rows last."""
+        if not self._new:
+            return
+        keys, table = [Key(row["clip"], row["kind"], row["question"]) for row in self._new], table_of(self._new)
+        self._know(self._written_part(keys, [table], self._scores), table)
+        self._new, self._new_bytes, self._written = [], 0, time.monotonic()
+
+    def _written_part(self, keys: Iterable[Key], tables: Iterable[pa.Table], scores: ScoreFiles) -> Part:
+        name = self._shard.prefix + part_name(keys)
+        sizes = scores.close(name)
+        return write_part(self._place / f"{name}.parquet", tables, self._owner, self._shard.label, sizes)
+
+    def row(self, key: Key) -> dict[str, Any]:
+        """One result, as `put` takes it."""
+        place = self._places[key]
+        if place.part < 0:
+            return self._new[place.row]
+        return self._group(place.part, place.row // ROWS_PER_GROUP).slice(place.row % ROWS_PER_GROUP, 1).to_pylist()[0]
+
+    def _group(self, part: int, group: int) -> pa.Table:
+        """A row group; the few that were read last are kept."""
+        if (part, group) not in self._read:
+            if len(self._read) >= 8:
+                del self._read[next(iter(self._read))]
+            self._read[part, group] = self._parts[part].read(RESULTS.names, [group])
+        return self._read[part, group]
+
+    def tables(self, keys: Sequence[Key]) -> Iterator[pa.Table]:
+        """Results in the order of the keys, some thousand at a time."""
+        for start in range(0, len(keys), ROWS_PER_GROUP):
+            wanted: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+            for position, key in enumerate(keys[start : start + ROWS_PER_GROUP]):
+                part, row = self._places[key]
+                wanted[part, row // ROWS_PER_GROUP].append((position, row % ROWS_PER_GROUP))
+            tables, positions = [], []
+            for place, rows in wanted.items():
+                tables.append(self._group(*place).take([row for _, row in rows]))
+                positions += [position for position, _ in rows]
+            order = sorted(range(len(positions)), key=positions.__getitem__)
+            yield pa.concat_tables(tables).take(order)
+
+    def contributions(self, keys: Sequence[Key]) -> pd.DataFrame:
+        """Rows of cue contributions of some results."""
+        return pd.DataFrame([share for key in keys for share in self.row(key)["contributions"]])
+
+    def maps(self, clip: Clip, questions: Sequence[str]) -> dict[tuple[str, str], MixingMap]:
+        """Maps of a clip that are kept, by (measure, stack)."""
+        self.write()
+        maps: dict[tuple[str, str], MixingMap] = {}
+        for part in dict.fromkeys(self._places[key].part for key in self._places if key.clip == clip.name):
+            maps |= maps_in_part(self._folder, self._parts[part], clip.name, questions=questions)
+        return maps
+
+    def settled(self, keys: Sequence[Key]) -> Part | None:
+        """Return the one part that holds just these results, in this order, made of what is there; None if there are none.
+
+        Other parts of this shard are removed, but those that the run's tables are made of stand until there are others.
+        """
+        self.write()
+        if not keys:
+            return None
+        path = self._place / f"{self._shard.prefix}{part_name(keys)}.parquet"
+        part = next((part for part in self._parts if part.path == path), None)
+        if part is None:
+            with ScoreFiles(self._folder.scores) as scores:
+                self._copy_scores(keys, scores)
+                part = self._written_part(keys, self.tables(keys), scores)
+            self._know(part, part.read(KEY))
+        standing = self._folder.standing_parts()
+        for other in self._parts:
+            is_own = self._shard.count == 1 or other.shard == self._shard.label
+            if is_own and other.path != path and other.path not in standing:
+                self._folder.remove_part(other)
+        return part
+
+    def _copy_scores(self, keys: Sequence[Key], scores: ScoreFiles) -> None:
+        """Scores of some results, in their order, from the parts that they lie in."""
+        of_measure: dict[tuple[Path, str], list[tuple[int, str]]] = defaultdict(list)
+        files: dict[tuple[Path, str, int], list[Path]] = defaultdict(list)
+        for number, part in enumerate(self._parts):
+            for name in part.scores:
+                place = Path(name).parent
+                files[place, Path(name).name.partition(".")[0], number].append(self._folder.scores / name)
+        places = {(place, start) for place, start, _ in files}
+        for key in keys:
+            for place, start in places:
+                if place.parent.name == f"measure={key.kind}":
+                    of_measure[place, start].append((self._places[key].part, key.clip))
+        for (place, start), wanted in sorted(of_measure.items()):
+            copied: dict[int, CopiedScores] = {}
+            for number, clip in wanted:
+                if number not in copied:
+                    copied[number] = CopiedScores(files.get((place, start, number), ()))
+                rows = copied[number].rows_of(clip)
+                if rows is not None and rows.num_rows:
+                    scores.append_rows(place / f"{start}.", rows)
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            with suppress(KeyboardInterrupt):
+                self.write()
+        finally:
+            self._scores.discard()
+
+
+def _check_scores(path: Path, size: int) -> None:
+    """Raise an `InputError` if a file of scores is not as it was written: of its size, and whole where that is soon read."""
+    found = path.stat().st_size if path.is_file() else 0
+    if found != size:
+        raise InputError(f"{path}: expected {size:,} bytes, found {found:,}")
+    if size <= _MOST_COMPARED:
+        with readable_parquet(path):
+            pq.read_table(path, page_checksum_verification=True, partitioning=None)

@@ -1,0 +1,133 @@
+"""Maps of a run, put together again from what is kept: their labels from a part file, their scores from the table of scores.
+
+In: a part, a clip. Out: its maps as they were computed, to the last bit. A further random twin has no rows in the table of
+scores, and so no maps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from ..errors import InputError, SpeechmixError
+from ..files.parquet_files import readable_parquet
+from ..inputs.words import check_words
+from ..maps.headers import labels_from_text
+from ..maps.mixing import MixingMap
+from .folder import RunFolder
+from .part_files import Part
+from .score_files import file_name, partition
+
+Labels = Mapping[str, Any]
+_PLACES = ("layer", "head", "target", "source")
+
+
+def maps_in_part(
+    folder: RunFolder, part: Part, clip: str, *, questions: Iterable[str] | None = None
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of a clip that a part holds, by (measure, stack).
+
+    Parameters
+    ----------
+    folder : RunFolder
+    part : Part
+    clip : str
+    questions : iterable of str, optional
+        Hashes of the results that are wanted; all by default.
+
+    Raises
+    ------
+    InputError
+        If they are damaged.
+    """
+    maps = {}
+    rows = part.rows_of(clip, ("clip", "kind", "question", "content")).to_pylist()
+    wanted = None if questions is None else set(questions)
+    for row in rows:
+        if row["content"].startswith('[{"measure"') and (wanted is None or row["question"] in wanted):
+            for labels in json.loads(row["content"]):
+                mixing_map = _stored_map(folder, part, clip, labels)
+                if mixing_map is not None:
+                    maps[mixing_map.measure, mixing_map.stack] = mixing_map
+    return maps
+
+
+def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> MixingMap | None:
+    """One map; None if its scores were not asked to be kept."""
+    where = f"{part.path}, clip {clip!r}"
+    try:
+        told = labels_from_text(dict(labels))
+        shape, dtype = tuple(labels["shape"]), np.dtype(labels["dtype"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where}: labels of a map that cannot be read ({error!r:.200}): make the run again"
+        ) from error
+    owner = part.owner
+    place = partition(owner.name or "", owner.init or "", told["measure"], told["stack"])
+    names = [name for name in part.scores if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")]
+    if not names:
+        return None
+    scores = np.full(shape, np.nan)
+    count = 0
+    for name in names:
+        path = folder.scores / name
+        with readable_parquet(path):
+            file = pq.ParquetFile(path, page_checksum_verification=True)
+            groups = [group for group in range(file.num_row_groups) if _may_hold(file, group, clip)]
+            for group in groups:
+                rows = file.read_row_group(group, columns=["clip", *_PLACES, "score"])
+                rows = rows.filter(np.asarray(rows["clip"]) == clip)
+                layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
+                index = [np.searchsorted(told["layers"], layer), target, source]
+                if len(shape) == 4:
+                    index.insert(1, head.astype(int))
+                scores[tuple(index)] = rows["score"].to_numpy()
+                count += rows.num_rows
+    if count != scores.size:
+        raise InputError(f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found {count}")
+    return checked_map(MixingMap(scores=scores.astype(dtype), **told), where)
+
+
+def _may_hold(file: pq.ParquetFile, group: int, clip: str) -> bool:
+    """Whether a row group can hold a clip, by its least and largest name."""
+    statistics = file.metadata.row_group(group).column(0).statistics
+    return statistics is None or not statistics.has_min_max or statistics.min <= clip <= statistics.max
+
+
+def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
+    """Return a map that says of which model and clip it is.
+
+    Raises
+    ------
+    InputError
+        If it does not.
+    """
+    provenance = mixing_map.provenance
+    words, texts = provenance.get("words") or (), ("text", "foil", "alignment")
+    right = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)
+    right &= isinstance(provenance.get("seed"), int | None) and all(
+        isinstance(provenance.get(name), str | None) for name in texts
+    )
+    right &= isinstance(words, list | tuple) and all(
+        isinstance(word, list | tuple) and len(word) == 3 for word in words
+    )
+    if not right:
+        raise _damaged(where, "a map that says of which model and clip it is")
+    if words:
+        check_words(words, where=str(where))
+    for role in ("cue", "target"):
+        stored = provenance.get(role)
+        indices = stored if role == "cue" and isinstance(stored, list | tuple) and stored else [stored]
+        if stored is not None and not all(isinstance(index, int) and 0 <= index < len(words) for index in indices):
+            raise _damaged(where, f"a {role} that is one of the {len(words)} words, found {stored!r}")
+    return mixing_map
+
+
+def _damaged(where: object, expected: str) -> SpeechmixError:
+    return InputError(
+        f"{where} is damaged or of another version: expected {expected}. Score the clips again into this folder"
+    )

@@ -1,0 +1,183 @@
+"""A run in shards: the tables of one process, whoever ends last, whoever is killed, and whatever was there before."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import speechmix
+from speechmix.errors import InputError, StorageError
+from speechmix.experiments.run import score_clips
+from speechmix.experiments.run_status import run_status
+from speechmix.files.shards import Shard
+from tests.conftest import build
+from tests.experiments.test_run import clip
+from tests.reliability.kills import snapshot
+
+QUIET = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["value_zeroing", "attention"]}
+TABLES = ("cue_contribution.parquet", "clips.csv", "skipped.csv")
+
+
+@pytest.fixture(scope="module")
+def models():
+    import transformers
+
+    extractor, trained = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
+    models = [
+        speechmix.load(trained, processor=extractor),
+        speechmix.load(trained, processor=extractor, init="random", seed=3),
+    ]
+    assert all(model.fingerprint for model in models)
+    return models
+
+
+def clips(count=7):
+    names = [f"{letter}{letter * index}" for index, letter in enumerate("abcdefg")][:count]
+    return [*(clip(name) for name in names), clip("untimed", words=None, text=None)]
+
+
+def tables(out):
+    found = {name: (out / name).read_bytes() for name in TABLES}
+    scores = speechmix.open_run(out).scores.to_table().to_pandas()
+    columns = [column for column in scores if column != "fingerprint"]
+    return found, scores.sort_values(columns, ignore_index=True)
+
+
+def assert_same(one, other):
+    assert one[0] == other[0]
+    pd.testing.assert_frame_equal(one[1], other[1])
+
+
+@pytest.fixture(scope="module")
+def whole(models, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    score_clips(models, clips(), out, **QUIET)
+    return out
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+def test_shards_give_the_tables_of_one_process_whoever_ends_last(models, whole, order, tmp_path):
+    for place, index in enumerate(order):
+        score_clips(models, clips(), tmp_path, shard=f"{index}/3", **QUIET)
+        assert (tmp_path / "clips.csv").is_file() == (place == 2)
+    assert_same(tables(tmp_path), tables(whole))
+    before = snapshot(tmp_path)
+    score_clips(models, clips(), tmp_path, shard="2/3", **QUIET)  # requeued after its end
+    assert snapshot(tmp_path) == before
+
+
+def test_maps_are_found_whichever_shard_they_are_in(models, whole, tmp_path):
+    for index in (1, 2):
+        score_clips(models, clips(), tmp_path, shard=Shard(index, 2), **QUIET)
+    for name in (one.name for one in clips(3)[:3]):
+        expected, maps = (speechmix.open_run(out).maps(name) for out in (whole, tmp_path))
+        assert list(maps) == list(expected)
+        for key in expected:
+            for place in expected[key]:
+                np.testing.assert_array_equal(maps[key][place].scores, expected[key][place].scores)
+
+
+def test_at_once_and_killed(models, whole, tmp_path):
+    """Three processes at once, one of them killed and started again."""
+    children = []
+    for index in (1, 2, 3):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if index == 2:
+                    score_clips(models, _killing(clips()), tmp_path, shard="2/3", **QUIET)
+                score_clips(models, clips(), tmp_path, shard=f"{index}/3", **QUIET)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    assert [os.WIFSIGNALED(end) for end in ends] == [False, True, False]
+    status = run_status(tmp_path)
+    assert (status.state, status.missing) == ("running", [2])
+    assert "--shard 2" in status.text()
+    score_clips(models, clips(), tmp_path, shard="2/3", **QUIET)
+    assert_same(tables(tmp_path), tables(whole))
+    status = run_status(tmp_path)
+    assert (status.state, status.missing, set(status.table["state"])) == ("complete", [], {"done"})
+    assert status.table.groupby("model")["clips"].sum().tolist() == [7, 7]
+    assert list(status.failures["clip"]) == ["untimed"]
+
+
+def _killing(some):
+    """The same clips; whoever hears the second of shard 2 dies."""
+
+    class Deadly(speechmix.Clip):
+        def audio(self, sample_rate=16_000):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    own = [one for one in some if Shard(2, 3).holds(one.name) and one.words]
+    object.__setattr__(own[-1], "__class__", Deadly)
+    return some
+
+
+def test_another_count_goes_on_with_what_is_there(models, whole, tmp_path, monkeypatch):
+    from speechmix.experiments import store
+
+    score_clips(models, clips(), tmp_path, shard="1/2", **QUIET)
+    real, heard = store.mix, []
+
+    def counting(model, some, **options):
+        heard.extend(one.name for one in some)
+        return real(model, some, **options)
+
+    monkeypatch.setattr(store, "mix", counting)
+    score_clips(models, clips(), tmp_path, **QUIET)
+    assert set(heard) == {one.name for one in clips() if Shard(2, 2).holds(one.name) and one.words}
+    assert_same(tables(tmp_path), tables(whole))
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*.parquet")} == {
+        path.relative_to(whole) for path in whole.rglob("*.parquet")
+    }
+
+
+def test_clips_that_are_no_longer_asked_for_are_gone(models, tmp_path):
+    score_clips(models, clips(), tmp_path, **QUIET)
+    score_clips(models, clips(3), tmp_path, **QUIET)
+    fresh = tmp_path / "fresh"
+    score_clips(models, clips(3), fresh, **QUIET)
+    assert_same(tables(tmp_path), tables(fresh))
+    files = [{path.relative_to(out) for path in out.glob("[rs]*/**/*.parquet")} for out in (tmp_path, fresh)]
+    assert files[0] == files[1]
+
+
+def test_new_clips_wait_for_all_shards(models, tmp_path):
+    for index in (1, 2):
+        score_clips(models, clips(3), tmp_path, shard=f"{index}/2", **QUIET)
+    before = (tmp_path / "clips.csv").read_bytes()
+    score_clips(models, clips(), tmp_path, shard="1/2", **QUIET)
+    assert (tmp_path / "clips.csv").read_bytes() == before
+    score_clips(models, clips(), tmp_path, shard="2/2", **QUIET)
+    fresh = tmp_path / "fresh"
+    score_clips(models, clips(), fresh, **QUIET)
+    assert_same(tables(tmp_path), tables(fresh))
+
+
+def test_a_shard_without_a_clip_is_done_at_once(models, tmp_path):
+    some = clips(1)[:1]
+    for index in (1, 2):
+        run = score_clips(models, some, tmp_path, shard=f"{index}/2", **QUIET)
+        assert run.done == 2 * Shard(index, 2).holds(some[0].name)
+    assert set(speechmix.open_run(tmp_path).contributions["clip"]) == {some[0].name}
+
+
+def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
+    from speechmix.files.locks import locked
+
+    score_clips(models, clips(2), tmp_path, shard="1/2", **QUIET)
+    with locked(tmp_path / "results" / ".shards" / "1-of-2"):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as other, pytest.raises(StorageError, match="is being written to by process"):
+            other.submit(score_clips, models, clips(2), tmp_path, **QUIET).result()
+    with pytest.raises(InputError, match="3/48"):
+        score_clips(models, clips(2), tmp_path, shard="3/2", **QUIET)
