@@ -16,11 +16,11 @@ import torch
 
 from ..errors import InputError
 from ..files.identity import digest
+from ..inputs.clips import Clip
 from .prefix import TICK, decoder_prefix, first_timestamp, timestamp
 from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
 
 if TYPE_CHECKING:
-    from ..inputs.clips import Clip
     from ..inputs.sentences import Sentence
     from .model import Model, Prepared
 
@@ -61,7 +61,7 @@ def can_write(model: Model) -> bool:
 
 def key_of(model: Model, item: Clip | Sentence) -> str:
     """Hash of what decides what a model writes about an item."""
-    said = [item.sound, item.language] if model.hears else [item.text, item.pair]  # type: ignore[union-attr]
+    said = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
     return digest([model.fingerprint, *said])
 
 
@@ -81,7 +81,7 @@ def written_about(model: Model, item: Clip | Sentence) -> Written:
                 f"{item.name} has no text to feed the decoder, and {model.label} writes none itself (a trained model with "
                 f"its head does): give {given}, or ask for stacks=['encoder']"
             )
-        model.written[key] = _transcript(model, item) if model.hears else _translation(model, item)  # type: ignore[arg-type]
+        model.written[key] = _transcript(model, item) if isinstance(item, Clip) else _translation(model, item)
     return model.written[key]
 
 

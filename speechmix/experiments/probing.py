@@ -81,7 +81,8 @@ def _read(path: Path, report: Report) -> tuple[States, str]:
     try:
         with safe_open(path, framework="np") as file:
             told = file.metadata() or {}
-            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            names = list(file.keys())
+            vectors = {name: file.get_tensor(name) for name in names}
         missing = json.loads(told["missing"])
         whole = sorted((name, digest(at.tobytes().hex())) for name, at in vectors.items())
         if told["checksum"] != digest([whole, told["question"], missing]):
