@@ -106,6 +106,23 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path):
     assert (found.provenance["product_dtype"], found.provenance["distance"]) == ("bfloat16", "manhattan")
 
 
+@pytest.mark.parametrize("option", [["--random-twin", "0"], ["--sound-fill", "noise"], ["--token-fill", "unk"]])
+def test_an_option_of_the_published_ablation_alone_is_refused_not_ignored(folder, capsys, option):
+    arguments = ["ablate", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    assert main([*arguments, *option]) == 1
+    assert f"{option[0]} is of the published ablation: give --published" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["score", "ablate", "faithfulness"])
+def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, command):
+    clips = [str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    arguments = {"score": [*clips, "--out", str(tmp_path)], "ablate": clips}
+    arguments["faithfulness"] = [str(folder / "model"), str(folder / "clips.tsv")]
+    assert main([command, *arguments[command], "--task", "translate", "--device", "cpu"]) == 1
+    printed = capsys.readouterr()
+    assert "of a Whisper with its tokenizer; this is a wav2vec2 model" in printed.err + printed.out
+
+
 def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     from speechmix import bundled
 
