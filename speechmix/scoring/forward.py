@@ -7,7 +7,8 @@ In: a `Model`, and a `Clip` or several. The options become one `Question`, the i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -173,33 +174,42 @@ def mix(
     for name, number in (("batch_size", batch_size), ("clips_at_once", clips_at_once)):
         if number != "auto" and not (isinstance(number, int) and number >= 1):
             raise InputError(f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}")
-    precision = Precision.of(model, question)
+    scored = partial(answers, model, question=question, precision=Precision.of(model, question), batch_size=batch_size)
     if isinstance(clip, Mapping):
         rows = rows_of(clip)
         folders = folders_of(out, rows)
-        maps_of_rows = [answers(model, [row], folders, question, precision, batch_size)[0] for row in rows]
+        maps_of_rows = [scored([row], folders)[0] for row in rows]
         return maps_of_rows[0] if len(rows) == 1 else maps_of_rows
     if isinstance(clip, (str, PathLike)) and model.hears:
         raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
     if isinstance(clip, (Clip, Sentence, str)):
-        return answers(model, [clip], folders_of(out, [clip]), question, precision, batch_size)[0]
+        return scored([clip], folders_of(out, [clip]))[0]
     if not isinstance(clip, Iterable):
         raise InputError(f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}")
+    at_once = clips_together(model) if clips_at_once == "auto" else int(clips_at_once)
+    return _of_several(model, clip, scored, at_once=at_once, out=out, progress=progress)
+
+
+def _of_several(
+    model: Model,
+    items: Iterable[Clip | Sentence | str],
+    scored: Callable[..., list[Maps]],
+    *,
+    at_once: int,
+    out: str | PathLike | None,
+    progress: bool,
+) -> list[Maps]:
+    """Maps of many items, read ahead; `scored` answers those that share a pass."""
     if progress or out is not None:
-        clip = list(clip)
-    folders = folders_of(out, clip if isinstance(clip, Sequence) else ())
+        items = list(items)
+    folders = folders_of(out, items if isinstance(items, Sequence) else ())
     if progress:
         from tqdm.auto import tqdm
 
-        clip = tqdm(clip, unit="clip", desc=f"mix {model.name}")
-    at_once = clips_together(model) if clips_at_once == "auto" else int(clips_at_once)
-    ahead = read_ahead(clip, sample_rate=model.sample_rate, count=at_once)
+        items = tqdm(items, unit="clip", desc=f"mix {model.name}")
+    ahead = read_ahead(items, sample_rate=model.sample_rate, count=at_once)
     with model.unchanged():
-        return [
-            maps
-            for batch in in_groups(ahead, at_once)
-            for maps in answers(model, batch, folders, question, precision, batch_size)
-        ]
+        return [maps for batch in in_groups(ahead, at_once) for maps in scored(batch, folders)]
 
 
 def mix_one(model: Model, item: Item, **options: Any) -> Maps:
