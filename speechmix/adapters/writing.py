@@ -22,7 +22,8 @@ from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
 
 if TYPE_CHECKING:
     from ..inputs.sentences import Sentence
-    from .model import Model, Prepared
+    from .model import Model
+    from .prepared import Prepared
 
 LONGEST = 224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
 _LONGEST_TRANSLATION = 256

@@ -24,7 +24,8 @@ from .objectives import Objective
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..adapters.model import Model, Prepared
+    from ..adapters.model import Model
+    from ..adapters.prepared import Prepared
 
 
 def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Prepared) -> Objective:

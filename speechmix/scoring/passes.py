@@ -20,7 +20,8 @@ from torch import Tensor
 from ..adapters.block import Block
 from ..adapters.capture import Capture, attention_readable
 from ..adapters.delta.products import TF32, Product
-from ..adapters.model import Model, dtype_named
+from ..adapters.lending import dtype_named
+from ..adapters.model import Model
 from ..errors import InputError
 from ..maps.files import ScoresByLayer, written_to
 from ..maps.mixing import Maps, MixingMap

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..adapters.block import Block
-from ..adapters.model import Model, Prepared
+from ..adapters.model import Model
+from ..adapters.prepared import Prepared
 from ..adapters.tokens import Tokens, given_text
 from ..adapters.writing import can_write, feed_as_written, key_of, written_about
 from ..errors import InputError
