@@ -62,8 +62,8 @@ def can_write(model: Model) -> bool:
 
 def key_of(model: Model, item: Clip | Sentence) -> str:
     """Hash of what decides what a model writes about an item."""
-    said = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
-    return digest([model.fingerprint, *said])
+    question = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
+    return digest([model.fingerprint, *question])
 
 
 def written_about(model: Model, item: Clip | Sentence) -> Written:
@@ -77,10 +77,10 @@ def written_about(model: Model, item: Clip | Sentence) -> Written:
     key = key_of(model, item)
     if key not in model.written:
         if not can_write(model):
-            given = "text= (translation= where it translates)" if model.hears else "translation="
+            remedy = "text= (translation= where it translates)" if model.hears else "translation="
             raise InputError(
                 f"{item.name} has no text to feed the decoder, and {model.label} writes none itself (a trained model with "
-                f"its head does): give {given}, or ask for stacks=['encoder']"
+                f"its head does): give {remedy}, or ask for stacks=['encoder']"
             )
         model.written[key] = _transcript(model, item) if isinstance(item, Clip) else _translation(model, item)
     return model.written[key]

@@ -101,7 +101,7 @@ def blanked(
     Returns
     -------
     inputs : dict of str to Tensor
-    kept : list of int
+    left : list of int
         Former positions of the tokens that there are now.
 
     Raises
@@ -114,13 +114,13 @@ def blanked(
     changed, length = dict(inputs), inputs[side].shape[1]
     blank = sorted(set(positions))
     if fill == "remove":
-        kept = [position for position in range(length) if position not in set(blank)]
-        if not kept:
+        left = [position for position in range(length) if position not in set(blank)]
+        if not left:
             raise InputError("removing these tokens would leave none")
         names = [
             name for name in inputs if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
         ]
-        return {**changed, **{name: inputs[name][:, kept] for name in names}}, kept
+        return {**changed, **{name: inputs[name][:, left] for name in names}}, left
     token = id_of_fill(model, fill)
     if token is None:
         what = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"
