@@ -127,4 +127,7 @@ def _reasons(skipped: Skipped) -> str:
 
 def _seconds(text: str) -> tuple[float, float]:
     start, _, end = text.partition(":")
-    return float(start), float(end)
+    try:
+        return float(start), float(end)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected FROM:TO in seconds, as 0.5:2, found {text!r}") from None

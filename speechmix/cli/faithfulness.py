@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
 from .model_options import add_loading_options, add_measures_option, add_prefix_options, loaded, measures_on_trial
 
@@ -55,8 +56,10 @@ def add_commands(commands) -> None:
 
 
 def _faithfulness(options: argparse.Namespace) -> int:
-    from ..evaluation.faithfulness.trial import faithfulness
+    from ..evaluation.faithfulness.trial import DEFAULT_METRICS, faithfulness
 
+    if options.metric not in DEFAULT_METRICS:
+        raise InputError(f"--metric should be one of {', '.join(DEFAULT_METRICS)}; found {options.metric!r}")
     skipped: Skipped = []
     clips = aligned_clips(options, skipped)
     trial = faithfulness(
