@@ -76,8 +76,12 @@ def ablate_as_published(options: argparse.Namespace, clips: Sequence[Clip], skip
         report=print,
         skipped=skipped,
     )
-    print(of_all_clips(result.means)[_SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format))
-    print("\ntrained, random, difference: mean drops, in points of probability (arg-max) or nats (margin)")
+    means = of_all_clips(result.means)
+    if means.empty:
+        print("no mean drops: every clip is a control (column control: yes), whose cue decides nothing")
+    else:
+        print(means[_SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format))
+        print("\ntrained, random, difference: mean drops, in points of probability (arg-max) or nats (margin)")
     for row in result.skipped:
         print(f"skipped {row['clip']} {row['model']}: {row['reason']}")
     if options.out:
@@ -86,7 +90,9 @@ def ablate_as_published(options: argparse.Namespace, clips: Sequence[Clip], skip
 
 
 def of_all_clips(means: pd.DataFrame) -> pd.DataFrame:
-    """Means over all clips, of the published reading and the margin."""
+    """Means over all clips, of the published reading and the margin; none where all clips are controls."""
+    if means.empty:
+        return means.reindex(columns=_SHOWN)
     rows = means[means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])]
     for part in {"template", "number"} & set(rows):
         rows = rows[rows[part] == "all"]
