@@ -58,12 +58,12 @@ def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
     asked = vars(options)
     where = {name: asked[name] for name in ("device", "dtype", "revision") if name in asked}
     model = load(source, **where, **further)
-    prefix = {
+    named = {
         "task": asked.get("task"),
         "language": asked.get("spoken_as"),
         "timestamps": asked.get("timestamps") or None,
     }
-    prefix = {name: value for name, value in prefix.items() if value is not None}
+    prefix: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     return model.with_prefix(**prefix) if prefix else model
 
 
