@@ -119,7 +119,11 @@ def _of_half(usable: list[blimp.BlimpItem], half: list[blimp.BlimpItem], options
     items = [item for item in usable if item.name in names]
     if options.unified:
         items, rejected = unified_set(items, paradigms=options.paradigms or blimp.PUBLISHED, seed=options.split_seed)
-        left_out += [entry for one in rejected if (entry := (one.name, "", one.why, one.reason)) not in left_out]
+        left_out += [
+            entry
+            for rejection in rejected
+            if (entry := (rejection.name, "", rejection.why, rejection.reason)) not in left_out
+        ]
     return items
 
 

@@ -3,8 +3,9 @@
 from .families.registry import families, family_of_type, register
 from .layers import Layer, Stack
 from .load import load
-from .model import Model, Prepared
+from .model import Model
 from .plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from .prepared import Prepared
 
 __all__ = [
     "AttentionPlan",

@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
+
 
 @contextmanager
 def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
@@ -128,3 +130,13 @@ def _converted_by(tensor: Tensor, dtype: torch.dtype | None) -> bool:
 def _writes(tensor: Tensor | None) -> int | None:
     """How often a tensor has been written to."""
     return None if tensor is None or tensor.is_inference() else tensor._version
+
+
+def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
+    """Return a floating-point type given by name or as it is."""
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise InputError(
+            f"dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found {dtype!r}"
+        )
+    return kind

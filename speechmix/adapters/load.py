@@ -19,7 +19,8 @@ from .adapted import base_of, has_adapters, merged, with_adapter
 from .check import self_check
 from .checkpoints import brief, config_of, processor_at, processors_of, trained, transformers_class
 from .families.registry import family_of_type
-from .model import Model, dtype_named
+from .lending import dtype_named
+from .model import Model
 from .sources import check_source, check_weights, is_pipeline, named_as_in_transformers, place_of, unwrapped
 
 INITS = ("trained", "random")

@@ -31,57 +31,7 @@ if TYPE_CHECKING:
     from ..inputs.frames import FrameGrid
     from ..inputs.sentences import Sentence
     from .plans import Family
-    from .tokens import Tokens
     from .writing import Written
-
-
-def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
-    """Return a floating-point type given by name or as it is."""
-    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        raise InputError(
-            f"dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found {dtype!r}"
-        )
-    return kind
-
-
-@dataclass
-class Prepared:
-    """Model inputs made from a clip or a sentence.
-
-    Parameters
-    ----------
-    inputs : dict of str to Tensor
-    tokens : Tokens, optional
-        The decoder's, where there is a decoder.
-    source_tokens : Tokens, optional
-        The encoder's, where it reads text.
-    written : Written, optional
-        What the model wrote itself, where that is what its decoder is fed.
-    """
-
-    inputs: dict[str, torch.Tensor]
-    tokens: Tokens | None = None
-    source_tokens: Tokens | None = None
-    written: Written | None = None
-
-    @property
-    def decoder_tokens(self) -> Tokens:
-        """The decoder's tokens.
-
-        Raises
-        ------
-        InputError
-            If nothing is fed to a decoder.
-        """
-        if self.tokens is None:
-            raise InputError("these inputs feed no decoder: give a text, or decoder_input_ids")
-        return self.tokens
-
-    @property
-    def text_tokens(self) -> Tokens:
-        """Tokens of the text that is read: the encoder's, or those of the only decoder."""
-        return self.decoder_tokens if self.source_tokens is None else self.source_tokens
 
 
 @dataclass

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..inputs.frames import FrameGrid
-    from .model import Model, Prepared
+    from .model import Model
+    from .prepared import Prepared
 
 
 @dataclass(frozen=True)

@@ -79,12 +79,12 @@ def hidden_states(
         if name not in stacks_with_states(model):
             has = list(stacks_with_states(model))
             raise InputError(f"{model.name} has states of its own in {has}; asked for {name!r}")
-    kept: dict[str, list[Read]] = {name: [] for name in names}
+    entries: dict[str, list[Read]] = {name: [] for name in names}
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), ExitStack() as hooks:
         for name in names:
-            _watch(model.stacks[name], kept[name], read, final_norm, hooks)
+            _watch(model.stacks[name], entries[name], read, final_norm, hooks)
         model.family.run(model.base, _moved(inputs, model), names)
-    return kept
+    return entries
 
 
 def _watch(stack: Stack, kept: list[Read], read: Callable[[str, Tensor], Read], final_norm: bool, hooks: ExitStack):

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from ..errors import InputError
-from .model import Prepared
+from .prepared import Prepared
 from .tokens import Tokens
 
 if TYPE_CHECKING:

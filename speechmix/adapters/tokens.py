@@ -223,8 +223,8 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     text = " " + text.strip()  # Whisper was trained on text that follows a space
     prefix = decoder_prefix(model, clip)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    said = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
-    places = locate_words([word.text for word in said], text)
+    spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
+    places = locate_words([word.text for word in spoken], text)
     words = [_word_at(offsets, places) for offsets in encoded["offset_mapping"]]
     labels = [
         text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
@@ -232,12 +232,12 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     ]
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
-    given = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
+    ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
     return Tokens(
-        ids=[*(i for i, _ in given), *encoded["input_ids"], *(i for i, _ in after)],
-        labels=[*(label for _, label in given), *labels, *(label for _, label in after), tokenizer.eos_token],
-        words=[*[None] * len(given), *words, *[None] * len(after), None],
-        kinds=[*["special"] * len(given), *["token"] * len(words), *["special"] * len(after), "special"],
+        ids=[*(i for i, _ in ahead), *encoded["input_ids"], *(i for i, _ in after)],
+        labels=[*(label for _, label in ahead), *labels, *(label for _, label in after), tokenizer.eos_token],
+        words=[*[None] * len(ahead), *words, *[None] * len(after), None],
+        kinds=[*["special"] * len(ahead), *["token"] * len(words), *["special"] * len(after), "special"],
         ahead=1,
     )
 

@@ -16,13 +16,14 @@ import torch
 
 from ..errors import InputError
 from ..files.identity import digest
+from ..inputs.clips import Clip
 from .prefix import TICK, decoder_prefix, first_timestamp, timestamp
 from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
 
 if TYPE_CHECKING:
-    from ..inputs.clips import Clip
     from ..inputs.sentences import Sentence
-    from .model import Model, Prepared
+    from .model import Model
+    from .prepared import Prepared
 
 LONGEST = 224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
 _LONGEST_TRANSLATION = 256
@@ -61,8 +62,8 @@ def can_write(model: Model) -> bool:
 
 def key_of(model: Model, item: Clip | Sentence) -> str:
     """Hash of what decides what a model writes about an item."""
-    said = [item.sound, item.language] if model.hears else [item.text, item.pair]  # type: ignore[union-attr]
-    return digest([model.fingerprint, *said])
+    question = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
+    return digest([model.fingerprint, *question])
 
 
 def written_about(model: Model, item: Clip | Sentence) -> Written:
@@ -76,12 +77,12 @@ def written_about(model: Model, item: Clip | Sentence) -> Written:
     key = key_of(model, item)
     if key not in model.written:
         if not can_write(model):
-            given = "text= (translation= where it translates)" if model.hears else "translation="
+            remedy = "text= (translation= where it translates)" if model.hears else "translation="
             raise InputError(
                 f"{item.name} has no text to feed the decoder, and {model.label} writes none itself (a trained model with "
-                f"its head does): give {given}, or ask for stacks=['encoder']"
+                f"its head does): give {remedy}, or ask for stacks=['encoder']"
             )
-        model.written[key] = _transcript(model, item) if model.hears else _translation(model, item)  # type: ignore[arg-type]
+        model.written[key] = _transcript(model, item) if isinstance(item, Clip) else _translation(model, item)
     return model.written[key]
 
 

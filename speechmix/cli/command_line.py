@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import InputError, SpeechmixError
+from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -31,10 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(options) -> int:
-    from ..adapters import load
     from ..versions import versions
 
-    model = load(options.model, device=options.device, dtype=options.dtype, revision=options.revision)
+    model = loaded(options, options.model)
     print(model.describe())
     parts = [
         name for name, part in (("feature extractor", model.feature_extractor), ("tokenizer", model.tokenizer)) if part
@@ -46,33 +47,16 @@ def _check(options) -> int:
 
 
 def _score(options) -> int:
-    from functools import partial
-
-    from ..adapters import load
     from ..experiments.run import score_clips
     from ..scoring.question import Question
 
-    skipped: list[tuple[str, str]] = []
-    clips = _clips(options, skipped)
-    loading = {"device": options.device, "dtype": options.dtype, "revision": options.revision}
-    told = {"task": options.task, "language": options.spoken_as, "timestamps": options.timestamps or None}
-    told = {name: value for name, value in told.items() if value is not None}
-
-    def loaded(source: str, **further):
-        model = load(source, **loading, **further)
-        return model.with_prefix(**told) if told else model
-
-    models = [partial(loaded, source) for source in options.model]
-    models += [
-        partial(loaded, source, init="random", seed=seed)
-        for source in options.model
-        for seed in options.random_twin or ()
-    ]
+    skipped: Skipped = []
+    clips = named_clips(options, skipped)
     run = score_clips(
-        models,
+        model_loaders(options, options.model, options.random_twin),
         clips,
         options.out,
-        aligner=load(options.aligner, device=options.device) if options.aligner else None,
+        aligner=loaded_aligner(options),
         align_method=options.align,
         figures=0 if options.no_figures else options.figures,
         ablation=options.ablate,
@@ -102,21 +86,20 @@ def _score(options) -> int:
 def _ablate(options) -> int:
     import pandas as pd
 
-    from ..adapters import load
     from ..alignment import align
     from ..experiments.tables import identified
     from ..files.text_files import write_csv
     from ..interventions.ablation import ablate
-    from .published_ablation import ablate_as_published
+    from .published_ablation import ablate_as_published, refuse_options
 
-    skipped: list[tuple[str, str]] = []
-    clips = _clips(options, skipped)
+    skipped: Skipped = []
+    clips = named_clips(options, skipped)
     if options.published:
         return ablate_as_published(options, clips, skipped)
+    refuse_options(options)
     if len(options.model) > 1:
         raise InputError(f"expected one --model, found {', '.join(options.model)}; several go with --published")
-    model = load(options.model[0], device=options.device, dtype=options.dtype, revision=options.revision)
-    aligner = load(options.aligner, device=options.device) if options.aligner else None
+    model, aligner = loaded(options, options.model[0]), loaded_aligner(options)
     tables = []
     for clip in clips:
         try:
@@ -133,53 +116,15 @@ def _ablate(options) -> int:
         print("target spelled right (%), by what is silenced: " + ", ".join(f"{k} {v:.0f}" for k, v in rates.items()))
         if options.out:
             write_csv(table, options.out)
-    for name, reason in skipped:
-        print(f"skipped {name}: {reason}")
+    print_skipped(skipped)
     print(f"{len(tables)} done, {len(skipped)} skipped")
     return 0 if tables else 1
-
-
-def _clips(options, skipped: list[tuple[str, str]]) -> list:
-    """Clips named on the command line and in a manifest; manifest rows that cannot be used are recorded."""
-    from ..files.names import distinct_names
-    from ..inputs.clips import Clip
-    from ..inputs.manifests import read_clips
-
-    description = {name: getattr(options, name) for name in ("text", "translation", "words", "cue", "target", "foil")}
-    if len(options.clips) != 1 and any(description.values()):
-        raise InputError(
-            "--text, --translation, --words, --cue, --target and --foil describe one clip; several go into a manifest"
-        )
-    clips = [
-        Clip.from_file(path, language=options.language, tier=options.tier, **description) for path in options.clips
-    ]
-    if options.manifest:
-
-        def record(row: int, name: str, error: InputError) -> None:
-            skipped.append((name or f"row {row}", str(error)))
-
-        clips += read_clips(options.manifest, tier=options.tier, allow_outside=options.allow_outside, on_error=record)
-    clips = distinct_names(clips)
-    if not clips:
-        reasons = "; ".join(reason for _, reason in skipped[:3])
-        raise InputError(f"no clip to score: {reasons or 'name audio files, or give --manifest'}")
-    clips = [clip if clip.language else clip.replace(language=options.language) for clip in clips]
-    if options.cut:
-        if len(clips) != 1:
-            raise InputError("--cut takes a part of one clip")
-        clips = [clips[0].cut(*options.cut)]
-    return clips
 
 
 def _say(line: str) -> None:
     from tqdm.auto import tqdm
 
     tqdm.write(line)
-
-
-def _seconds(text: str) -> tuple[float, float]:
-    start, _, end = text.partition(":")
-    return float(start), float(end)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -208,25 +153,24 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     score.set_defaults(command=_score)
-    _add_clip_options(score)
+    add_clip_options(score)
     _add_model_options(score)
     _add_measure_options(score)
     ablate = commands.add_parser(
         "ablate", help="silence the cue's values stack by stack and read whether the target is still spelled right"
     )
     ablate.set_defaults(command=_ablate)
-    _add_clip_options(ablate)
+    add_clip_options(ablate)
     ablate.add_argument(
         "--model", action="append", required=True,
         help="hub id or folder, with a CTC or language-model head; with --published several times, if there are several",
     )  # fmt: skip
     ablate.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
     ablate.add_argument("--out", help="CSV file for the table")
+    add_prefix_options(ablate)
     add_ablation_options(ablate)
     for command in (check, score, ablate):
-        command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
-        command.add_argument("--dtype", help="precision of the weights (default: float32)")
-        command.add_argument("--revision", help="branch, tag or commit on the hub")
+        add_loading_options(command, precision=True)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
     add_text_commands(commands)
@@ -235,29 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_clip_options(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("clips")
-    group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
-    group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil")
-    group.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
-    group.add_argument("--text", help="what is said")
-    group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")
-    group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
-    group.add_argument("--tier", help="which tier of a TextGrid holds the words")
-    group.add_argument("--cue", help="a word, word:occurrence ('les:2'), or its index; several: 'le club'")
-    group.add_argument("--target", help="likewise, one word")
-    group.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
-    group.add_argument("--language", default="fr", help="language spoken (default: fr)")
-    group.add_argument("--cut", type=_seconds, metavar="FROM:TO", help="score only these seconds of the clip")
-    group.add_argument(
-        "--align", choices=("auto", "ctc", "whisper", "synthesis"), default="auto", help="how to place a text's words"
-    )
-    group.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
-
-
 def _add_model_options(score: argparse.ArgumentParser) -> None:
-    from ..inputs.clip_facts import TASKS
-
     group = score.add_argument_group("models")
     group.add_argument("--model", action="append", required=True, help="hub id or folder; may be given several times")
     group.add_argument(
@@ -267,11 +189,7 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="also the randomly initialised twin with this seed",
     )
-    group.add_argument("--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)")
-    group.add_argument(
-        "--spoken-as", metavar="LANGUAGE", help="language a Whisper is told is spoken (default: that of the clip)"
-    )
-    group.add_argument("--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes")
+    add_prefix_options(group)
 
 
 def _add_measure_options(score: argparse.ArgumentParser) -> None:

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .manifest_clips import add_alignment_options, aligned_clips
+from ..errors import InputError
+from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
+from .model_options import add_loading_options, add_measures_option, add_prefix_options, loaded, measures_on_trial
 
 if TYPE_CHECKING:
     from ..evaluation.faithfulness import Trial
@@ -36,11 +38,7 @@ def add_commands(commands) -> None:
     command.add_argument(
         "manifest", metavar="MANIFEST", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil, pair"
     )
-    command.add_argument(
-        "--measures",
-        nargs="+",
-        help="names, or all (default: value_zeroing attention attention_norm alti gradient_input)",
-    )
+    add_measures_option(command)
     command.add_argument(
         "--judges",
         nargs="+",
@@ -53,26 +51,25 @@ def add_commands(commands) -> None:
     command.add_argument("--rows", type=int, default=12, help="rows of the table in the terminal (default: 12)")
     command.add_argument("--out", metavar="FOLDER", help="for faithfulness.csv; a run's folder has it on its page")
     add_alignment_options(command)
-    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
-    command.add_argument("--revision", help="branch, tag or commit on the hub")
+    add_prefix_options(command)
+    add_loading_options(command)
 
 
 def _faithfulness(options: argparse.Namespace) -> int:
-    from ..adapters import load
-    from ..evaluation.faithfulness.trial import DEFAULT_MEASURES, faithfulness
+    from ..evaluation.faithfulness.trial import DEFAULT_METRICS, faithfulness
 
-    skipped: list[tuple[str, str]] = []
+    if options.metric not in DEFAULT_METRICS:
+        raise InputError(f"--metric should be one of {', '.join(DEFAULT_METRICS)}; found {options.metric!r}")
+    skipped: Skipped = []
     clips = aligned_clips(options, skipped)
-    model = load(options.model, device=options.device, revision=options.revision)
-    measures = "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES
     trial = faithfulness(
-        model, clips, measures=measures, judges=options.judges, fewest=options.fewest, progress=sys.stderr.isatty()
-    )
+        loaded(options, options.model), clips, measures=measures_on_trial(options), judges=options.judges,
+        fewest=options.fewest, progress=sys.stderr.isatty(),
+    )  # fmt: skip
     by_metric = trial.table[trial.table["metric"] == options.metric]
     for judge in [judge for judge in trial.judges if judge in set(by_metric["judge"])]:
         print(f"\n{_shown(trial, judge, options)}\n\n{trial.sentence(options.metric, judge=judge)}")
-    for name, reason in skipped:
-        print(f"skipped {name}: {reason}")
+    print_skipped(skipped)
     for row in trial.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False):
         print(f"left out ({row.what}, {row.count} clips): {row.reason}")
     if options.out:

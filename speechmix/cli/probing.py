@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..files.names import safe_name
-from .manifest_clips import add_alignment_options, aligned_clips
+from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
+from .model_options import add_loading_options, model_loaders
 
 if TYPE_CHECKING:
     from ..evaluation.probing import Probes
@@ -63,31 +63,22 @@ def add_commands(commands) -> None:
         "--out", metavar="FOLDER", help="for probes.csv and a figure; a run's folder has them on its page"
     )
     add_alignment_options(command)
-    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
-    command.add_argument("--revision", help="branch, tag or commit on the hub")
+    add_loading_options(command)
 
 
 def _probe(options: argparse.Namespace) -> int:
-    from ..adapters import load
     from ..evaluation.probing import probe
 
-    skipped: list[tuple[str, str]] = []
+    skipped: Skipped = []
     clips = aligned_clips(options, skipped)
-    loading = {"device": options.device, "revision": options.revision}
-    models = [partial(load, source, **loading) for source in options.models]
-    models += [
-        partial(load, source, init="random", seed=seed, **loading)
-        for source in options.models
-        for seed in options.random_twin
-    ]
+    positions = [int(name) if name.isdigit() else name for name in options.position]
     probes = probe(
-        models, clips, label=options.label, position=[int(p) if p.isdigit() else p for p in options.position],
+        model_loaders(options, options.models, options.random_twin), clips, label=options.label, position=positions,
         stacks=options.stack, by=options.by, group=options.group, method=options.method, mode=options.mode,
         protocol=options.protocol, folds=options.folds, seed=options.seed, progress=sys.stderr.isatty(),
     )  # fmt: skip
     print(_shown(probes))
-    for name, reason in skipped:
-        print(f"skipped {name}: {reason}")
+    print_skipped(skipped)
     for row in probes.left_out.value_counts("reason").reset_index().itertuples(index=False):
         print(f"left out ({row.count}): {row.reason}")
     if options.out and len(probes.table):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .clip_options import loaded_aligner
+from .model_options import model_loaders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,30 +46,42 @@ def add_options(ablate: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def refuse_options(options: argparse.Namespace) -> None:
+    """Refuse the options of the published ablation where it is not asked for, so that none is passed over in silence.
+
+    Raises
+    ------
+    InputError
+    """
+    for name in ("random_twin", "sound_fill", "token_fill"):
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is of the published ablation: give --published with it, or leave {option} out")
+
+
 def ablate_as_published(options: argparse.Namespace, clips: Sequence[Clip], skipped: list[tuple[str, str]]) -> int:
     """Run it, print the means over all clips, and say where the rest is."""
-    from ..adapters import load
     from ..experiments.speech_ablations import speech_ablation
 
     if options.stack:
         raise InputError("--stack is of the ablation of values; --published takes the word itself away")
-    loading = {"device": options.device, "dtype": options.dtype, "revision": options.revision}
-    opened = [partial(load, source, **loading) for source in options.model]
-    twins = [partial(model, init="random", seed=seed) for model in opened for seed in options.random_twin]
-    aligner = load(options.aligner, device=options.device) if options.aligner else None
     result = speech_ablation(
-        [*opened, *twins],
+        model_loaders(options, options.model, options.random_twin),
         clips,
         Path(options.out) if options.out else None,
         sound_fills=options.sound_fill or ("zeros",),
         fills_of_tokens=options.token_fill and [int(fill) if fill.isdigit() else fill for fill in options.token_fill],
-        aligner=aligner,
+        aligner=loaded_aligner(options),
         align_method=options.align,
         report=print,
         skipped=skipped,
     )
-    print(of_all_clips(result.means)[_SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format))
-    print("\ntrained, random, difference: mean drops, in points of probability (arg-max) or nats (margin)")
+    means = of_all_clips(result.means)
+    if means.empty:
+        print("no mean drops: every clip is a control (column control: yes), whose cue decides nothing")
+    else:
+        print(means[_SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format))
+        print("\ntrained, random, difference: mean drops, in points of probability (arg-max) or nats (margin)")
     for row in result.skipped:
         print(f"skipped {row['clip']} {row['model']}: {row['reason']}")
     if options.out:
@@ -77,7 +90,9 @@ def ablate_as_published(options: argparse.Namespace, clips: Sequence[Clip], skip
 
 
 def of_all_clips(means: pd.DataFrame) -> pd.DataFrame:
-    """Means over all clips, of the published reading and the margin."""
+    """Means over all clips, of the published reading and the margin; none where all clips are controls."""
+    if means.empty:
+        return means.reindex(columns=_SHOWN)
     rows = means[means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])]
     for part in {"template", "number"} & set(rows):
         rows = rows[rows[part] == "all"]

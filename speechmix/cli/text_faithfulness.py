@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .model_options import add_loading_options, add_measures_option, loaded, measures_on_trial, model_loaders
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -78,61 +80,53 @@ def _added(commands, name: str, what: str, examples: str) -> argparse.ArgumentPa
         metavar="FILE",
         help="TSV, CSV or JSONL with a column text, and target, foil, label, name",
     )
-    command.add_argument(
-        "--measures",
-        nargs="+",
-        help="names, or all (default: value_zeroing attention attention_norm alti gradient_input)",
-    )
+    add_measures_option(command)
     command.add_argument("--units", default="token", help="token (default) or word")
     command.add_argument(
         "--fewest", type=int, default=3, help="units besides the target that a text needs (default: 3)"
     )
     command.add_argument("--out", metavar="FOLDER", help="for the tables (CSV) and a figure")
-    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
-    command.add_argument("--revision", help="branch, tag or commit on the hub")
+    add_loading_options(command)
     return command
 
 
 def _blank_out(options: argparse.Namespace) -> int:
-    from ..adapters import load
     from ..evaluation.faithfulness import blank_out
     from ..plots import blank_out_figure
 
     sentences = _sentences(options)
-    place = {"device": options.device, "revision": options.revision}
-    models = [load(name, **place) for name in options.models]
-    models += [load(name, init="random", seed=seed, **place) for name in options.models for seed in options.random_twin]
-    found = blank_out(
-        models, sentences, measures=_measures(options), fills=options.fill, value=options.value, units=options.units,
+    models = [load() for load in model_loaders(options, options.models, options.random_twin)]
+    blanked = blank_out(
+        models, sentences, measures=measures_on_trial(options), fills=options.fill, value=options.value, units=options.units,
         layers=options.layers, fewest=options.fewest, progress=sys.stderr.isatty(),
     )  # fmt: skip
-    _say_left_out(found.left_out)
-    print(found.text())
+    _say_left_out(blanked.left_out)
+    print(blanked.text())
     if options.out:
-        tables = {"blank_out": found.table, "blank_out_values": found.values, "blank_out_drops": found.drops}
-        _write(options.out, {**tables, "blank_out_left_out": found.left_out}, {"blank_out": blank_out_figure(found)})
+        tables = {"blank_out": blanked.table, "blank_out_values": blanked.values, "blank_out_drops": blanked.drops}
+        _write(
+            options.out, {**tables, "blank_out_left_out": blanked.left_out}, {"blank_out": blank_out_figure(blanked)}
+        )
     return 0
 
 
 def _deletion(options: argparse.Namespace) -> int:
-    from ..adapters import load
     from ..evaluation.faithfulness import deletion_curves
     from ..evaluation.faithfulness.deletion import BINS
     from ..plots import deletion_figure
 
     texts = _sentences(options)
-    model = load(options.model, device=options.device, revision=options.revision)
-    found = deletion_curves(
-        model, texts, measures=_measures(options), bins=None if options.one_by_one else options.bins or BINS,
-        fill=options.fill, aggregation=options.layers, units=options.units, fewest=options.fewest,
-        progress=sys.stderr.isatty(),
+    model, bins = loaded(options, options.model), None if options.one_by_one else options.bins or BINS
+    curves = deletion_curves(
+        model, texts, measures=measures_on_trial(options), bins=bins, fill=options.fill, aggregation=options.layers,
+        units=options.units, fewest=options.fewest, progress=sys.stderr.isatty(),
     )  # fmt: skip
-    _say_left_out(found.left_out)
-    print(f"{found.text()}\n\n{found.sentence()}")
+    _say_left_out(curves.left_out)
+    print(f"{curves.text()}\n\n{curves.sentence()}")
     if options.out:
-        tables = {"deletion": found.table, "deletion_values": found.values, "deletion_points": found.points}
-        tables |= {"deletion_texts": found.texts, "deletion_left_out": found.left_out}
-        _write(options.out, tables, {"deletion": deletion_figure(found)})
+        tables = {"deletion": curves.table, "deletion_values": curves.values, "deletion_points": curves.points}
+        tables |= {"deletion_texts": curves.texts, "deletion_left_out": curves.left_out}
+        _write(options.out, tables, {"deletion": deletion_figure(curves)})
     return 0
 
 
@@ -141,12 +135,6 @@ def _sentences(options: argparse.Namespace) -> list:
     from ..inputs.sentence_tables import read_sentences
 
     return read_sentences(options.texts, on_error=lambda row, error: print(f"skipped: {error}"))
-
-
-def _measures(options: argparse.Namespace):
-    from ..evaluation.faithfulness.trial import DEFAULT_MEASURES
-
-    return "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES
 
 
 def _say_left_out(left_out: pd.DataFrame) -> None:

@@ -112,8 +112,8 @@ def _over_outliers(first: np.ndarray, second: np.ndarray, deviations: float, of:
     """Correlation over the outlier dimensions, and how many there are."""
     far = [np.abs(gain - gain.mean()) >= deviations * gain.std() if gain.std() > 0 else np.zeros(len(gain), dtype=bool)
            for gain in (first, second)]  # fmt: skip
-    chosen = far[0] | far[1] if of == "either" else far[OUTLIERS_OF.index(of) - 1]
-    return _pearson(first[chosen], second[chosen]), int(chosen.sum())
+    outliers = far[0] | far[1] if of == "either" else far[OUTLIERS_OF.index(of) - 1]
+    return _pearson(first[outliers], second[outliers]), int(outliers.sum())
 
 
 def _pearson(first: np.ndarray, second: np.ndarray) -> float:

@@ -11,13 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..errors import InputError, SpeechmixError
 from ..files.text_files import read_text
 from ..files.whole_files import write_json, write_text
 
-Named = TypeVar("Named")
+
+class _HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=_HasName)
 
 
 def folder_for_question(folder: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
@@ -84,7 +90,7 @@ def answers(
     stored = _stored(path, is_whole)
     with path.open("a", encoding="utf-8") as file:
         for item in items:
-            name = item.name  # type: ignore[attr-defined]
+            name = item.name
             question = {"item": name, **json.loads(json.dumps(asked(item)))}
             line = stored.get(name, {})
             if line.get("asked") != question:

@@ -269,6 +269,9 @@ def _refuse_nothing(done: Any, left_out: list[dict[str, str]]) -> None:
 def _write_means(result: SpeechAblation, folder: RunFolder) -> None:
     from ..plots.panels import write_figure
 
+    if result.means.empty:  # every clip is a control
+        (folder.path / MEANS).unlink(missing_ok=True)
+        return
     write_csv(result.means, folder.path / MEANS)
     figure = result.figure()
     for ending in ("png", "pdf"):

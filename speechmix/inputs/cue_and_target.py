@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ..errors import InputError
 from .words import WordRequest, find_word, matches_of
@@ -94,7 +94,7 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
     """
     requests = _requests(words, request, where)
     if requests is None:
-        return find_word(words, request, role="cue", where=where)  # type: ignore[arg-type]
+        return find_word(words, cast("WordRequest", request), role="cue", where=where)
     places = [find_word(words, single, role="cue", where=where) for single in requests]
     if len(set(places)) < len(places):
         raise InputError(f"{where}: cue {request!r} names a word twice: each of a cue's words is named once")

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from ..errors import InputError
-from .cue_and_target import CueRequest, cue_words, find_cue_and_target
+from .cue_and_target import Cue, CueRequest, cue_words, find_cue_and_target
 from .words import MARKER, WordRequest
 
 PARTS = ("text", "pair", "translation")
@@ -130,7 +130,7 @@ class Sentence:
         >>> Sentence("the keys are here", cue="the keys", target="are").cue_words
         (0, 1)
         """
-        return cue_words(self.cue)  # type: ignore[arg-type]
+        return cue_words(cast("Cue | None", self.cue))  # looked up when the sentence was made
 
     @cached_property
     def fingerprint(self) -> str:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ..adapters.intervene import Branch, branch_outputs
-from ..adapters.model import Model, Prepared
+from ..adapters.model import Model
+from ..adapters.prepared import Prepared
 from ..adapters.text import MASK
 from ..errors import InputError
 from ..inputs.clips import Clip

@@ -130,8 +130,8 @@ def _of_layers(
     held = _held(donor, what)
     rows, branches = [], []
     for stack in names:
-        for source, given in _pairs(decision, donor, stack, words):
-            places = [place for own, its in given for place in _matched(len(own.positions), its.positions)]
+        for source, pairs in _pairs(decision, donor, stack, words):
+            places = [place for own, its in pairs for place in _matched(len(own.positions), its.positions)]
             for layers in windows(len(decision.model.stacks[stack]), window):
                 new = {layer: held[stack, layer][..., places, :] for layer in layers}
                 put = {"values": new} if what == "values" else {"states": new[layers.start]}
@@ -145,15 +145,15 @@ def _pairs(
     decision: Decision, donor: Decision, stack: str, words: Sequence[int | Sequence[int]] | None
 ) -> list[tuple[Source, list[tuple[Source, Source]]]]:
     """What is asked for of an item, and each of its words with the other item's word of the same index."""
-    given = {source.index: source for source in donor.sources_of(stack, None)}
+    of_donor = {source.index: source for source in donor.sources_of(stack, None)}
     sources = decision.sources_of(stack, None)
-    if given.keys() != {source.index for source in sources}:
+    if of_donor.keys() != {source.index for source in sources}:
         raise InputError(
             f"{decision.name} and {donor.name} should have the same number of words, to be swapped one by one; found "
-            f"{len(sources)} and {len(given)} in the {stack}"
+            f"{len(sources)} and {len(of_donor)} in the {stack}"
         )
     return [
-        (source, [(part, given[part.index]) for part in source.parts or (source,)])
+        (source, [(part, of_donor[part.index]) for part in source.parts or (source,)])
         for source in decision.sources_of(stack, words)
     ]
 
@@ -193,9 +193,9 @@ def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int | Sequen
     """A word's sound, or its tokens, of the other item in this item's input."""
     stack = "encoder" if "encoder" in decision.sources else "decoder"
     rows, margins = [], []
-    for source, given in _pairs(decision, donor, stack, words):
+    for source, pairs in _pairs(decision, donor, stack, words):
         rows.append(place_of(decision, "patch (input)", "input", float("nan"), source))
-        margins.append(decision.of_inputs(_exchanged(decision, donor, given)))
+        margins.append(decision.of_inputs(_exchanged(decision, donor, pairs)))
     return decision_map_of(decision, rows, decision.margin, margins)
 
 
@@ -220,7 +220,7 @@ def _spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
     """The clip with the other's sound of words, as long as it is there, so that later words move; without words."""
     audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
     for word in sorted(words, reverse=True):  # the last first: those before it are still in their places
-        own, given = (clip.words or ())[word], (other.words or ())[word]
-        new = donor[round(given.start * FILL_RATE) : round(given.end * FILL_RATE)]
+        own, its = (clip.words or ())[word], (other.words or ())[word]
+        new = donor[round(its.start * FILL_RATE) : round(its.end * FILL_RATE)]
         audio = np.concatenate([audio[: round(own.start * FILL_RATE)], new, audio[round(own.end * FILL_RATE) :]])
     return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)

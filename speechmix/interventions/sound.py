@@ -142,8 +142,8 @@ def _noise(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, se
     spectrum = np.abs(np.fft.rfft(audio[start:stop]))
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
     noise = np.fft.irfft(spectrum * np.exp(1j * phases), len(audio[start:stop]))
-    loudness, found = np.sqrt(np.mean(audio[start:stop] ** 2)), np.sqrt(np.mean(noise**2))
-    return (noise * (loudness / found if found > 0 else 0)).astype(audio.dtype)
+    loudness, own = np.sqrt(np.mean(audio[start:stop] ** 2)), np.sqrt(np.mean(noise**2))
+    return (noise * (loudness / own if own > 0 else 0)).astype(audio.dtype)
 
 
 def _other_word(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:

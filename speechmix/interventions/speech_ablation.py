@@ -101,8 +101,14 @@ def ablate_speech(
     (clean,) = of_changes(decision, [Change()], lambda logits: logits)
     readings = readings_of(decision, clean)
     intact = read(decision, readings, clean)
-    changed = of_changes(decision, [one.change for one in ablated], lambda logits: read(decision, readings, logits))
-    rows = [{**one.cells, **row} for one, values in zip(ablated, changed, strict=True) for row in _rows(intact, values)]
+    changed = of_changes(
+        decision, [ablation.change for ablation in ablated], lambda logits: read(decision, readings, logits)
+    )
+    rows = [
+        {**ablation.cells, **row}
+        for ablation, values in zip(ablated, changed, strict=True)
+        for row in _rows(intact, values)
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -131,8 +137,8 @@ def _ablations(
     for silenced, words in ((CUE, clip.cue_words), (CONTROL, control_words(clip)), (TARGET, target)):
         if not words:
             continue
-        said = " ".join((clip.words or ())[word].text for word in words)
-        cells = {"silenced": silenced, "words": said, "tokens": "", "blank": ""}
+        spelled = " ".join((clip.words or ())[word].text for word in words)
+        cells = {"silenced": silenced, "words": spelled, "tokens": "", "blank": ""}
         sounds = {fill: silence(clip, words, fill=fill) for fill in sound_fills}
         for sound_fill, sound in sounds.items():
             yield _Ablated({**cells, "condition": SOUND, "fill": sound_fill}, Change(sound))

@@ -38,7 +38,7 @@ def token_fills(model: Model) -> tuple[str, ...]:
 def id_of_fill(model: Model, fill: str | int) -> int | None:
     """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model has no embedding of it."""
     id_ = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
-    return id_ if id_ is not None and id_ < getattr(model.config, "vocab_size", id_ + 1) else None
+    return id_ if id_ is not None and 0 <= id_ < getattr(model.config, "vocab_size", id_ + 1) else None
 
 
 def blank(
@@ -101,7 +101,7 @@ def blanked(
     Returns
     -------
     inputs : dict of str to Tensor
-    kept : list of int
+    left : list of int
         Former positions of the tokens that there are now.
 
     Raises
@@ -114,13 +114,13 @@ def blanked(
     changed, length = dict(inputs), inputs[side].shape[1]
     blank = sorted(set(positions))
     if fill == "remove":
-        kept = [position for position in range(length) if position not in set(blank)]
-        if not kept:
+        left = [position for position in range(length) if position not in set(blank)]
+        if not left:
             raise InputError("removing these tokens would leave none")
         names = [
             name for name in inputs if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
         ]
-        return {**changed, **{name: inputs[name][:, kept] for name in names}}, kept
+        return {**changed, **{name: inputs[name][:, left] for name in names}}, left
     token = id_of_fill(model, fill)
     if token is None:
         what = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"

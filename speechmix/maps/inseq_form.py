@@ -110,17 +110,19 @@ def scores_of(attribution: Attribution, labels: Mapping[str, Mapping[str, Any]])
     labels : dict of stack to dict
         What makes each `MixingMap` but its scores.
     """
-    shapes = {stack: (len(one["layers"]), len(one["targets"]), len(one["sources"])) for stack, one in labels.items()}
+    shapes = {
+        stack: (len(facts["layers"]), len(facts["targets"]), len(facts["sources"])) for stack, facts in labels.items()
+    }
     try:
         empty = [
-            MixingMap(np.broadcast_to(np.float32(0), _with_heads(shapes[stack], stack, attribution)), **one)
-            for stack, one in labels.items()
+            MixingMap(np.broadcast_to(np.float32(0), _with_heads(shapes[stack], stack, attribution)), **facts)
+            for stack, facts in labels.items()
         ]
         expected = attribution_of(empty)
     except (InputError, ValueError):
         return None
-    found = (attribution.source, attribution.target, attribution.start, attribution.stop, _shapes(attribution))
-    if found != (expected.source, expected.target, expected.start, expected.stop, _shapes(expected)):
+    held = (attribution.source, attribution.target, attribution.start, attribution.stop, _shapes(attribution))
+    if held != (expected.source, expected.target, expected.start, expected.stop, _shapes(expected)):
         return None
     return {mixing_map.stack: _scores_of_one(mixing_map, attribution) for mixing_map in empty}
 
@@ -195,7 +197,7 @@ def _parts_of_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | No
 
 
 def _check_together(maps: Sequence[MixingMap], by_stack: Mapping[str, MixingMap]) -> None:
-    if not maps or len(by_stack) < len(maps) or len({one.measure for one in maps}) > 1:
+    if not maps or len(by_stack) < len(maps) or len({mixing_map.measure for mixing_map in maps}) > 1:
         raise InputError(f"expected maps of one measure, one for each stack; found {list(maps)!r:.300}")
     if "composed" in by_stack and len(maps) > 1:
         raise InputError("a composed map holds encoder, cross-attention and decoder: give it alone")
@@ -227,14 +229,16 @@ def _turned_back(scores: np.ndarray) -> np.ndarray:
 
 def _with_heads(shape: tuple[int, ...], stack: str, attribution: Attribution) -> tuple[int, ...]:
     scores = attribution.within_source if stack == "encoder" else attribution.from_source
-    scores = next((one for one in (scores, attribution.from_source, attribution.from_target) if one is not None), None)
+    scores = next(
+        (array for array in (scores, attribution.from_source, attribution.from_target) if array is not None), None
+    )
     heads = () if scores is None else scores.shape[3:]
     return (shape[0], *heads, *shape[1:])
 
 
 def _shapes(attribution: Attribution) -> list[tuple[int, ...] | None]:
     scores = (attribution.from_source, attribution.from_target, attribution.within_source)
-    return [None if one is None else one.shape for one in scores]
+    return [None if array is None else array.shape for array in scores]
 
 
 def _unit(token: str, position: int) -> Span:

@@ -157,7 +157,9 @@ def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:
     def array(tensor: Any) -> np.ndarray | None:
         return None if tensor is None else tensor.detach().cpu().numpy()
 
-    within = next((one for name, one in (sequence.sequence_scores or {}).items() if name.startswith("encoder")), None)
+    within = next(
+        (scores for name, scores in (sequence.sequence_scores or {}).items() if name.startswith("encoder")), None
+    )
     return Attribution(
         [token.token for token in sequence.source],
         [token.token for token in sequence.target],
@@ -185,7 +187,9 @@ def _read(path: Path) -> list[Attribution]:
 
 def _of_json(entry: Mapping[str, Any], info: Mapping[str, Any]) -> Attribution:
     (_, name), told = entry["__instance_type__"], entry["attributes"]
-    within = next((one for key, one in (told["sequence_scores"] or {}).items() if key.startswith("encoder")), None)
+    within = next(
+        (scores for key, scores in (told["sequence_scores"] or {}).items() if key.startswith("encoder")), None
+    )
     source, target = ([token["attributes"]["token"] for token in told[side]] for side in ("source", "target"))
     return Attribution(
         source,

@@ -24,7 +24,8 @@ from .objectives import Objective
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..adapters.model import Model, Prepared
+    from ..adapters.model import Model
+    from ..adapters.prepared import Prepared
 
 
 def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Prepared) -> Objective:
@@ -58,22 +59,22 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
             f"{model.name} gives labels: its objectives are 'logit', 'probability' and 'log_probability' of one label, or two "
             f"labels for a contrast; found {kind!r} of {list(names)}"
         )
-    chosen = [labels.index(name) for name in names] or [label_given(model, prepared)]
+    classes = [labels.index(name) for name in names] or [label_given(model, prepared)]
     row = row_read(model, prepared)
 
     def function(output: Any) -> Tensor:
         logits = logits_of_labels(output)
         if kind == "contrast":
-            return logits[:, chosen[0]] - logits[:, chosen[1]]
+            return logits[:, classes[0]] - logits[:, classes[1]]
         if kind == "logit":
-            return logits[:, chosen[0]]
-        log_probability = logits.log_softmax(dim=-1)[:, chosen[0]]
+            return logits[:, classes[0]]
+        log_probability = logits.log_softmax(dim=-1)[:, classes[0]]
         return log_probability.exp() if kind == "probability" else log_probability
 
-    label = labels[chosen[0]]
-    details = {"kind": kind, "label": label, "label_id": chosen[0], "row": row}
+    label = labels[classes[0]]
+    details = {"kind": kind, "label": label, "label_id": classes[0], "row": row}
     if kind == "contrast":
-        details |= {"foil": chosen[1], "foil_label": labels[chosen[1]]}
+        details |= {"foil": classes[1], "foil_label": labels[classes[1]]}
     return Objective(function, Span(row, row + 1, label, "special"), details)
 
 

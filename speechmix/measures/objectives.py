@@ -26,7 +26,8 @@ from ..inputs.spans import Span
 from ..maps.numerics import ctc_log_probability
 
 if TYPE_CHECKING:
-    from ..adapters.model import Model, Prepared
+    from ..adapters.model import Model
+    from ..adapters.prepared import Prepared
     from ..adapters.tokens import Tokens
     from ..inputs.sentences import Sentence
 

@@ -70,13 +70,13 @@ def probing_part(study: Study, *, published: bool | str = False) -> list[Part]:
 
 def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: bool) -> list[Item]:
     label = str(table["label"].iloc[0])
-    chosen, said = _main_positions(table), _main_positions(answers)
-    claims = probe_claims(chosen, said)
+    probes, verdicts = _main_positions(table), _main_positions(answers)
+    claims = probe_claims(probes, verdicts)
     told: list[Item] = [*sentences(claims, {name: model_name(name) for name in claims["model"].unique()})]
     items: list[Item] = [*told, _WHAT.format(label=label)]
     if len(claims):
         items.append(_by_layer(claims))
-    for part, rows in chosen.drop(columns="position").groupby("part", sort=False):
+    for part, rows in probes.drop(columns="position").groupby("part", sort=False):
         mixing = without_control(study.table) if len(study.table) else study.table
         mixing = mixing[mixing["side"] == part] if len(mixing) else mixing
         suffix = "" if part == "all" else f"_{part}_cue"
@@ -90,7 +90,7 @@ def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: 
     at_target = table[table["position"] == "target"]
     if published and label == "number" and len(at_target):
         items.append(written(study, "probes_published", probe_figure(at_target, published=True), _PUBLISHED))
-    return [*items, *_agreement(study, chosen)]
+    return [*items, *_agreement(study, probes)]
 
 
 def _main_positions(table: pd.DataFrame) -> pd.DataFrame:

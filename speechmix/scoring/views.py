@@ -3,12 +3,11 @@
 In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs differ in their view alone.
 A `Span` (inputs) is one labelled unit; a view says which of them are a stack's targets and sources; a measure's `Units`
 (measures) are those as bare ranges of positions. The encoder's side is words, frames, tokens or given spans; the decoder's
-side is its tokens. Long, because the three kinds of item are told apart here and nowhere else.
+side is its tokens.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import operator
 from abc import ABC, abstractmethod
@@ -16,19 +15,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ..adapters.block import Block
-from ..adapters.model import Model, Prepared
-from ..adapters.tokens import Tokens, given_text
+from ..adapters.model import Model
+from ..adapters.prepared import Prepared
+from ..adapters.tokens import given_text
 from ..adapters.writing import can_write, feed_as_written, key_of, written_about
 from ..errors import InputError
-from ..files.identity import digest
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import stored_cue
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Span, context_spans, frame_spans, word_spans
 from ..measures.units import Units
+from .prepared_inputs import fingerprint_of_inputs, prepared_from
 from .question import AUDIO_UNITS, TEXT_UNITS, Question
 
 if TYPE_CHECKING:
@@ -253,12 +251,12 @@ class InputsView(View):
         return "decoder_input_ids" in self._inputs
 
     def prepare(self, stacks: Sequence[str]) -> None:
-        self.prepared = _prepared(self._inputs, self._model)
+        self.prepared = prepared_from(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()
 
     def provenance(self) -> dict[str, Any]:
-        return {**_NOTHING, "fingerprint": _fingerprint_of_inputs(self._inputs)}
+        return {**_NOTHING, "fingerprint": fingerprint_of_inputs(self._inputs)}
 
 
 _NOTHING: dict[str, Any] = dict.fromkeys(
@@ -301,46 +299,3 @@ def _checked_spans(asked: Sequence[Span | tuple[int, int]]) -> list[Span]:
     if not spans:
         raise InputError("spans is empty: give at least one, or None for every frame")
     return spans
-
-
-def _prepared(inputs: Mapping[str, Any], model: Model) -> Prepared:
-    """Prepared inputs of one clip or text, checked, with their tokens."""
-    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
-    _check_inputs(tensors, model)
-    prepared = Prepared(tensors)
-    if not model.hears:
-        mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        tokens = Tokens.from_ids(tensors["input_ids"][0].tolist(), model.tokenizer, mask=mask)
-        if "encoder" not in model.stacks:
-            prepared.tokens = tokens
-            return prepared
-        prepared.source_tokens = tokens
-    if "decoder_input_ids" in tensors:
-        prepared.tokens = Tokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1)
-    return prepared
-
-
-def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
-    batch = {name: len(tensor) for name, tensor in tensors.items()}
-    if not tensors or set(batch.values()) != {1}:
-        raise InputError(f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}")
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise InputError(f"prepared input {name!r} holds NaN or infinity")
-    expected = model.family.tiny_inputs(model.config)
-    main = next(iter(expected))
-    if main not in tensors or tensors[main].is_floating_point() != expected[main].is_floating_point():
-        kind = "floating-point" if expected[main].is_floating_point() else "whole"
-        types = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
-        raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {types}")
-
-
-def _fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
-    """Hash of prepared inputs: names, types, shapes and every number."""
-    tensors = {name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()}
-    numbers = {
-        name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy().data) for name, tensor in tensors.items()
-    }
-    return digest(
-        {name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()] for name, tensor in tensors.items()}
-    )[:16]

@@ -90,6 +90,7 @@ def test_a_part_of_a_clip(folder, tmp_path, capsys):
         ([], "no clip to score"),
         (["a.wav", "b.wav", "--text", "les livres"], "describe one clip"),
         (["missing.wav"], "missing.wav"),
+        (["a.wav", "b.wav", "--cut", "0:1"], "--cut takes a part of one clip"),
     ],
 )
 def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message):
@@ -105,6 +106,34 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path):
     ((_, maps),) = speechmix.open_run(tmp_path).maps("a").items()
     provenance = maps["value_zeroing", "encoder"].provenance
     assert (provenance["product_dtype"], provenance["distance"]) == ("bfloat16", "manhattan")
+
+
+@pytest.mark.parametrize("option", [["--random-twin", "0"], ["--sound-fill", "noise"], ["--token-fill", "unk"]])
+def test_an_option_of_the_published_ablation_alone_is_refused_not_ignored(folder, capsys, option):
+    arguments = ["ablate", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    assert main([*arguments, *option]) == 1
+    assert f"{option[0]} is of the published ablation: give --published" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["score", "ablate", "faithfulness"])
+def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, command):
+    clips = [str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    arguments = {"score": [*clips, "--out", str(tmp_path)], "ablate": clips}
+    arguments["faithfulness"] = [str(folder / "model"), str(folder / "clips.tsv")]
+    assert main([command, *arguments[command], "--task", "translate", "--device", "cpu"]) == 1
+    printed = capsys.readouterr()
+    assert "of a Whisper with its tokenizer; this is a wav2vec2 model" in printed.err + printed.out
+
+
+def test_a_cut_that_is_no_cut_says_what_was_expected(capsys):
+    with pytest.raises(SystemExit):
+        main(["score", "a.wav", "--model", "m", "--out", "out", "--cut", "1.5"])
+    assert "expected FROM:TO in seconds, as 0.5:2, found '1.5'" in capsys.readouterr().err
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_run(folder, capsys):
+    assert main(["faithfulness", "nowhere", str(folder / "clips.tsv"), "--metric", "spearmen"]) == 1
+    assert "--metric should be one of top_1, spearman" in capsys.readouterr().err
 
 
 def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):

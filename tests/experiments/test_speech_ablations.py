@@ -8,6 +8,7 @@ import pytest
 import speechmix
 from speechmix import bundled
 from speechmix.cli import main
+from speechmix.cli.published_ablation import of_all_clips
 from speechmix.errors import InputError
 from speechmix.experiments import speech_ablations
 from speechmix.experiments.speech_ablations import speech_ablation
@@ -101,6 +102,15 @@ def test_nothing_that_can_be_used_is_an_error_and_two_models_of_one_name_too(tmp
         speech_ablation(trained("tiny-french-ctc"), [CLIPS[0].replace(cue=None)], tmp_path)
     with pytest.raises(InputError, match="two models are called"):
         speech_ablation([trained("tiny-french-ctc")] * 2, CLIPS[:1])
+
+
+def test_where_all_clips_are_controls_nothing_is_compared_and_nothing_fails(tmp_path):
+    control = CLIPS[0].replace(meta={**CLIPS[0].meta, "control": "yes"})
+    result = speech_ablation(trained("tiny-french-ctc"), [control], tmp_path)
+    assert len(result.table)
+    assert of_all_clips(result.means).empty
+    assert not (tmp_path / speech_ablations.MEANS).exists()
+    assert speech_ablation_part(tmp_path) == []
 
 
 def test_the_command_prints_means_and_leaves_tables(tmp_path, capsys):

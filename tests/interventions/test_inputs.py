@@ -11,7 +11,7 @@ from speechmix.bundled import clips
 from speechmix.errors import InputError
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.sound import SOUND_FILLS, silence
-from speechmix.interventions.tokens import blanked, token_fills
+from speechmix.interventions.tokens import blanked, id_of_fill, token_fills
 from tests.conftest import trained
 from tests.text_models import WORDS, bart, bert, gpt2
 
@@ -89,6 +89,13 @@ class TestTokens:
         assert kept == list(range(6))
         assert changed["attention_mask"][0].tolist()[2] == (fill != "pad")
         assert inputs["input_ids"][0, 2] == WORDS.index("cats")  # as it was
+
+    @pytest.mark.parametrize("id_", [-1, len(WORDS)])
+    def test_an_id_that_the_model_has_no_embedding_of_is_refused(self, id_):
+        model = bert()
+        assert id_of_fill(model, id_) is None
+        with pytest.raises(InputError, match=f"no token of id {id_}"):
+            blanked(model, dict(model.tokenizer("the cats", return_tensors="pt")), [1], fill=id_)
 
     def test_removed_tokens_are_gone(self):
         model = bert()

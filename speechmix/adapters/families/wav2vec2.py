@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from ...inputs.frames import FrameGrid
-from ..model import Prepared
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..prepared import Prepared
 
 _ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
 _FEED_FORWARD = FeedForwardPlan(

@@ -12,8 +12,8 @@ import torch
 
 from ...errors import InputError
 from ...inputs.frames import FrameGrid
-from ..model import Prepared
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..prepared import Prepared
 from ..writing import tokens_of_clip
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")

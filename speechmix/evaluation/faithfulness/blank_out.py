@@ -201,9 +201,9 @@ def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> 
     """Options of the trial, checked."""
     layers = (layers,) if isinstance(layers, str) else tuple(layers)
     fills = () if fills is None else (fills,) if isinstance(fills, str) else tuple(dict.fromkeys(fills))
-    for name, found, allowed in (("layers", layers, LAYERS), ("fills", fills, TOKEN_FILLS)):
-        if set(found) - set(allowed) or (name == "layers" and not found):
-            raise InputError(f"{name} are some of {allowed}, found {found!r}")
+    for name, asked, allowed in (("layers", layers, LAYERS), ("fills", fills, TOKEN_FILLS)):
+        if set(asked) - set(allowed) or (name == "layers" and not asked):
+            raise InputError(f"{name} are some of {allowed}, found {asked!r}")
     if value not in BLANK_OUT_VALUES:
         raise InputError(f"value should be one of {BLANK_OUT_VALUES}, found {value!r}")
     other = [model.name for model in models if model.hears or len(model.stacks) > 1]
@@ -231,17 +231,19 @@ def _defined(models: Sequence[Model], names: str | Sequence[str]) -> tuple[list[
         return [measures_of(model, "all") for model in models], [[] for _ in models]
     defined, undefined = [], []
     for model in models:
-        found: list[str] = []
+        measures: list[str] = []
         missing: list[dict[str, str]] = []
         for name in dict.fromkeys(names):
             measure_named(name)
             try:
-                found += measures_of(model, name)
+                measures += measures_of(model, name)
             except InputError as error:
                 missing.append({"item": "", "what": name, "reason": str(error)})
-        defined.append(tuple(found))
+        defined.append(tuple(measures))
         undefined.append(missing)
-    nowhere = [one for one in undefined[0] if all(one["what"] in {row["what"] for row in rows} for rows in undefined)]
+    nowhere = [
+        note for note in undefined[0] if all(note["what"] in {row["what"] for row in rows} for rows in undefined)
+    ]
     if nowhere:
         raise InputError(nowhere[0]["reason"])
     return defined, undefined

@@ -106,8 +106,8 @@ def deletion_curves(
         place = {"item": labels[index], "group": groups[index]}
         try:
             text = _Text(Decision.of(model, items[index].replace(foil=None), units=units), names, options)
-            found = {"values": text.values(), "points": text.points(), "texts": [text.label()]}
-            for name, rows in found.items():
+            tables = {"values": text.values(), "points": text.points(), "texts": [text.label()]}
+            for name, rows in tables.items():
                 parts[name] += [{**place, **row} for row in rows]
             parts["left_out"] += [{"item": labels[index], **note} for note in text.notes]
         except SpeechmixError as error:
@@ -203,7 +203,9 @@ class _Text:
 
     def _of_measure(self, maps: Any, name: str) -> list[WordScores]:
         asked = "input" if facts_of(name).objective else self._options["aggregation"]
-        vectors = [one for one in word_scores(maps, name, self._decision, (asked,)) if one.stack == self._stack]
+        vectors = [
+            vector for vector in word_scores(maps, name, self._decision, (asked,)) if vector.stack == self._stack
+        ]
         if not vectors:
             self.notes.append({"what": name, "reason": f"{name} has no {asked}: ask for another aggregation"})
         return vectors

@@ -55,8 +55,8 @@ class DeletionCurves:
     @property
     def accuracy(self) -> float:
         """Share of the texts with a label of their own that the model gives that label; NaN if none has one."""
-        known = self.texts["right"].dropna() if len(self.texts) else pd.Series(dtype=float)
-        return float(known.astype(bool).mean()) if len(known) else float("nan")
+        right = self.texts["right"].dropna() if len(self.texts) else pd.Series(dtype=float)
+        return float(right.astype(bool).mean()) if len(right) else float("nan")
 
     def leaderboard(self, metric: str = "comprehensiveness") -> pd.DataFrame:
         """Measures by one metric, best first, each against random order, length and position; see `leaderboard.leaderboard`."""

@@ -56,8 +56,8 @@ class ItemOnTrial:
                 for verdict in verdicts(judge, self._decision, self._pair, value=self._options["value"]):
                     for reason in verdict.notes:
                         self._note(judge, reason)
-                    for one in each_fill(verdict) if self._options["each_fill"] else (verdict,):
-                        yield from self._of_verdict(one, vectors)
+                    for of_fill in each_fill(verdict) if self._options["each_fill"] else (verdict,):
+                        yield from self._of_verdict(of_fill, vectors)
             except SpeechmixError as error:
                 self._note(judge, str(error))
 

@@ -160,10 +160,10 @@ def on_trial(
             continue
         other = pairs[index]
         pair = None if other is None else _quietly(model, items[other], options)
-        one = ItemOnTrial(decision, pair, names, options, fewest)
-        rows += [{**place, **row} for row in one.rows()]
-        drops += [{**place, **drop} for drop in one.drops]
-        left_out += [{"item": labels[index], **note} for note in one.notes]
+        item = ItemOnTrial(decision, pair, names, options, fewest)
+        rows += [{**place, **row} for row in item.rows()]
+        drops += [{**place, **drop} for drop in item.drops]
+        left_out += [{"item": labels[index], **note} for note in item.notes]
     values = with_best_layer(pd.DataFrame(rows, columns=VALUE_COLUMNS))
     facts = {"model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint}
     return Trial(

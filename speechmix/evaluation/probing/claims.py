@@ -96,8 +96,8 @@ def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
 
 
 def _numbers(row: Mapping[Hashable, Any]) -> str:
-    said = f"at best {100 * row['accuracy']:.0f} % right [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
-    return f"{said}; random labels {100 * row['control']:.0f} %, most frequent label {100 * row['majority']:.0f} %"
+    accuracy = f"at best {100 * row['accuracy']:.0f} % right [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
+    return f"{accuracy}; random labels {100 * row['control']:.0f} %, most frequent label {100 * row['majority']:.0f} %"
 
 
 def _layers(rows: pd.DataFrame, column: str) -> str:
@@ -111,7 +111,7 @@ def _layers(rows: pd.DataFrame, column: str) -> str:
     'in its input and in layer 1'
     """
     layers = rows["layer"].tolist()
-    holds = [layer for layer, one in zip(layers, rows[column], strict=True) if one]
+    holds = [layer for layer, is_so in zip(layers, rows[column], strict=True) if is_so]
     if holds == layers[-len(holds) :]:
         return "from its input on" if holds[0] < 0 else f"from layer {holds[0]} on"
     named = [str(layer) for layer in holds if layer >= 0]

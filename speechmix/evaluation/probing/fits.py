@@ -129,8 +129,8 @@ class _Probed:
         """Numbers of one layer, and what was said of each item."""
         row, of_items = self._logistic(states) if self._settings.method == "logistic" else self._code(states)
         counts = {"n": len(self._labels), "groups": len(set(self._groups))}
-        known = zip(self._names, self._groups, self._labels, strict=True)
-        keys = [{"item": name, "group": str(group), "true": str(true)} for name, group, true in known]
+        items = zip(self._names, self._groups, self._labels, strict=True)
+        keys = [{"item": name, "group": str(group), "true": str(true)} for name, group, true in items]
         return {**row, **counts}, [{**key, **of_item} for key, of_item in zip(keys, of_items, strict=True)]
 
     def _logistic(self, states: np.ndarray) -> tuple[Row, list[Row]]:
@@ -154,8 +154,8 @@ class _Probed:
             "selectivity": accuracy - float(control.mean()), "memorised": float(np.mean(learned)) if learned else np.nan,
             "macro_f1": macro_f1(labels, predicted),
         }  # fmt: skip
-        said = zip(predicted, right, control, strict=True)
-        return row, [{"predicted": str(p), "right": float(r), "control": float(c)} for p, r, c in said]
+        verdicts = zip(predicted, right, control, strict=True)
+        return row, [{"predicted": str(p), "right": float(r), "control": float(c)} for p, r, c in verdicts]
 
     def _predicted(self, states: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> np.ndarray:
         return predicted_labels(states, labels, fold, solver=self._settings.solver, scale=self._settings.scale)

@@ -119,14 +119,14 @@ def predicted_labels(
     predicted = np.empty_like(labels)
     for number in np.unique(fold):
         test = fold == number
-        known = np.unique(labels[~test])
-        if len(known) < 2:  # nothing to learn
-            predicted[test] = known[0]
+        classes = np.unique(labels[~test])
+        if len(classes) < 2:  # nothing to learn
+            predicted[test] = classes[0]
             continue
         mean, deviation = _moments(states[~test]) if scale else (0.0, 1.0)
         # Checks of its arguments take scikit-learn longer than the fit of a small probe.
         with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-            classifier = _classifier(solver, c, len(known)).fit((states[~test] - mean) / deviation, labels[~test])
+            classifier = _classifier(solver, c, len(classes)).fit((states[~test] - mean) / deviation, labels[~test])
             predicted[test] = classifier.predict((states[test] - mean) / deviation)
     return predicted
 

@@ -205,8 +205,11 @@ def probe(
     def states_of(model: Model, index: int) -> States:
         return states_at(model, task.items[index], positions, **reading)
 
-    made = (one if isinstance(one, Model) else one() for one in ([models] if isinstance(models, Model) else models))
-    return probes_of(((model, _states(model, task, states_of, progress)) for model in made), task, settings)
+    loaded = (
+        source if isinstance(source, Model) else source()
+        for source in ([models] if isinstance(models, Model) else models)
+    )
+    return probes_of(((model, _states(model, task, states_of, progress)) for model in loaded), task, settings)
 
 
 def _states(
@@ -248,13 +251,13 @@ def probes_of(
     left_out: list[Row] = [{"item": name, "reason": f"has no label {task.label!r}"} for name in task.unlabelled]
     for model, states in models:
         facts = {"model": model.name, "init": model.init, "seed": model.seed}
-        kept: list[Mapping] = []
+        states_of_items: list[Mapping] = []
         for name, of_item in zip(task.names, states, strict=True):
             if isinstance(of_item, str):
                 left_out.append({**facts, "item": name, "reason": of_item})
-                kept.append({})
+                states_of_items.append({})
                 continue
-            kept.append(of_item.at)
+            states_of_items.append(of_item.at)
             left_out += [
                 {**facts, "item": name, "stack": stack, "position": str(place), "reason": reason}
                 for (stack, place), reason in of_item.missing.items()
@@ -263,14 +266,14 @@ def probes_of(
         for part in dict.fromkeys(task.parts.tolist()):
             places, of_part = task.part(part)
             here = {**facts, "part": part}
-            found = fitted([kept[place] for place in places], of_part, replace(settings, controls=draws))
-            for lines, new in zip((rows, answers, left_out), found, strict=True):
+            of_probes = fitted([states_of_items[place] for place in places], of_part, replace(settings, controls=draws))
+            for lines, new in zip((rows, answers, left_out), of_probes, strict=True):
                 lines += [{**here, **line} for line in new]
     scores = _SCORES[settings.method]
-    said = ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
+    verdicts = ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
     return Probes(
         pd.DataFrame(rows, columns=[*MODEL, *PLACE, "method", *scores, "n", "groups"]).astype({"seed": "Int64"}),
-        pd.DataFrame(answers, columns=[*MODEL, *PLACE, "item", "group", "true", *said]).astype({"seed": "Int64"}),
+        pd.DataFrame(answers, columns=[*MODEL, *PLACE, "item", "group", "true", *verdicts]).astype({"seed": "Int64"}),
         pd.DataFrame(left_out, columns=_LEFT_OUT).fillna(""),
         task.ties,
         {"label": task.label, "items": len(task.items), **vars(settings)},

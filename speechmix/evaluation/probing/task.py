@@ -76,14 +76,14 @@ class Task:
         """
         strangers = [item for item in items if not hasattr(item, "meta")]
         if strangers or not items:
-            found = f"{type(strangers[0]).__name__}" if strangers else "none"
-            raise InputError(f"expected clips or sentences with a label in their meta, found {found}")
+            kind = f"{type(strangers[0]).__name__}" if strangers else "none"
+            raise InputError(f"expected clips or sentences with a label in their meta, found {kind}")
         name = label if isinstance(label, str) else getattr(label, "__name__", "label")
-        given = [_label_of(item, label) for item in items]
+        labels = [_label_of(item, label) for item in items]
         table = item_table(items)
-        if not any(given):
+        if not any(labels):
             raise InputError(f"no item has a label {name!r}; columns are {', '.join(_columns(items)) or 'none'}")
-        labelled = np.array([bool(one) for one in given])
+        labelled = np.array([text != "" for text in labels])
         unlabelled = tuple(table["clip"][~labelled])
         table = table[labelled].reset_index(drop=True)
         if group is None:
@@ -100,7 +100,7 @@ class Task:
             name,
             tuple(item for item, has in zip(items, labelled, strict=True) if has),
             tuple(table["clip"]),
-            np.array([one for one in given if one]),
+            np.array([text for text in labels if text]),
             groups.to_numpy(str),
             asked_about.where(asked_about != "", table["clip"]).to_numpy(str),
             parts.to_numpy(str),

@@ -1,0 +1,243 @@
+"""One forward pass: the maps of the items that share it, every measure and stack at once.
+
+In: items, a `Question`, a `Precision`. The blocks are handled while the pass runs, one at a time, each measure pooled to words
+at once, so that the memory beyond the plain pass is about one layer's maps. Out: `Maps`, one for each item. Measures that
+differentiate the whole model take a pass of their own behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..adapters.block import Block
+from ..adapters.capture import Capture, attention_readable
+from ..adapters.delta.products import TF32, Product
+from ..adapters.lending import dtype_named
+from ..adapters.model import Model
+from ..errors import InputError
+from ..maps.files import ScoresByLayer, written_to
+from ..maps.mixing import Maps, MixingMap
+from ..measures.defined import check_defined
+from ..measures.gradients import GradientPass
+from ..measures.objectives import objective_of
+from ..measures.registry import Measure, measure_named
+from ..measures.units import Units
+from ..versions import versions
+from .batches import padded_together, pairs_at_once, rows_at_once
+from .question import Question
+from .views import Item, View, seen_by
+
+
+class Precision(NamedTuple):
+    """Types of numbers: of the states, and of the delta engine's products."""
+
+    states: torch.dtype
+    products: torch.dtype | str
+
+    @classmethod
+    def of(cls, model: Model, question: Question) -> Precision:
+        """Float32 or better unless asked: scores are small differences of states, which half precision rounds away."""
+        states, products = model.state_dtype, question.product_dtype
+        if question.dtype is not None:
+            states = dtype_named(question.dtype)
+            if states.itemsize < 4:
+                warnings.warn(
+                    f"scores are computed on {states} states: expect relative errors of tens of percent, and small scores "
+                    "to be noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
+                    stacklevel=3,
+                )
+        if products == TF32 and model.device.type != "cuda":
+            raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
+        return cls(states, states if products is None else products if products == TF32 else dtype_named(products))
+
+
+def answers(
+    model: Model,
+    items: Sequence[Item],
+    folders: Iterator,
+    question: Question,
+    precision: Precision,
+    batch_size: int | str,
+) -> list[Maps]:
+    """Maps of items that share a forward pass; each takes the next of the folders."""
+    folders_here = list(itertools.islice(folders, len(items)))
+    views = [seen_by(model, item, question) for item in items]
+    layers = _layers_of(model, _stacks_of(model, views, question), question)
+    measures = [measure_named(name) for name in question.measures]
+    for measure, stack in itertools.product(measures, layers):
+        check_defined(measure, model.stacks[stack])
+    for view in views:
+        view.prepare(tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers))
+    provenances = [_provenance(model, view, question, precision) for view in views]
+    units_of: list[dict[str, Units]] = [{} for _ in views]
+    of_blocks = [measure for measure in measures if measure.scope == "block"]
+    of_passes = [measure for measure in measures if measure.scope == "pass"]
+    product = Product(precision.products, model.weight_products)
+    with ExitStack() as unfinished:  # whatever happens, no half a file is left
+        collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
+
+        def on_block(block: Block) -> None:
+            units = units_of[block.clip][block.stack.name] = views[block.clip].units(block)
+            for measure, scores in _scored(block, units, of_blocks, question, product, batch_size):
+                collected[block.clip].append((measure.name, block.stack.name), scores)
+
+        inputs = padded_together(model, [view.prepared.inputs for view in views])
+        with (
+            _running(model, precision),  # from here on the stacks are bound to the modules as they are now
+            Capture([model.stacks[stack] for stack in layers], on_block, layers=question.layers),
+        ):
+            model.family.run(model.base, _moved(inputs, model, precision), tuple(layers))
+        maps_of = [
+            _labelled(view, scores, provenance, layers, of_blocks, question)
+            for view, scores, provenance in zip(views, collected, provenances, strict=True)
+        ]
+    if of_passes:
+        for index, view in enumerate(views):
+            maps = _differentiated(
+                model, view, units_of[index], provenances[index], layers, of_passes, question, precision
+            )
+            maps_of[index] |= {key: written_to(folders_here[index], made) for key, made in maps.items()}
+    return [
+        Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in maps_of
+    ]
+
+
+@contextmanager
+def _running(model: Model, precision: Precision) -> Iterator[None]:
+    """Have a model run as it is: its own weights in this precision, no gradients, no random number taken from the caller."""
+    with (
+        model.in_use(precision.states),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
+        attention_readable(model.module),
+    ):
+        yield
+
+
+def _moved(inputs: Mapping[str, Tensor], model: Model, precision: Precision) -> dict[str, Tensor]:
+    """Inputs on the model's device, floating-point ones in the precision of the states."""
+    return {
+        name: tensor.to(model.device, precision.states if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in inputs.items()
+    }
+
+
+def _scored(
+    block: Block,
+    units: Units,
+    measures: Sequence[Measure],
+    question: Question,
+    product: Product,
+    batch_size: int | str,
+) -> Iterator[tuple[Measure, Tensor]]:
+    """Each measure's scores [(H,) W_t, W_s] of one block, some rows at a time."""
+    resources = {"product": product, "batch_size": pairs_at_once(block) if batch_size == "auto" else batch_size}
+    parts_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
+    for group in units.groups(rows_at_once(block)):
+        for measure in measures:
+            parts_of[measure.name].append(measure.function(block, group, **_read_by(measure, question, resources)))
+    for measure in measures:
+        parts = parts_of[measure.name]
+        scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
+        yield measure, scores.float() if scores.dtype.itemsize < 4 else scores
+
+
+def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a measure's function takes."""
+    return {name: resources[name] if name in resources else getattr(question, name) for name in measure.takes}
+
+
+def _differentiated(
+    model: Model, view: View, units, provenance, layers, measures: Sequence[Measure], question: Question, precision
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of the measures that differentiate the whole model, for one item."""
+    maps = {}
+    with _running(model, precision):
+        objective = None
+        if any(measure.objective for measure in measures):
+            objective = objective_of(question.objective, model, view.item, view.prepared)
+        whole = GradientPass(model, _moved(view.prepared.inputs, model, precision), layers, objective)
+        for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
+            scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
+            targets, sources = view.labels(stack)
+            if measure.objective and objective is not None:
+                targets, notes = (objective.span,), {"objective": objective.details, **notes}
+            labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
+            maps[measure.name, stack] = MixingMap(scores.cpu().numpy(), *labels)
+    return maps
+
+
+def _labelled(
+    view: View, collected: ScoresByLayer, provenance, layers, measures: Sequence[Measure], question: Question
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of the collected scores, with what is only known now: the position that predicts the deciding token."""
+    tokens = view.prepared.tokens
+    if tokens is not None and tokens.deciding is not None:
+        provenance["deciding_position"] = tokens.deciding - 1
+    maps = {}
+    for measure in measures:
+        noted = {**provenance, "distance": question.distance} if "distance" in measure.options else provenance
+        for stack, layers_here in layers.items():
+            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted))
+            maps[measure.name, stack] = collected.map_of((measure.name, stack), _labelling(labels))
+    return maps
+
+
+def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
+    return lambda scores: MixingMap(scores, *labels)
+
+
+def _stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
+    """Requested stacks in the model's order; by default those that the items reach, which must be the same."""
+    if question.stacks is not None:
+        unknown = set(question.stacks) - set(model.stacks)
+        if unknown or not question.stacks:
+            raise InputError(
+                f"{model.name} has the stacks {list(model.stacks)}; asked for {sorted(set(question.stacks))}"
+            )
+        return tuple(name for name in model.stacks if name in question.stacks)
+    reached = {
+        tuple(name for name in model.stacks if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder)
+        for view in views
+    }
+    if len(reached) > 1:
+        raise InputError("clips with and without text cannot share a forward pass: say stacks=, or clips_at_once=1")
+    return reached.pop()
+
+
+def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
+    """Layers asked for, by stack."""
+    layers = question.layers
+    if layers is None:
+        return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
+    fewest = min(len(model.stacks[stack]) for stack in stacks)
+    if not layers or not all(0 <= layer < fewest for layer in layers):
+        raise InputError(
+            f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
+        )
+    return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}
+
+
+def _provenance(model: Model, view: View, question: Question, precision: Precision) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "family": model.family.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+        **view.provenance(),
+        "dtype": str(precision.states).removeprefix("torch."),
+        "engine": question.engine,
+        "product_dtype": str(precision.products).removeprefix("torch."),
+        **{name: getattr(question, name) for name in ("units", "pooling", "heads", "rounding")},
+        "include": list(question.include),
+        "versions": versions(),
+    }
