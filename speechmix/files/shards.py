@@ -33,9 +33,10 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 1 <= self.index <= self.count:
+            count = max(self.count, 1)
             raise InputError(
                 f"expected a shard of the form 3/48, counted from 1 to the number of shards, found {self}: the shards are "
-                f"1/{max(self.count, 1)} to {max(self.count, 1)}/{max(self.count, 1)} (with SLURM: --array=1-{max(self.count, 1)})"
+                f"1/{count} to {count}/{count} (with SLURM: --array=1-{count})"
             )
 
     @classmethod
@@ -63,6 +64,9 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
+
+
+WHOLE = Shard()  # all clips: what is not divided
 
 
 def place_of(name: str, count: int) -> int:
