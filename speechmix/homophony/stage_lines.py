@@ -78,7 +78,8 @@ def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
 
 def _texts(path: Path) -> Iterator[bytes]:
     """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are too many to hold open."""
-    place, first_mark = 0, None
+    place = 0
+    first_mark: tuple[int, int, int] | None = None
     try:
         while True:
             with path.open("rb") as file:

@@ -95,17 +95,19 @@ def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
         The folder it is of, for the commands that the text names.
     """
     said = []
-    for row in table.itertuples():
-        shards = f"{row.shards_done} of {row.shards} shards" if row.shards > 1 else ""
-        state = shards or ("done" if row.shards_done else "not done")
-        reasons = f" ({row.reasons})" if row.reasons else ""
-        model = f" {row.model}" if row.model else ""
-        said.append(f"{row.stage}{model}: {state}; {row.clips_done} clips done, {row.left_out} left out{reasons}")
+    for row in table.to_dict("records"):
+        shards = f"{row['shards_done']} of {row['shards']} shards" if row["shards"] > 1 else ""
+        state = shards or ("done" if row["shards_done"] else "not done")
+        reasons = f" ({row['reasons']})" if row["reasons"] else ""
+        model = f" {row['model']}" if row["model"] else ""
+        said.append(
+            f"{row['stage']}{model}: {state}; {row['clips_done']} clips done, {row['left_out']} left out{reasons}"
+        )
         for what, advice in (("unfinished", "at work, or stopped"), ("damaged", "made again by the stage")):
-            if getattr(row, what):
-                said.append(f"    {what}: {getattr(row, what)} ({advice})")
-        if row.missing and row.shards > 1:
-            said.append(f"    missing: {row.missing}")
+            if row[what]:
+                said.append(f"    {what}: {row[what]} ({advice})")
+        if row["missing"] and row["shards"] > 1:
+            said.append(f"    missing: {row['missing']}")
     if not any(table["missing"]):
         done = (Path(study) / EXAMPLES).is_dir()
         said.append(f"select: {'done' if done else f'not done: speechmix select {study}'}")
@@ -149,7 +151,8 @@ def _outputs(study: Path) -> Iterator[Path]:
 
 def _row(output: Path, files: StageFiles, expected: int) -> dict[str, object]:
     """Status of one output."""
-    n_kept, dropped, damaged = 0, Counter[str](), set()
+    n_kept, dropped = 0, Counter[str]()
+    damaged: set[int] = set()
     for index in sorted(files.done | files.unfinished):
         file = shard_file(output, Shard(index, files.count))
         try:
