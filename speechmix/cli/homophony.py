@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
+from .status import add_shard_option, shard_of
 
 _EXAMPLES = """the whole pipeline:
   speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
   speechmix align study --method ctc --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
   speechmix transcribe study --model openai/whisper-small --model jonatasgrosman/wav2vec2-large-xlsr-53-french
   speechmix select study --balance number
-A stage that was stopped goes on where it was when the same command is given again.
+A stage that was stopped goes on where it was when the same command is given again. With --shard 1/48, ... 48/48 a stage is done
+by many processes at once, on several machines; `speechmix status study` says what is missing.
 """
 _STUDY_EXAMPLES = """examples:
   speechmix study                                        # tiny models and synthetic clips of the package
@@ -71,6 +73,7 @@ def add_commands(commands) -> None:
     add_selection_options(select)
     for command in (mine, align, transcribe):
         command.add_argument("--overwrite", action="store_true", help="start the stage afresh with other options")
+        add_shard_option(command)
     for command in (align, transcribe):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
     _add_study(commands)
@@ -162,6 +165,7 @@ def _mine(options) -> int:
         split=options.split,
         sample=options.sample,
         allow_outside=options.allow_outside,
+        shard=shard_of(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty(),
     )
@@ -182,6 +186,7 @@ def _align(options) -> int:
         method=options.method,
         model=load(options.aligner, device=options.device) if options.aligner else None,
         textgrids=options.textgrids,
+        shard=shard_of(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty(),
     )
@@ -218,7 +223,8 @@ def _transcribe(options) -> int:
     from ..homophony.stages import transcribe_corpus
 
     models = [partial(load, source, device=options.device) for source in options.model]
-    for path in transcribe_corpus(options.study, models, overwrite=options.overwrite, progress=sys.stderr.isatty()):
+    further = {"shard": shard_of(options), "overwrite": options.overwrite, "progress": sys.stderr.isatty()}
+    for path in transcribe_corpus(options.study, models, **further):
         print(counted(path))
     return 0
 

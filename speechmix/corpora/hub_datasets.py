@@ -7,7 +7,9 @@ and used as it is: its words with times, its cue and its target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ from ..inputs.words import comparable
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 # What the published determiners say of their noun, in the form in which words are compared (l, not l').
 _NUMBERS = {**dict.fromkeys(("le", "la", "l", "un", "une"), "s"), **dict.fromkeys(("les", "des"), "p")}
-_PAPER = ("audio", "transcription", "cue_word", "target_word", "alignment")
+_PAPER = ("transcription", "cue_word", "target_word", "alignment")
+_BATCH = 500  # rows whose paths are looked at together
 
 
 def is_dataset_folder(path: Path) -> bool:
@@ -53,14 +56,41 @@ def read_dataset(source: str | PathLike, *, split: str | None = None) -> Iterato
         raise InputError(f"{source}: expected the columns audio and one of {', '.join(TEXTS)}, found {columns}")
     data = data.cast_column("audio", Audio(decode=False))
     root = Path(source) if Path(source).is_dir() else Path()
-    for number, cells in enumerate(data):
-        audio = cells["audio"] or {}
-        path = str(audio.get("path") or cells.get("path") or "")
+    for number, (cells, path, read_audio) in enumerate(_unheard(data)):
+        path = str(path or cells.get("path") or "")
         name = row_name(path, number)
         try:
-            yield _row(name, cells, text, root, path, audio.get("bytes"))
+            yield _row(name, cells, text, root, path, read_audio)
         except RowError as error:
             yield Rejected(name, error.why, str(error))
+
+
+def _unheard(data: Any) -> Iterator[tuple[dict[str, Any], str | None, Callable[[], bytes] | None]]:
+    """Cells of each row, the path of its audio, and what reads the audio that the row itself holds, if it does.
+
+    Of a folder the recordings are not touched before they are asked for; a stream from the hub brings them along.
+    """
+    if not hasattr(data, "__getitem__"):
+        for cells in data:
+            audio = cells["audio"] or {}
+            content = audio.get("bytes")
+            yield cells, audio.get("path"), None if content is None else partial(bytes, content)
+        return
+    others = iter(data.remove_columns("audio"))
+    audio_column = data.select_columns("audio").with_format("arrow")
+    number = 0
+    for start in range(0, len(data), _BATCH):
+        for chunk in audio_column[start : start + _BATCH][
+            "audio"
+        ].chunks:  # not combined, which would copy the recordings
+            paths, held = chunk.field("path").to_pylist(), chunk.field("bytes").is_valid().to_pylist()
+            for path, holds in zip(paths, held, strict=True):
+                yield next(others), path, partial(_audio_at, data, number) if holds else None
+                number += 1
+
+
+def _audio_at(data: Any, number: int) -> bytes:
+    return data[number]["audio"]["bytes"]
 
 
 def _load(source: str | PathLike, split: str | None) -> Any:
@@ -85,14 +115,16 @@ def _load(source: str | PathLike, split: str | None) -> Any:
     return data[split]
 
 
-def _row(name: str, cells: dict[str, Any], text: str, root: Path, path: str, content: bytes | None) -> Row:
+def _row(
+    name: str, cells: dict[str, Any], text: str, root: Path, path: str, read_audio: Callable[[], bytes] | None
+) -> Row:
     sentence = checked_sentence(cells[text])
-    if content is None:
+    if read_audio is None:
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
         located_audio(root, path)
     meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
-    row = Row(name, sentence, root, path if content is None else None, content, meta=meta)
+    row = Row(name, sentence, root, path if read_audio is None else None, meta=meta, read_audio=read_audio)
     return _annotated(row, cells) if all(name in cells for name in _PAPER) else row
 
 
@@ -122,7 +154,7 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
                 pair["cue"] = (cue_index, pairs[0]["target"])
                 pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
             pairs.append(pair)
-    return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
+    return replace(row, words=words, pairs=tuple(pairs))
 
 
 def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:

@@ -6,7 +6,8 @@ in the corpus's order. Nothing is kept in memory but the row at hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from . import common_voice, hub_datasets
 
 
 def read_corpus(
-    source: str | PathLike, *, split: str | None = None, sample: float = 1.0, seed: int = 0, allow_outside: bool = False
+    source: str | PathLike,
+    *,
+    split: str | None = None,
+    sample: float = 1.0,
+    seed: int = 0,
+    allow_outside: bool = False,
+    holds: Callable[[str], bool] = lambda name: True,
 ) -> Iterator[Row | Rejected]:
     """Read a corpus row by row.
 
@@ -32,6 +39,9 @@ def read_corpus(
         Read only this share of the rows. Which ones depends on `seed` and their names, not on their order.
     allow_outside : bool
         Let a manifest name files outside its folder.
+    holds : callable
+        Name -> whether this row's recording is asked for (`Shard.holds`). All rows come, for a name depends on the rows
+        before it; of a data set that holds its recordings itself the others come without (a stream from the hub reads all).
 
     Raises
     ------
@@ -53,7 +63,12 @@ def read_corpus(
         rows = manifest_rows(path, allow_outside=allow_outside, sentences=True)
     else:
         raise InputError(f"no such corpus: {source}. Expected a folder, a table (.tsv, .csv, .jsonl) or a hub id")
-    return _sampled(told_apart(rows, where=str(source)), sample, seed)
+    return map(partial(_heard, holds=holds), _sampled(told_apart(rows, where=str(source)), sample, seed))
+
+
+def _heard(row: Row | Rejected, *, holds: Callable[[str], bool]) -> Row | Rejected:
+    """The row with the recording that its data set holds, if it is asked for."""
+    return row.with_audio() if isinstance(row, Row) and holds(row.name) else row
 
 
 def _sampled(rows: Iterable[Row | Rejected], sample: float, seed: int) -> Iterator[Row | Rejected]:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from ..errors import InputError
 from ..files.json_files import read_json_object
+from ..files.locks import LOCK
 from ..files.shards import Shard
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json
@@ -71,6 +72,11 @@ class Marker:
             return cls(**read_json_object(path)) if path.is_file() else None
         except (InputError, TypeError):
             return None
+
+
+def begun_shards(folder: RunFolder) -> list[str]:
+    """Labels of the shards, of whatever number, that some process has held."""
+    return sorted(path.name.removeprefix(f"{LOCK}-") for path in folder.shards.glob(f"{LOCK}-*-of-*[0-9]"))
 
 
 def missing_shards(folder: RunFolder, asked: str, count: int) -> list[int]:

@@ -42,7 +42,7 @@ from ..scoring.question import Question
 from .aligned_clips import AlignedClips
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
-from .merging import Marker, missing_shards, write_skipped, write_tables
+from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
 from .probing import PROBED_TWINS
@@ -220,12 +220,12 @@ def score_clips(
 def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
     """Hold the whole folder for a run of one process, while no shard is at work there; for a shard what is the shard's."""
     if shard.count > 1:
-        with writing_to(folder.shards / shard.label):
+        with writing_to(folder.shards, shard.label):
             yield
         return
     with writing_to(folder.path), ExitStack() as shards:
-        for other in sorted(folder.shards.glob("*-of-*/")):
-            shards.enter_context(locked(other))
+        for label in begun_shards(folder):
+            shards.enter_context(locked(folder.shards, label))
         yield
 
 
@@ -290,8 +290,8 @@ def _finish(
         write_tables(folder, [marker for marker in markers if marker is not None], clips, report)
         with ExitStack() as shards:
             try:
-                for other in sorted(folder.shards.glob("*-of-*/")):
-                    shards.enter_context(locked(other))
+                for label in begun_shards(folder):
+                    shards.enter_context(locked(folder.shards, label))
             except StorageError:
                 return  # one of them was started again: it will
             folder.sweep()

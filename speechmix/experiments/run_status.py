@@ -18,7 +18,7 @@ from ..files.json_files import read_json_object
 from ..files.locks import locked
 from ..files.shards import Shard
 from .folder import COMPLETE, RunFolder
-from .merging import FACTS, Marker
+from .merging import FACTS, Marker, begun_shards
 from .part_files import Part, opened_part
 
 DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
@@ -125,11 +125,10 @@ def _clips_of(parts: list[Part]) -> dict[str | None, set[str]]:
 
 def _is_held(folder: RunFolder, shard: Shard) -> bool:
     """Whether a process is at work on a shard now."""
-    place = folder.path if shard.count == 1 else folder.shards / shard.label
-    if not place.is_dir():
+    if shard.count > 1 and shard.label not in begun_shards(folder):
         return False
     try:
-        with locked(place):
+        with locked(folder.path) if shard.count == 1 else locked(folder.shards, shard.label):
             return False
     except StorageError:
         return True

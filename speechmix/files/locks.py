@@ -1,8 +1,9 @@
-"""One writer a folder: who holds it, since when, and how to take over.
+"""One writer a folder, or one for each part of it: who holds it, since when, and how to take over.
 
-In: a folder that results are written to. While the block runs no other process (or thread) writes there; a second one is told
-who does. The operating system lets go of the lock when its holder dies, however it dies, so a crash leaves nothing to
-clean up; only a file system without locks needs a hand, and the message says how.
+In: a folder that results are written to, and perhaps the part of it (a shard, "3-of-48") that is one's own. While the block
+runs no other process (or thread) writes there; a second one is told who does. Writers of different parts do not hinder each
+other. The operating system lets go of the lock when its holder dies, however it dies, so a crash leaves nothing to clean up;
+only a file system without locks needs a hand, and the message says how.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from pathlib import Path
 
 from ..errors import StorageError
 
-LOCK, HOLDER = ".lock", ".lock.holder"
+_HOLDER_ENDING = ".holder"
+LOCK, HOLDER = ".lock", f".lock{_HOLDER_ENDING}"
 
-_held: dict[Path, tuple[int, int]] = {}  # folders that are held, and by which process and thread
+_held: dict[tuple[Path, str], tuple[int, int]] = {}  # folders and parts that are held, and by which process and thread
 
 
 @contextmanager
-def locked(folder: str | PathLike, *, wait: float = 0) -> Iterator[None]:
+def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, which is made if it is not there; a block within a block of the same thread may hold it again.
 
     Parameters
     ----------
     folder : path
+    part : str
+        Hold only what is called so; holders of other parts, and of the folder as a whole, are none of its business.
     wait : float
         Seconds to wait for another who holds it.
 
@@ -44,44 +48,49 @@ def locked(folder: str | PathLike, *, wait: float = 0) -> Iterator[None]:
     --------
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> with locked(folder), locked(folder):
-    ...     (Path(folder) / LOCK).exists()
-    True
+    >>> with locked(folder), locked(folder), locked(folder, "3-of-48"):
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['.lock', '.lock-3-of-48', '.lock-3-of-48.holder', '.lock.holder']
     """
     import filelock
 
     folder = Path(folder).resolve()
     myself = (os.getpid(), threading.get_ident())  # the process too: a fork takes the dictionary along, not the lock
-    if _held.get(folder) == myself:
+    if _held.get((folder, part)) == myself:
         yield
         return
+    lock_file, holder_file = (folder / f"{LOCK}{part and f'-{part}'}{ending}" for ending in ("", _HOLDER_ENDING))
+    what = f"{folder}{part and f', {part},'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder / LOCK, timeout=wait, thread_local=False)
+        lock = filelock.FileLock(lock_file, timeout=wait, thread_local=False)
         lock.acquire()
     except filelock.Timeout:
         raise StorageError(
-            f"{folder} is being written to by {_holder(folder)}: wait for it, or choose another folder. If that process is "
-            f"gone (some network file systems keep the locks of a dead one), delete {folder / LOCK} and try again"
+            f"{what} is being written to by {_holder(holder_file)}: wait for it, or choose another folder. If that process is "
+            f"gone (some network file systems keep the locks of a dead one), delete {lock_file} and try again"
         ) from None
     except OSError as error:
         raise not_written(folder, error) from error
-    _held[folder] = myself
+    _held[folder, part] = myself
     try:
         with suppress(OSError):  # a full disk must not keep anyone from reading what is there
-            (folder / HOLDER).write_text(json.dumps(_myself()), encoding="utf-8")
+            holder_file.write_text(json.dumps(_myself()), encoding="utf-8")
         yield
     finally:
-        del _held[folder]
+        del _held[folder, part]
         with suppress(OSError):
-            (folder / HOLDER).unlink(missing_ok=True)
+            holder_file.unlink(missing_ok=True)
         lock.release()
 
 
 @contextmanager
-def writing_to(folder: str | PathLike, *, wait: float = 0) -> Iterator[None]:
-    """Hold a folder; what the file system refuses (full, read-only, no folder) is a `StorageError` that says what is kept."""
-    with locked(folder, wait=wait):
+def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
+    """Hold a folder, or a part of it.
+
+    What the file system refuses (full, read-only, no folder) is a `StorageError` that says what is kept.
+    """
+    with locked(folder, part, wait=wait):
         try:
             yield
         except StorageError:
@@ -105,9 +114,9 @@ def _myself() -> dict[str, str | int]:
     return {"process": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
 
 
-def _holder(folder: Path) -> str:
+def _holder(holder_file: Path) -> str:
     try:
-        holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+        holder = json.loads(holder_file.read_text(encoding="utf-8"))
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

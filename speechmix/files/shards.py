@@ -82,6 +82,9 @@ class Shard:
         return f"{self.index}/{self.count}"
 
 
+WHOLE = Shard()  # all clips: what is not divided
+
+
 def place_of(name: str, count: int) -> int:
     """Return the shard (1 to `count`) that a clip of this name belongs to."""
     return int.from_bytes(blake2b(name.encode("utf-8"), digest_size=8).digest(), "big") % count + 1

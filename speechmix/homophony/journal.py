@@ -9,6 +9,9 @@ In: items and the work to do on one. Out: a JSON-lines file, read again by `stag
 While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete, so an output is whole or not
 there. A stopped stage loses at most the item at hand. At each start lines are used again if item and ingredients are
 still the same; the others are made again, and damaged ones too. What a stage has in the end does not depend on its past.
+
+A shard does the same in a file of its own (see `stage_files`), whose first line names it. Shards of one output run at once, on
+several machines; each holds a lock of its own, and none writes a file of another.
 """
 
 from __future__ import annotations
@@ -16,14 +19,16 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.locks import writing_to
+from ..files.shards import WHOLE, Shard
 from ..versions import package_versions
-from .stage_lines import checked, header_of, line_of
+from .stage_files import UNFINISHED, refuse_another_count, shard_file
+from .stage_lines import checked, header_of, line_of, options_of
 
 
 class LeftOut(SpeechmixError):
@@ -42,8 +47,9 @@ def run_stage(
     options: dict[str, Any],
     ingredients: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda item, stored: {},
     unimportant: tuple[str, ...] = (),
-    inputs: dict[str, Any] | None = None,
+    inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     why: str = "cannot be used",
+    shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -63,24 +69,27 @@ def run_stage(
         is the same.
     unimportant : tuple of str
         Names of ingredients that may change (a file's time, where its content has a hash of its own).
-    inputs : dict, optional
-        Which inputs the items are of, for `stage_lines.inputs_of`.
+    inputs : dict, or a function that returns one, optional
+        Which inputs the items are of, for `stage_lines.inputs_of`; a function is asked when all items were read.
     why : str
         Kind of reason for errors that are not `LeftOut`.
+    shard : Shard
+        The one whose items these are. Their `ingredients` then say each one's place among the items of all shards
+        (`stage_lines.AT`), in this order.
     overwrite : bool
         Start afresh if there is an output made with other options.
 
     Returns
     -------
     Path
-        `path`.
+        `path`, or the file of the shard.
 
     Raises
     ------
     InputError
-        If there is an output made with other options.
+        If there is an output made with other options, or in another number of shards.
     StorageError
-        If another process writes to the folder, or the disk is full.
+        If another process writes to the folder (the shard), or the disk is full.
 
     Examples
     --------
@@ -92,11 +101,17 @@ def run_stage(
     [2, 6]
     """
     options = json.loads(json.dumps(options, default=str))
-    with writing_to(path.parent):
-        unfinished = path.with_name(f"{path.name}.unfinished")
+    header = {"stage": path.stem, "options": options, "versions": package_versions()}
+    refuse_another_count(path, shard)
+    if shard.count > 1:
+        header["shard"] = shard.label
+        if not overwrite:
+            _refuse_unlike(path, options)
+    path = shard_file(path, shard)
+    with writing_to(path.parent, shard.label if shard.count > 1 else ""):
+        unfinished = path.with_name(f"{path.name}{UNFINISHED}")
         for stored_file in (path, unfinished):
             _refuse_others(stored_file, options, overwrite)
-        header = {"stage": path.stem, "options": options, "versions": package_versions()}
 
         def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
             """Return the line of an item: the stored one if it is of the same ingredients, or its work done."""
@@ -111,11 +126,14 @@ def run_stage(
                 noted = getattr(error, "noted", {})
                 return {"key": key, **asked, "why": getattr(error, "why", why), "reason": str(error), **noted}
             except Exception as error:
-                error.add_note(f"at {key!r} of the stage {path.stem}; what is done so far is kept in {unfinished}")
+                error.add_note(
+                    f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
+                )
                 raise
 
         with _Former(path) as former, _reopened(unfinished, header) as file:
-            count = _go_on(file, _shown(items, path.stem, progress), made, former)
+            count = _go_on(file, _shown(items, header["stage"], progress), made, former)
+            inputs = inputs() if callable(inputs) else inputs
             file.write(checked({"end": count, "inputs": inputs or {}, "versions": package_versions()}))
             file.flush()
             os.fsync(file.fileno())
@@ -195,7 +213,7 @@ def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None
         return
     header = header_of(path)
     if not header:
-        if path.stat().st_size and not path.name.endswith(".unfinished"):
+        if path.stat().st_size and not path.name.endswith(UNFINISHED):
             aside = path.with_name(f"{path.name}.damaged")
             os.replace(path, aside)
             warnings.warn(
@@ -210,6 +228,16 @@ def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None
                 "choose another folder, or overwrite it"
             )
         path.unlink()
+
+
+def _refuse_unlike(output: Path, options: dict[str, Any]) -> None:
+    """Refuse a shard that is not of the options of the other shards of the output."""
+    others = options_of(output)
+    if others and others != options:
+        raise InputError(
+            f"the shards of {output.stem} in {output.parent} are made with other options ({_difference(others, options)}): use "
+            "theirs, choose another folder, or overwrite all of them"
+        )
 
 
 def _difference(stored: dict[str, Any], now: dict[str, Any]) -> str:

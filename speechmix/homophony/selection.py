@@ -22,12 +22,11 @@ from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
 from .drawing import PUBLISHED_SEED, Candidate, drawn_by_count, drawn_evenly
-from .stage_lines import input_digest, inputs_of, lines, options_of
-from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined
+from .stage_files import outputs_in
+from .stage_lines import lines, options_of
+from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs
 from .templates import BALANCES
 from .transcripts import Comparison, columns_and_rows, compare
-
-EXAMPLES = "examples"
 
 
 def select_examples(
@@ -84,6 +83,8 @@ def select_examples(
     if seed is None:
         seed = 0 if draw is None else PUBLISHED_SEED
     names = _transcribed(study) if models is None else list(models)
+    for model, path in zip(names, _paths(study, names), strict=True):
+        refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
     counts = Counts(study, names)
     options: dict[str, Any] = {"models": names, "balance": list(balance), "most": most, "seed": seed}
     options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful}
@@ -254,20 +255,23 @@ def _rules(
 
 
 def _transcribed(study: Path) -> list[str]:
-    paths = sorted((study / TRANSCRIPTS).glob("*.jsonl"))
-    if not paths:
+    names = list(_outputs(study))
+    if not names:
         raise InputError(f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]")
-    return [options_of(path)["model"] for path in paths]
+    return names
+
+
+def _outputs(study: Path) -> dict[str, Path]:
+    """Transcripts by the names of their models."""
+    return {options_of(path)["model"]: path for path in outputs_in(study / TRANSCRIPTS)}
 
 
 def _paths(study: Path, models: Iterable[str]) -> list[Path]:
     """Transcripts of the models, checked to belong to the pairs and words at hand."""
-    files = {options_of(path)["model"]: path for path in sorted((study / TRANSCRIPTS).glob("*.jsonl"))}
-    missing = [model for model in models if model not in files]
+    outputs = _outputs(study)
+    missing = [model for model in models if model not in outputs]
     if missing:
-        raise InputError(f"no transcripts of {', '.join(missing)}: there are those of {', '.join(files) or 'no model'}")
-    pairs = input_digest(study / PAIRS, "text", "path")
-    for model in models:
-        if inputs_of(files[model]).get("pairs") != pairs:
-            raise InputError(f"the transcripts of {model} belong to other pairs than {study / PAIRS}: transcribe again")
-    return [files[model] for model in models]
+        raise InputError(
+            f"no transcripts of {', '.join(missing)}: there are those of {', '.join(outputs) or 'no model'}"
+        )
+    return [outputs[model] for model in models]

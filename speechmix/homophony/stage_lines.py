@@ -1,60 +1,123 @@
 """Lines of a stage's output: written with checksums, read again, counted.
 
-In: a JSON-lines file as `speechmix.homophony.journal` writes it. Out: its lines, if it is whole; its options and inputs; a
-digest of what a later stage reads of it.
+In: JSON lines as `speechmix.homophony.journal` writes them, in one file or in one a shard. Out: its lines, if it is whole; its
+options and inputs; a digest of what a later stage reads of it.
+
+The files of shards are read as one: each of their lines says at which place of the corpus its clip stands (`AT`), and they are
+merged by it. So the lines and their order are those of one process, whatever the number of shards.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import gcd
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files.shards import WHOLE, Shard, place_of
+from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
 
+AT = "at"
+_AT_ONCE = 2**16  # bytes
 _SUM = b', "sum": "'
 
 
-def lines(path: Path) -> Iterator[dict[str, Any]]:
+def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
     """Lines of a complete output, dropped items included, without the first and the last.
+
+    Parameters
+    ----------
+    path : Path
+        The output, by the name that one process gives it, or the file of one shard.
+    shard : Shard
+        Only the clips that it holds; shards of the output that hold none of them need not be there.
 
     Raises
     ------
     InputError
-        If the stage was not done, or not to its end, or the file is damaged.
+        If the stage was not done, or not to its end (it says which shards are missing), or a file is damaged.
     """
-    if not path.is_file():
-        state = "was stopped before its end" if path.with_name(f"{path.name}.unfinished").is_file() else "was not done"
-        raise InputError(f"the stage {path.stem} {state} in {path.parent}: run it first")
+    return ({name: line[name] for name in line if name != AT} for line in numbered_lines(path, shard))
+
+
+def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+    """Lines as `lines` has them, each with its clip's place in the corpus (`AT`)."""
+    parts = shards_needed(path, shard)
+    files = [shard_file(path, part) for part in parts]
+    _refuse_unlike(path, files)
+    merged = heapq.merge(*map(_lines_of_file, files), key=lambda line: line[AT])
+    return (line for line in merged if shard.holds(line["key"])) if shard.count > 1 else iter(merged)
+
+
+def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
+    """Lines of one file, whole or an error; a line that does not say its place is of one process, and they are in order."""
     last: dict[str, Any] = {}
     count = 0
-    try:
-        with path.open("rb") as file:
-            file.readline()
-            for number, text in enumerate(file, start=2):
-                ended = "end" in last
-                if last and not ended:
-                    yield last
-                    count += 1
-                line = line_of(text)
-                if line is None or ended or not line.keys() & {"key", "end"}:
-                    raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
-                last = line
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error})") from error
+    for number, text in enumerate(_texts(path), start=1):
+        if number == 1:
+            continue
+        ended = "end" in last
+        if last and not ended:
+            yield {AT: count, **last}
+            count += 1
+        line = line_of(text)
+        if line is None or ended or not line.keys() & {"key", "end"}:
+            raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
+        last = line
     if "end" not in last:
         raise InputError(f"{path} ends too early (or was written by an older version): run the stage again")
     if last["end"] != count:
         raise InputError(f"{path}: expected {last['end']} items, found {count}: it is damaged, run the stage again")
 
 
-def kept(path: Path) -> Iterator[dict[str, Any]]:
+def _texts(path: Path) -> Iterator[bytes]:
+    """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are too many to hold open."""
+    place = 0
+    first_mark: tuple[int, int, int] | None = None
+    try:
+        while True:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                mark = (status.st_ino, status.st_size, status.st_mtime_ns)
+                if mark != (first_mark := first_mark or mark):
+                    raise InputError(f"{path} was written again while it was read: try again")
+                file.seek(place)
+                texts = file.readlines(_AT_ONCE)
+                place = file.tell()
+            if not texts:
+                return
+            yield from texts
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error})") from error
+
+
+def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
+    """Refuse shards that were made with unlike options or of unlike corpora, and files that were renamed."""
+    if len(files) == 1:
+        return
+    first: dict[str, Any] = {}
+    for file in files:
+        header = header_of(file)
+        if header and header.get("shard") != file.stem:
+            raise InputError(f"{file} is the shard {header.get('shard')}: give it its name again, or delete it")
+        made = {"options": header.get("options"), "corpus": inputs_of(file).get("corpus")}
+        unlike = [name for name in made if made[name] != (first := first or made)[name]]
+        if header and unlike:
+            raise InputError(
+                f"{file} is of other {' and '.join(unlike)} than {files[0].name}: shards of one output need the same. Run "
+                "those that are not as they should be again (with --overwrite where the options are others)"
+            )
+
+
+def kept(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
     """Lines of a complete output that were not dropped."""
-    return (line for line in lines(path) if "why" not in line)
+    return (line for line in lines(path, shard) if "why" not in line)
 
 
 def counted(path: Path) -> str:
@@ -65,15 +128,36 @@ def counted(path: Path) -> str:
     >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
     'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
     """
-    whys = Counter(line.get("why", "") for line in lines(path))
+    n_kept, dropped = kept_and_dropped(lines(path))
+    reasons = said_reasons(dropped)
+    header = header_of(path)
+    title = f"{header['stage']}, shard {path.stem}" if "shard" in header else path.stem
+    return f"{title}: {n_kept} kept, {dropped.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+
+
+def kept_and_dropped(stage_lines: Iterable[Mapping[str, Any]]) -> tuple[int, Counter[str]]:
+    """How many items were kept, and how many were dropped by kind of reason."""
+    whys = Counter(line.get("why", "") for line in stage_lines)
     n_kept = whys.pop("", 0)
-    reasons = ", ".join(f"{why} {count}" for why, count in whys.most_common())
-    return f"{path.stem}: {n_kept} kept, {whys.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+    return n_kept, whys
+
+
+def said_reasons(dropped: Counter[str]) -> str:
+    """Kinds of reasons with their counts, the most frequent first."""
+    return ", ".join(f"{why} {count}" for why, count in dropped.most_common())
 
 
 def options_of(path: Path) -> dict[str, Any]:
-    """Options that an output was made with."""
-    return header_of(path).get("options", {})
+    """Options that an output, or the first of its shards, was made with."""
+    if path.is_file():
+        return header_of(path).get("options", {})
+    files = stage_files(path)
+    for index in sorted(files.done) or sorted(files.unfinished):
+        file = shard_file(path, Shard(index, files.count))
+        header = header_of(file) or header_of(file.with_name(f"{file.name}{UNFINISHED}"))
+        if header:
+            return header["options"]
+    return {}
 
 
 def inputs_of(path: Path) -> dict[str, Any]:
@@ -87,12 +171,22 @@ def inputs_of(path: Path) -> dict[str, Any]:
     return (line_of(text[-1]) or {}).get("inputs", {}) if text else {}
 
 
-def input_digest(path: Path, *names: str) -> str:
-    """Short hash of what a later stage reads of an output: these entries of the items kept."""
-    entries = hashlib.sha256()
-    for line in kept(path):
-        entries.update(json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False).encode("utf-8"))
-    return entries.hexdigest()[:16]
+def input_digest(path: Path, *names: str, shard: Shard = WHOLE) -> str:
+    """Short hash of what a later stage reads of an output: these entries of the items kept, of one shard or of all."""
+    return input_digests(path, *names, shards=[shard])[0]
+
+
+def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]:
+    """Hashes as `input_digest` makes them, of shards of one count, in one pass; what holds no clip of theirs is not read."""
+    count = shards[0].count
+    entries = {shard.index: hashlib.sha256() for shard in shards}
+    step = gcd(count, *(shard.index - shards[0].index for shard in shards))
+    for line in kept(path, Shard((shards[0].index - 1) % step + 1, step)):
+        place = place_of(line["key"], count)
+        if place in entries:
+            text = json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False)
+            entries[place].update(text.encode("utf-8"))
+    return [entries[shard.index].hexdigest()[:16] for shard in shards]
 
 
 def checked(line: dict[str, Any]) -> bytes:

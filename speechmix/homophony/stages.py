@@ -9,14 +9,14 @@ In: a corpus (see `speechmix.corpora.reading.read_corpus`), an aligner, recognis
     transcripts/<model>.jsonl      transcribe:  what each recogniser writes
     examples/                      select:      the annotated data set (see `speechmix.homophony.selection`)
 
-Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `speechmix.homophony.journal`.
+Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `speechmix.homophony.journal`. One that
+is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have one; see `speechmix.homophony.stage_files`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,16 @@ from ..corpora.reading import read_corpus
 from ..errors import InputError
 from ..files.identity import digest
 from ..files.names import safe_name, same_file
+from ..files.shards import WHOLE, Shard
 from ..inputs.rows import Rejected, Row
 from .french.lexicon import Lexicon
 from .journal import LeftOut, run_stage
-from .mining import Pair, mine
-from .stage_lines import input_digest, inputs_of, kept
-from .study import PAIRS, TRANSCRIPTS, WORDS, audio_path, given_pair, heard_digest, joined, plain_line, sound_of
-from .templates import Template, load_template, load_templates
+from .mined_lines import content_digest, described, mined_line, row_digest, templates_of
+from .stage_lines import AT, input_digest, numbered_lines
+from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, plain_line, refuse_other_pairs, sound_of
 
 if TYPE_CHECKING:
     from ..adapters import Model
-
-_PAIR = tuple(field.name for field in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
 
 
 def mine_corpus(
@@ -51,6 +49,7 @@ def mine_corpus(
     sample: float = 1.0,
     seed: int = 0,
     allow_outside: bool = False,
+    shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -70,13 +69,16 @@ def mine_corpus(
         A table of one's own; default: Lexique.
     language : str
         Of the recordings.
+    shard : Shard
+        Mine only the clips that it holds, beside other processes with other shards.
     overwrite : bool
         Start afresh if the folder holds pairs mined with other options.
 
     Returns
     -------
     Path
-        ``pairs.jsonl``. Rows with a cue and target of their own (manifest, the paper's data set) are used as they are.
+        ``pairs.jsonl``, or the shard's ``pairs/3-of-48.jsonl``. Rows with a cue and target of their own (manifest, the
+        paper's data set) are used as they are.
 
     Raises
     ------
@@ -84,55 +86,32 @@ def mine_corpus(
         If the corpus or an option cannot be used, or the folder holds pairs mined with other options.
     """
     out = Path(out)
-    asked = _templates(templates)
+    asked = templates_of(templates)
     words = Lexicon.load(Path(lexicon)) if lexicon else None
-    options: dict[str, Any] = {"source": _where(source), "templates": [_described(template) for template in asked]}
-    options |= {"parser": parser, "lexicon": lexicon and _content(lexicon), "language": language, "split": split}
+    options: dict[str, Any] = {"source": _where(source), "templates": [described(template) for template in asked]}
+    options |= {"parser": parser, "lexicon": lexicon and content_digest(lexicon), "language": language, "split": split}
     options |= {"sample": sample, "seed": seed}
+    names = hashlib.blake2b(digest_size=16)
 
-    def work(row: Row | Rejected) -> dict[str, Any]:
-        return _mined_line(row, out, language, templates=asked, parser=parser, lexicon=words)
+    def own_rows() -> Iterator[tuple[str, tuple[int, Row | Rejected]]]:
+        rows = read_corpus(
+            source, split=split, sample=sample, seed=seed, allow_outside=allow_outside, holds=shard.holds
+        )
+        for place, row in enumerate(rows):
+            names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
+            if shard.holds(row.name):
+                yield row.name, (place, row)
 
-    rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
-    items = ((row.name, row) for row in rows)
+    def work(item: tuple[int, Row | Rejected]) -> dict[str, Any]:
+        return mined_line(item[1], out, language, templates=asked, parser=parser, lexicon=words)
+
+    def ingredients(item: tuple[int, Row | Rejected], stored: dict[str, Any]) -> dict[str, Any]:
+        return {**row_digest(item[1]), **_place(item[0], shard)}
+
     return run_stage(
-        out / PAIRS, items, work, options=options, ingredients=_row_digest, overwrite=overwrite, progress=progress
-    )
-
-
-def _mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -> dict[str, Any]:
-    """What is kept of a row: text, language, pairs (the corpus's own, or those mined with the options), audio, words."""
-    if isinstance(row, Rejected):
-        raise LeftOut(row.why, row.reason)
-    line: dict[str, Any] = {"text": row.text, "language": language}
-    if row.pairs:
-        line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
-    else:
-        mined = mine(row.text, **options)
-        line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
-        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
-        if not mined.pairs:
-            reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
-            reasons = reasons or "no cue with a target in the sentence"
-            raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
-    line["path"] = audio_path(out, row)
-    if row.words is not None:
-        line["words"] = [[word.text, word.start, word.end] for word in row.words]
-    return {**line, "meta": row.meta}
-
-
-def _described(template: Template) -> dict[str, Any]:
-    """A template as the options say it; what earlier releases did not know is left out where it is not used."""
-    described = asdict(template)
-    return {name: entry for name, entry in described.items() if entry or name not in ("coordinated", "noun", "balance")}
-
-
-def _row_digest(row: Row | Rejected, stored: dict[str, Any]) -> dict[str, Any]:
-    """What decides the mined line of a row."""
-    if isinstance(row, Rejected):
-        return {"of": digest([row.why, row.reason])}
-    audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
-    return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+        out / PAIRS, own_rows(), work, options=options, ingredients=ingredients, unimportant=(AT,), shard=shard,
+        inputs=lambda: {"corpus": names.hexdigest()} if shard.count > 1 else {}, overwrite=overwrite, progress=progress,
+    )  # fmt: skip
 
 
 def align_corpus(
@@ -142,6 +121,7 @@ def align_corpus(
     method: str = "auto",
     model: Model | None = None,
     textgrids: str | PathLike | None = None,
+    shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -160,16 +140,19 @@ def align_corpus(
     textgrids : path, optional
         Folder of TextGrids named after the clips (an output folder of the Montreal Forced Aligner, speakers in
         subfolders or not), to be used instead.
+    shard : Shard
+        Align only the clips that it holds; of the shards that were mined only those must be done which hold some of them.
 
     Returns
     -------
     Path
-        ``words.jsonl``.
+        ``words.jsonl``, or the shard's ``words/3-of-48.jsonl``.
 
     Raises
     ------
     InputError
-        If nothing was mined yet, or the folder holds words aligned with other options.
+        If nothing was mined yet, or not all of it (the message names the shards), or the folder holds words aligned with
+        other options.
     """
     from .alignments import align_line, textgrid_bytes
 
@@ -181,11 +164,12 @@ def align_corpus(
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
     inputs = {}
     if source is None:
-        inputs["pairs"] = input_digest(study / PAIRS, "text", "path")
-        items: Iterable = ((line["key"], line) for line in kept(study / PAIRS))
+        inputs["pairs"] = input_digest(study / PAIRS, "text", "path", shard=shard)
+        items: Iterable = ((line["key"], line) for line in numbered_lines(study / PAIRS, shard) if "why" not in line)
     else:
         options["source"] = _where(source)
-        items = ((row.name, plain_line(study, row)) for row in read_corpus(source))
+        rows = enumerate(read_corpus(source, holds=shard.holds))
+        items = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows if shard.holds(row.name))
 
     def work(line: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
@@ -194,13 +178,14 @@ def align_corpus(
 
     def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
-            return {"of": digest([line["why"], line["reason"]])}
+            return {"of": digest([line["why"], line["reason"]]), **_place(line[AT], shard)}
         placed = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
-        return {"of": digest([line["text"], line["language"], placed]), **sound_of(line["path"], stored)}
+        of = digest([line["text"], line["language"], placed])
+        return {"of": of, **sound_of(line["path"], stored), **_place(line[AT], shard)}
 
     return run_stage(
-        study / WORDS, items, work, options=options, ingredients=ingredients, unimportant=("file",), inputs=inputs,
-        why="not aligned", overwrite=overwrite, progress=progress,
+        study / WORDS, items, work, options=options, ingredients=ingredients, unimportant=("file", AT), inputs=inputs,
+        why="not aligned", shard=shard, overwrite=overwrite, progress=progress,
     )  # fmt: skip
 
 
@@ -209,6 +194,7 @@ def transcribe_corpus(
     models: Iterable[Model | Callable[[], Model]],
     *,
     max_tokens: int = 200,
+    shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
 ) -> list[Path]:
@@ -222,11 +208,13 @@ def transcribe_corpus(
         Taken one after the other.
     max_tokens : int
         Where to stop a decoder that does not.
+    shard : Shard
+        Transcribe only the clips that it holds; see `align_corpus`.
 
     Returns
     -------
     list of Path
-        ``transcripts/<model>.jsonl`` of each model.
+        ``transcripts/<model>.jsonl`` of each model, or the shard's ``transcripts/<model>/3-of-48.jsonl``.
 
     Raises
     ------
@@ -238,22 +226,22 @@ def transcribe_corpus(
     from .transcripts import transcribe_line
 
     study, paths = Path(study), []
-    mined = input_digest(study / PAIRS, "text", "path")
-    if inputs_of(study / WORDS).get("pairs") != mined:
-        raise InputError(f"{study / WORDS} belongs to other pairs than {study / PAIRS}: align again")
-    labels: dict[Any, str] = {}
+    refuse_other_pairs(study, study / WORDS, "words", "align again", shard)
+    mined = input_digest(study / PAIRS, "text", "path", shard=shard)
+    labels: set[str] = set()
     for model in models:
         model = model() if callable(model) else model
-        path = study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
-        if labels.setdefault(same_file(model.label), model.label) != model.label or path in paths:
+        label = same_file(model.label)
+        if label in labels:
             raise InputError(f"two models are called {model.label!r} or alike: give them folders of their own names")
+        labels.add(label)
         options = {
             "model": model.label,
             "weights": model.fingerprint,
             "dtype": str(model.dtype),
             "max_tokens": max_tokens,
         }
-        items = ((line["key"], line) for line in joined(study))
+        items = ((line["key"], line) for line in joined(study, shard))
 
         def work(line: dict[str, Any], model=model) -> dict[str, Any]:
             if sound_of(line["path"], {})["sound"] != line["sound"]:
@@ -262,32 +250,22 @@ def transcribe_corpus(
                 )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
+        def heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+            """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
+            return {"of": heard_digest(line), **sound_of(line["path"], stored or line), **_place(line[AT], shard)}
+
+        output = study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
         path = run_stage(
-            path, items, work, options=options, ingredients=_heard, unimportant=("file",), inputs={"pairs": mined},
-            why="not transcribed", overwrite=overwrite, progress=progress,
+            output, items, work, options=options, ingredients=heard, unimportant=("file", AT), inputs={"pairs": mined},
+            why="not transcribed", shard=shard, overwrite=overwrite, progress=progress,
         )  # fmt: skip
         paths.append(path)
     return paths
 
 
-def _heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
-    return {"of": heard_digest(line), **sound_of(line["path"], stored or line)}
-
-
-def _templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
-    templates: list[Template] = []
-    for name in names:
-        try:
-            templates += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
-        except InputError:
-            templates.append(load_template(name))
-    return tuple(templates)
-
-
-def _content(path: str | PathLike) -> str:
-    """Hash of a file that was just read."""
-    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+def _place(place: int, shard: Shard) -> dict[str, int]:
+    """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say it."""
+    return {AT: place} if shard.count > 1 else {}
 
 
 def _where(source: str | PathLike) -> str:

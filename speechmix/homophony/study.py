@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files.identity import digest
+from ..files.shards import WHOLE, Shard
 from ..files.whole_files import whole_file
 from ..inputs.audio import sound_fingerprint
 from ..inputs.clips import Clip
@@ -20,21 +21,38 @@ from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
 from ..inputs.words import find_word
 from .journal import LeftOut
-from .stage_lines import kept
+from .stage_files import shard_file, shards_needed
+from .stage_lines import input_digests, inputs_of, kept, numbered_lines
 
-PAIRS, WORDS, TRANSCRIPTS = "pairs.jsonl", "words.jsonl", "transcripts"
+PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts", "examples"
 
 
-def joined(study: Path) -> Iterator[dict[str, Any]]:
+def joined(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
     """Mined sentences that have word times, both lines in one; `words` are those of the alignment."""
-    placed = kept(study / WORDS)
+    placed = kept(study / WORDS, shard)
     word_line = next(placed, None)
-    for line in kept(study / PAIRS):
-        if word_line is not None and word_line["key"] == line["key"]:
+    for line in numbered_lines(study / PAIRS, shard):
+        if "why" not in line and word_line is not None and word_line["key"] == line["key"]:
             yield {**line, **word_line}
             word_line = next(placed, None)
     if word_line is not None:
         raise InputError(f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks: align again")
+
+
+def refuse_other_pairs(study: Path, output: Path, what: str, advice: str, shard: Shard = WHOLE) -> None:
+    """Refuse an output, or a shard of it, that belongs to other pairs than those at hand.
+
+    Raises
+    ------
+    InputError
+        If it does, or one of them is not complete.
+    """
+    parts = shards_needed(output, shard)
+    for part, mined in zip(parts, input_digests(study / PAIRS, "text", "path", shards=parts), strict=True):
+        file = shard_file(output, part)
+        if inputs_of(file).get("pairs") != mined:
+            again = f"{advice} (--shard {part})" if part.count > 1 else advice
+            raise InputError(f"the {what} in {file} belong to other pairs than {study / PAIRS}: {again}")
 
 
 def clip_of(line: dict[str, Any]) -> Clip:

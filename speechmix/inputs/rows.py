@@ -14,7 +14,7 @@ import re
 import sqlite3
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -74,6 +74,8 @@ class Row:
     origin : Origin
     repeatable : bool
         True where a recording may have several rows (a manifest asks several things of it); in a corpus they are duplicates.
+    read_audio : callable, optional
+        Reads `audio` where that is left for later, see `with_audio`.
     """
 
     name: str
@@ -88,6 +90,11 @@ class Row:
     alignment: str | None = field(default=None, compare=False)
     origin: Origin = field(default_factory=Origin, compare=False)
     repeatable: bool = field(default=False, compare=False)
+    read_audio: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
+
+    def with_audio(self) -> Row:
+        """Return the row with the audio that its corpus holds."""
+        return self if self.read_audio is None else replace(self, audio=self.read_audio(), read_audio=None)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
     from speechmix.files.locks import locked
 
     score_clips(models, clips(2), tmp_path, shard="1/2", **QUIET)
-    with locked(tmp_path / "results" / ".shards" / "1-of-2"):
+    with locked(tmp_path / "results" / ".shards", "1-of-2"):
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(1) as other, pytest.raises(StorageError, match="is being written to by process"):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 # Python tells its audit hooks of these before it does them; writes into an open file are between two of them.
 _CALLS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")
-NOT_COMPARED = (".lock", ".lock.holder")
+NOT_COMPARED = ".lock"  # what begins so
 
 Job = Callable[[Path], None]
 
@@ -96,7 +96,7 @@ def to_the_end(
 
 def snapshot(folder: Path) -> dict[str, str]:
     """Hash of every file below a folder but its locks, by relative path."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in NOT_COMPARED)
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(NOT_COMPARED))
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

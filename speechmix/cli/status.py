@@ -1,0 +1,82 @@
+"""`speechmix status FOLDER`: what of a study or run is done, missing and failed; `--shard` of the commands that take one.
+
+In: the parser's subcommands. Out: lines for people; with `--missing STAGE` only the numbers of shards, for `sbatch --array`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..files.shards import Shard
+
+_EXAMPLES = """examples:
+  speechmix status study
+  sbatch --array=$(speechmix status study --missing mine) mine.sh
+"""
+_CORPUS = "corpus"  # the study in a run's folder
+
+
+def add_commands(commands) -> None:
+    """Add the command to a parser's subcommands."""
+    status = commands.add_parser(
+        "status", help="what of a study or run is done, missing and failed", epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    status.set_defaults(command=_status)
+    status.add_argument("folder", metavar="FOLDER", help="study folder, or folder of a run")
+    status.add_argument(
+        "--missing", metavar="STAGE", help="print only the shards of this stage that are missing: 7,12,20-31"
+    )
+
+
+def add_shard_option(command: argparse.ArgumentParser) -> None:
+    """Add which part of the clips a process takes."""
+    command.add_argument(
+        "--shard", default="1/1", metavar="I/N",
+        help="only the clips of this part, counted from 1 (3/48), beside other processes with other parts",
+    )  # fmt: skip
+
+
+def shard_of(options: argparse.Namespace) -> Shard:
+    """The shard that was asked for.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    from ..files.shards import Shard
+
+    return Shard.parse(options.shard)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from ..homophony.status import is_study, missing_shards, status_text, study_status
+
+    folder = Path(options.folder)
+    studies = [study for study in (folder, folder / _CORPUS) if is_study(study)]
+    run = (folder / "run.json").is_file()
+    if not studies and not run:
+        raise InputError(f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json)")
+    if options.missing:
+        if not studies:
+            raise InputError(f"{folder} holds no study: --missing lists shards of mine, align and transcribe")
+        print(missing_shards(study_status(studies[0]), options.missing))
+        return 0
+    parts = [status_text(study_status(study), study) for study in studies]
+    if run:
+        parts.append(_run_text(folder))
+    print("\n\n".join(parts))
+    return 0
+
+
+def _run_text(folder: Path) -> str:
+    """What of a run is done."""
+    from ..files.json_files import read_json_object
+
+    return f"run: {read_json_object(folder / 'run.json').get('state')}"

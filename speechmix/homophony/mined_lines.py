@@ -1,0 +1,77 @@
+"""What is kept of a row of a corpus that is mined: its pairs, or why it has none; and what decides that.
+
+In: a row, and the options of the mining. Out: its line of `pairs.jsonl`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..files.identity import digest
+from ..inputs.rows import Rejected, Row
+from .journal import LeftOut
+from .mining import Pair, mine
+from .study import audio_path, given_pair
+from .templates import Template, load_template, load_templates
+
+_PAIR = tuple(field.name for field in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
+
+
+def mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -> dict[str, Any]:
+    """What is kept of a row: text, language, pairs (the corpus's own, or those mined with the options), audio, words."""
+    if isinstance(row, Rejected):
+        raise LeftOut(row.why, row.reason)
+    line: dict[str, Any] = {"text": row.text, "language": language}
+    if row.pairs:
+        line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+    else:
+        mined = mine(row.text, **options)
+        line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
+        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
+        if not mined.pairs:
+            reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
+            reasons = reasons or "no cue with a target in the sentence"
+            raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
+    line["path"] = audio_path(out, row)
+    if row.words is not None:
+        line["words"] = [[word.text, word.start, word.end] for word in row.words]
+    return {**line, "meta": row.meta}
+
+
+def described(template: Template) -> dict[str, Any]:
+    """A template as the options say it; what earlier releases did not know is left out where it is not used."""
+    return {
+        name: entry
+        for name, entry in asdict(template).items()
+        if entry or name not in ("coordinated", "noun", "balance")
+    }
+
+
+def row_digest(row: Row | Rejected) -> dict[str, str]:
+    """What decides the mined line of a row."""
+    if isinstance(row, Rejected):
+        return {"of": digest([row.why, row.reason])}
+    audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
+    return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+
+
+def templates_of(names: Sequence[str | Path]) -> tuple[Template, ...]:
+    """Templates by the names of their sets, their own, or paths of .toml files."""
+    templates: list[Template] = []
+    for name in names:
+        try:
+            templates += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
+        except InputError:
+            templates.append(load_template(name))
+    return tuple(templates)
+
+
+def content_digest(path: str | PathLike) -> str:
+    """Hash of a file that was just read."""
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
