@@ -137,9 +137,9 @@ def _ablate(options) -> int:
 
 def _clips(options, skipped: list[tuple[str, str]]) -> list:
     """Clips named on the command line and in a manifest; manifest rows that cannot be used are recorded."""
+    from ..corpora.reading import listed_clips
     from ..files.names import distinct_names
     from ..inputs.clips import Clip
-    from ..inputs.manifests import read_clips
 
     description = {name: getattr(options, name) for name in ("text", "translation", "words", "cue", "target", "foil")}
     if len(options.clips) != 1 and any(description.values()):
@@ -154,7 +154,7 @@ def _clips(options, skipped: list[tuple[str, str]]) -> list:
         def record(row: int, name: str, error: InputError) -> None:
             skipped.append((name or f"row {row}", str(error)))
 
-        clips += read_clips(options.manifest, tier=options.tier, allow_outside=options.allow_outside, on_error=record)
+        clips += listed_clips(options.manifest, tier=options.tier, allow_outside=options.allow_outside, on_error=record)
     clips = distinct_names(clips)
     if not clips:
         reasons = "; ".join(reason for _, reason in skipped[:3])
@@ -234,7 +234,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_clip_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("clips")
     group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
-    group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil")
+    group.add_argument(
+        "--manifest", "--corpus",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that says as much: tars "
+        "of WebDataset, a folder of Lhotse Shar or of datasets",
+    )  # fmt: skip
     group.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     group.add_argument("--text", help="what is said")
     group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")

@@ -23,16 +23,16 @@ def aligned_clips(options: argparse.Namespace, skipped: list[tuple[str, str]]) -
     """Clips of the manifest with word times; rows that cannot be used, and clips that cannot be aligned, are recorded."""
     from ..adapters import load
     from ..alignment import align
+    from ..corpora.reading import listed_clips
     from ..errors import InputError, SpeechmixError
     from ..files.names import distinct_names
-    from ..inputs.manifests import read_clips
 
     def record(row: int, name: str, error: InputError) -> None:
         skipped.append((name or f"row {row}", str(error)))
 
     aligner = load(options.aligner, device=options.device) if options.aligner else None
     clips = []
-    for clip in distinct_names(read_clips(options.manifest, allow_outside=options.allow_outside, on_error=record)):
+    for clip in distinct_names(listed_clips(options.manifest, allow_outside=options.allow_outside, on_error=record)):
         clip = clip if clip.language else clip.replace(language=options.language)
         try:
             clips.append(align(clip, model=aligner, method=options.align))

@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..files.parquet_files import readable_parquet
 from ..inputs.audio_places import Cell, Stretch, place_of
@@ -62,15 +65,30 @@ def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
                 recordings = batch.column(audio)
                 names = recordings.field("path").to_pylist()
                 others = batch.drop_columns([audio]).to_pylist()
-                for cells, name, encoded in zip(others, names, recordings.field("bytes"), strict=True):
-                    content = encoded.as_buffer() if encoded.is_valid else None
-                    start = content.address - whole.address if content is not None else 0
-                    if content is None:
+                encoded = recordings.field("bytes")
+                places = _places(encoded, whole)
+                for row, (cells, name) in enumerate(zip(others, names, strict=True)):
+                    if not encoded[row].is_valid:
                         yield Stored(cells, _named(name, cells))
-                    elif 0 <= start <= whole.size - content.size:
-                        yield Stored(cells, _named(name, cells), place=str(Stretch(file, start, content.size)))
-                    else:  # of a compressed file, unpacked in memory
-                        yield Stored(cells, _named(name, cells), content.to_pybytes())
+                    elif places is None:  # of a compressed file, unpacked in memory
+                        yield Stored(cells, _named(name, cells), encoded[row].as_py())
+                    else:
+                        yield Stored(cells, _named(name, cells), place=str(Stretch(file, *places[row])))
+
+
+def _places(encoded: Any, whole: Any) -> list[tuple[int, int]] | None:
+    """First byte in the file, and number of bytes, of each recording; None if the array does not lie in the file."""
+    import pyarrow as pa
+
+    _, offsets, content = encoded.buffers()
+    if content is None:
+        return [(0, 0)] * len(encoded)
+    base = content.address - whole.address
+    if not 0 <= base <= whole.size - content.size:
+        return None
+    width = np.int64 if pa.types.is_large_binary(encoded.type) else np.int32
+    ends = np.frombuffer(offsets, width)[encoded.offset : encoded.offset + len(encoded) + 1].astype(np.int64)
+    return [(base + int(start), int(end - start)) for start, end in pairwise(ends)]
 
 
 def parquet_files(folder: str, config: str | None) -> dict[str, Sequence[str]]:

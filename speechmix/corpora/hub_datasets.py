@@ -1,8 +1,9 @@
 """Data sets of Hugging Face `datasets`, row by row: a folder, or a hub id, which is streamed.
 
-In: a folder written by save_to_disk, one of Parquet files, or a hub id. Out: `Row`s; nothing is decoded here, soundfile does that later. Of a folder the recordings are not even read: a row says where in its file they are. The paper's
-annotated set (hosein-m/french_homophone_asr, Mohebbi et al. 2023) is recognised by its columns and used as it is: its words
-with times, its cue and its target.
+In: a folder written by save_to_disk, one of Parquet files, or a hub id. Out: `Row`s; nothing is decoded here, soundfile does
+that later. Of a folder the recordings are not even read: a row says where in its file they are. The paper's annotated set
+(hosein-m/french_homophone_asr, Mohebbi et al. 2023) is recognised by its columns and used as it is: its words with times,
+its cue and its target.
 """
 
 from __future__ import annotations

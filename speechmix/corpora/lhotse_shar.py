@@ -1,8 +1,8 @@
 """Lhotse Shar: cuts in JSON lines, their recordings in tars beside them, read where they lie.
 
 In: a folder with `cuts.000000.jsonl.gz`, `recording.000000.tar`, ..., as `CutSet.to_shar` writes it. Out: `Row`s whose
-recording is a place in its tar, with text, language, speaker and, where there is an alignment of words, word times. Cuts are read by
-Lhotse itself (extra `lhotse`).
+recording is a place in its tar, with text, language, speaker and, where there is an alignment of words, word times. Cuts are
+read by Lhotse itself (extra `lhotse`).
 """
 
 from __future__ import annotations

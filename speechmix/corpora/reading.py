@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
 from ..inputs.manifest_rows import manifest_rows
-from ..inputs.manifests import clip_of_row
+from ..inputs.manifests import clip_of_row, read_clips
 from ..inputs.rows import Rejected, Row, lot, told_apart
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
 from .sources import Source
@@ -99,6 +99,19 @@ def clips_of_corpus(
             if on_error is None:
                 raise
             on_error(row.origin.row, row.origin.name or row.name, error)
+
+
+def listed_clips(
+    source: str | PathLike,
+    *,
+    tier: str | None = None,
+    allow_outside: bool = False,
+    on_error: Callable[[int, str, InputError], None],
+) -> list[Clip]:
+    """Clips of a manifest (`speechmix.read_clips`, with its `tier`) or of any other corpus (`clips_of_corpus`)."""
+    if Path(source).suffix.lower() in (".tsv", ".csv", ".jsonl"):
+        return read_clips(source, tier=tier, allow_outside=allow_outside, on_error=on_error)
+    return list(clips_of_corpus(source, allow_outside=allow_outside, on_error=on_error))
 
 
 def recording_file(row: Row, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..files.table_files import MOST_CHARACTERS, RowError
-from ..inputs.audio_places import Stretch, open_bytes
+from ..inputs.audio_places import Stretch, open_bytes, open_unbuffered
 
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"(\xb5": "unzstd"}
 
@@ -72,7 +72,7 @@ def members(tar: Path) -> Iterator[Member]:
     ...     print(member.name, member.place)
     """
     try:
-        with tar.open("rb", buffering=0) as file:
+        with open_unbuffered(tar) as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(0)
             _refuse_compressed(tar, file.read(2))

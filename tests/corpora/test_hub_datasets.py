@@ -57,7 +57,7 @@ def test_splits(tmp_path, encoded):
 def test_a_set_without_text_is_an_error(tmp_path, encoded):
     saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "label": 1}])
     with pytest.raises(
-        InputError, match="columns audio and one of sentence, .*found audio .audio., label .int64.: name them"
+        InputError, match=r"columns audio and one of sentence, .*found audio \(.*\), label \(int64\): name them"
     ):
         list(read_corpus(tmp_path / "data"))
 
