@@ -75,6 +75,7 @@ def write_shar(folder: Path, *, aligned: bool = False) -> Path:
             alignment={"word": items} if aligned else None,
         )  # fmt: skip
         cuts.append(MonoCut(name, 0, recording.duration, 0, supervisions=[supervision], recording=recording))
+    folder.mkdir()
     CutSet.from_cuts(cuts).to_shar(folder, fields={"recording": "flac"}, shard_size=3)
     return folder
 
