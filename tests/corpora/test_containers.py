@@ -1,4 +1,4 @@
-"""Sets that hold many recordings in a file: rows and sound are those of files; nothing is copied, or read before it is asked."""
+"""Sets that hold many recordings in a file: rows and sound are those of files; nothing is copied, or read too early."""
 
 from __future__ import annotations
 
