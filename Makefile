@@ -10,7 +10,7 @@ env: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechmix needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,docs,notebooks]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,webdataset,lhotse,docs,notebooks]'
 	touch $@
 
 demo: env

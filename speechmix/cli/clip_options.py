@@ -21,7 +21,11 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
     """Add clips named one by one, with what is known of one, or in a manifest."""
     group = command.add_argument_group("clips")
     group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
-    group.add_argument("--manifest", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil")
+    group.add_argument(
+        "--manifest", "--corpus",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that says as much: tars "
+        "of WebDataset, a folder of Lhotse Shar or of datasets",
+    )  # fmt: skip
     group.add_argument("--text", help="what is said")
     group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")
     group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
@@ -112,12 +116,12 @@ def print_skipped(skipped: Skipped) -> None:
 
 def _of_manifest(options: argparse.Namespace, skipped: Skipped, *, tier: str | None = None) -> list[Clip]:
     """Clips of the manifest, in the language of the options where it names none."""
-    from ..inputs.manifests import read_clips
+    from ..corpora.reading import listed_clips
 
     def record(row: int, name: str, error: InputError) -> None:
         skipped.append((name or f"row {row}", str(error)))
 
-    clips = read_clips(options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record)
+    clips = listed_clips(options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record)
     return [clip if clip.language else clip.replace(language=options.language) for clip in clips]
 
 

@@ -33,10 +33,13 @@ def add_commands(commands) -> None:
     """Add the five commands to a parser's subcommands."""
     style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     mine = commands.add_parser(
-        "mine", help="find homophone pairs in a corpus (Common Voice, data set, manifest)", **style
+        "mine", help="find homophone pairs in a corpus (Common Voice, data set, tars, manifest)", **style
     )
     mine.set_defaults(command=_mine)
-    mine.add_argument("corpus", help="release folder, .tsv, manifest, folder written by datasets, or hub id")
+    mine.add_argument(
+        "corpus",
+        help="release folder, .tsv, manifest, set of datasets (folder or hub id), tars of WebDataset, folder of Lhotse Shar",
+    )
     mine.add_argument("--out", required=True, metavar="STUDY", help="study folder")
     add_mining_options(mine)
     mine.add_argument("--language", default="fr", help="language spoken (default: fr)")
@@ -89,11 +92,13 @@ def _add_study(commands) -> None:
     study.set_defaults(command=_study)
     study.add_argument(
         "--clips", "--manifest", metavar="MANIFEST",
-        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language; default: the package's own clips)",
+        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language), or a set that says as much, as tars of "
+        "WebDataset (default: the package's own clips)",
     )  # fmt: skip
     study.add_argument(
         "--common-voice", "--corpus", metavar="FOLDER",
-        help="make the clips from a Common Voice release folder, a manifest without cues, or a data set (folder or hub id)",
+        help="make the clips from any corpus that `speechmix mine` takes: a Common Voice release folder, a manifest without "
+        "cues, a set of datasets (folder or hub id), tars of WebDataset, a folder of Lhotse Shar",
     )  # fmt: skip
     study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"

@@ -48,6 +48,11 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
         yield from manifest_rows(table, sentences=True)
 
 
+def is_release(folder: Path) -> bool:
+    """True for a folder that holds a table of a release."""
+    return any(map(is_release_table, folder.glob("*.tsv")))
+
+
 def _language_folder(folder: Path) -> Path:
     """Return the folder that holds the tables: this one, or the only one below it that does."""
     for level in ("", "*/", "*/*/"):
@@ -58,8 +63,9 @@ def _language_folder(folder: Path) -> Path:
             names = ", ".join(str(release.relative_to(folder)) for release in releases[:8])
             raise InputError(f"{folder} holds the releases {names}: name one of them")
     raise InputError(
-        f"{folder}: expected a Common Voice release (tables *.tsv with the columns path and sentence, beside the folder "
-        "clips) or a folder written by datasets' save_to_disk, found neither"
+        f"{folder}: expected a Common Voice release (tables *.tsv with the columns path and sentence, beside their clips), "
+        "a folder of datasets (save_to_disk, Parquet files, metadata.csv beside audio files), tars of WebDataset, or cuts of "
+        "Lhotse Shar; found none of them"
     )
 
 

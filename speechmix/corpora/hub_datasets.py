@@ -1,16 +1,14 @@
-"""Data sets of Hugging Face `datasets`, row by row: a folder written by save_to_disk, or a hub id.
+"""Data sets of Hugging Face `datasets`, row by row: a folder, or a hub id, which is streamed.
 
-In: a folder or id. Out: `Row`s that carry the encoded audio; nothing is decoded (`Audio(decode=False)`), soundfile does
-that later. The paper's annotated set (hosein-m/french_homophone_asr, Mohebbi et al. 2023) is recognised by its columns
-and used as it is: its words with times, its cue and its target.
+In: a folder written by save_to_disk, one of Parquet files, or a hub id. Out: `Row`s; nothing is decoded here, soundfile does
+that later. Of a folder the recordings are not even read: a row says where in its file they are. The paper's annotated set
+(hosein-m/french_homophone_asr, Mohebbi et al. 2023) is recognised by its columns and used as it is: its words with times,
+its cue and its target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from os import PathLike
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,112 +17,136 @@ from ..files.table_files import RowError
 from ..inputs.rows import Rejected, Row, checked_sentence, located_audio, row_name
 from ..inputs.spans import Word
 from ..inputs.words import comparable
+from .columns import audio_and_text
+from .dataset_files import Stored, arrow_rows, parquet_files, parquet_rows
+from .sources import Source
 
-TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 # What the published determiners say of their noun, in the form in which words are compared (l, not l').
 _NUMBERS = {**dict.fromkeys(("le", "la", "l", "un", "une"), "s"), **dict.fromkeys(("les", "des"), "p")}
 _PAPER = ("transcription", "cue_word", "target_word", "alignment")
-_BATCH = 500  # rows whose paths are looked at together
 
 
 def is_dataset_folder(path: Path) -> bool:
-    """True for what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` writes."""
-    return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
+    """True for what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` writes, and for a folder of Parquet files."""
+    if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        return True
+    return any(next(path.glob(pattern), None) for pattern in ("*.parquet", "data/*.parquet", "*/*.parquet"))
 
 
-def read_dataset(source: str | PathLike, *, split: str | None = None) -> Iterator[Row | Rejected]:
-    """Read the recordings of a data set.
-
-    Parameters
-    ----------
-    source : folder or hub id
-        From the hub it is streamed, not downloaded as a whole.
-    split : str, optional
-        Needed if there are several.
+def metadata_table(source: Source) -> Path | None:
+    """Return the table of a folder of audio files as `datasets` reads it (AudioFolder); None if it is no such folder.
 
     Raises
     ------
     InputError
-        If it cannot be loaded, the split is not certain, or it has no column of audio or text.
+        If the folder has several splits and none was named.
     """
-    from datasets import Audio
+    tables = {
+        table.parent.name if "/" in pattern else "": table
+        for pattern in ("metadata.csv", "metadata.jsonl", "*/metadata.csv", "*/metadata.jsonl")
+        for table in source.path.glob(pattern)
+    }
+    return tables.get("") or (_split(tables, source) if tables else None)
 
-    data = _load(source, split)
-    columns = data.column_names or list(next(iter(data.take(1))))
-    text = next((name for name in TEXTS if name in columns), None)
-    if "audio" not in columns or text is None:
-        raise InputError(f"{source}: expected the columns audio and one of {', '.join(TEXTS)}, found {columns}")
-    data = data.cast_column("audio", Audio(decode=False))
-    root = Path(source) if Path(source).is_dir() else Path()
-    for number, (cells, path, read_audio) in enumerate(_unheard(data)):
-        path = str(path or cells.get("path") or "")
-        name = row_name(path, number)
+
+def read_dataset(source: Source) -> Iterator[Row | Rejected]:
+    """Read the recordings of a data set.
+
+    Parameters
+    ----------
+    source : Source
+        A folder or hub id; the split is needed if there are several. From the hub it is streamed, not downloaded as a whole.
+
+    Raises
+    ------
+    InputError
+        If it cannot be loaded, the split is not certain, or it has no column of audio or text, or several.
+    """
+    features, rows = _opened(source)
+    audio, text = audio_and_text(source, features)
+    root = source.path if source.path.is_dir() else Path()
+    for number, stored in enumerate(rows(audio)):
+        name = row_name(stored.path, number)
         try:
-            yield _row(name, cells, text, root, path, read_audio)
+            yield _row(name, stored, text, root)
         except RowError as error:
             yield Rejected(name, error.why, str(error))
 
 
-def _unheard(data: Any) -> Iterator[tuple[dict[str, Any], str | None, Callable[[], bytes] | None]]:
-    """Cells of each row, the path of its audio, and what reads the audio that the row itself holds, if it does.
-
-    Of a folder the recordings are not touched before they are asked for; a stream from the hub brings them along.
-    """
-    if not hasattr(data, "__getitem__"):
-        for cells in data:
-            audio = cells["audio"] or {}
-            content = audio.get("bytes")
-            yield cells, audio.get("path"), None if content is None else partial(bytes, content)
-        return
-    others = iter(data.remove_columns("audio"))
-    audio_column = data.select_columns("audio").with_format("arrow")
-    number = 0
-    for start in range(0, len(data), _BATCH):
-        for chunk in audio_column[start : start + _BATCH][
-            "audio"
-        ].chunks:  # not combined, which would copy the recordings
-            paths, held = chunk.field("path").to_pylist(), chunk.field("bytes").is_valid().to_pylist()
-            for path, holds in zip(paths, held, strict=True):
-                yield next(others), path, partial(_audio_at, data, number) if holds else None
-                number += 1
-
-
-def _audio_at(data: Any, number: int) -> bytes:
-    return data[number]["audio"]["bytes"]
-
-
-def _load(source: str | PathLike, split: str | None) -> Any:
+def _opened(source: Source) -> tuple[dict[str, Any], Any]:
+    """Columns with their types, and a function from the column of audio to the rows."""
     import datasets
 
-    try:
-        data = (
-            datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source, streaming=True)
-        )
+    path = source.path
+    saved = (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
     # Not there, a script that is no longer run; what datasets raises on damaged files depends on where the damage is.
+    try:
+        if saved:
+            data = _split(datasets.load_from_disk(source.location), source)
+            return data.features, lambda audio: arrow_rows(data, audio)
+        if path.is_dir():
+            files = [Path(file) for file in _split(parquet_files(source.location, source.config), source)]
+            return dict(_parquet_features(files[0])), lambda audio: parquet_rows(path, files, audio)
+        data = _split(datasets.load_dataset(source.location, source.config, streaming=True), source)
+        features = data.features or dict.fromkeys(next(iter(data.take(1))))
+        return features, lambda audio: _streamed(data, audio, source)
+    except InputError:
+        raise
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError) as error:
         why = f"{type(error).__name__}: {str(error)[:200]}"
-        raise InputError(f"cannot load the data set {source} ({why}): give a folder or the id of one") from error
+        raise InputError(
+            f"cannot load the data set {source.location} ({why}): give a folder or the id of one"
+        ) from error
+
+
+def _parquet_features(file: Path) -> dict[str, Any]:
+    import datasets
+    import pyarrow.parquet as pq
+
+    return datasets.Features.from_arrow_schema(pq.read_schema(file))
+
+
+def _split(data: Any, source: Source) -> Any:
     if not isinstance(data, dict):
         return data
-    if split is None and len(data) == 1:
+    if source.split is None and len(data) == 1:
         return next(iter(data.values()))
-    if split not in data:
+    if source.split not in data:
+        splits = ", ".join(map(str, data))
         raise InputError(
-            f"{source}: expected one of the splits {', '.join(data)}, found {split!r}: name one with split="
+            f"{source.location}: expected one of the splits {splits}, found {source.split!r}: name one with split="
         )
-    return data[split]
+    return data[source.split]
 
 
-def _row(
-    name: str, cells: dict[str, Any], text: str, root: Path, path: str, read_audio: Callable[[], bytes] | None
-) -> Row:
+def _streamed(data: Any, audio: str, source: Source) -> Iterator[Stored]:
+    """Rows of a stream, each with its recording: there is no file to read it from again."""
+    from datasets import Audio
+    from datasets.utils.file_utils import xopen
+
+    try:
+        for cells in data.cast_column(audio, Audio(decode=False)):
+            stored = cells.pop(audio) or {}
+            path, content = str(stored.get("path") or cells.get("path") or ""), stored.get("bytes")
+            if content is None and "://" in path:
+                with xopen(path, "rb") as file:
+                    content = file.read()
+            yield Stored(cells, path, content)
+    except ImportError as error:  # datasets wants torchcodec for loose files, though nothing is decoded
+        raise InputError(
+            f"cannot stream {source.location} ({error}): download it with `hf download`, and give a folder"
+        ) from error
+
+
+def _row(name: str, stored: Stored, text: str, root: Path) -> Row:
+    cells, path, content = stored.cells, stored.place or stored.path, stored.content
     sentence = checked_sentence(cells[text])
-    if read_audio is None:
+    if content is None:
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
         located_audio(root, path)
     meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
-    row = Row(name, sentence, root, path if read_audio is None else None, meta=meta, read_audio=read_audio)
+    row = Row(name, sentence, root, path if content is None else None, content, meta=meta)
     return _annotated(row, cells) if all(name in cells for name in _PAPER) else row
 
 
@@ -154,7 +176,7 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
                 pair["cue"] = (cue_index, pairs[0]["target"])
                 pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
             pairs.append(pair)
-    return replace(row, words=words, pairs=tuple(pairs))
+    return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
 
 
 def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:

@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def readable_parquet(path: str | PathLike) -> Iterator[None]:
+def readable_parquet(path: str | PathLike, *, kind: str = "Parquet") -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an `InputError`.
 
     What that is depends on where the damage is: errors of its own, of files, of values, of memory.
+
+    Parameters
+    ----------
+    path : path
+        Of the file, for the message.
+    kind : str
+        Of file ("Arrow").
 
     Raises
     ------
@@ -36,7 +43,7 @@ def readable_parquet(path: str | PathLike) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         damage = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{path}: expected a table in Parquet, found: {damage}: it is damaged, make it again"
+            f"{path}: expected a table in {kind}, found: {damage}: it is damaged, make it again"
         ) from error
 
 

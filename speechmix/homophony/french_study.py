@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from .. import bundled
 from ..adapters import load
+from ..corpora.reading import listed_clips
 from ..errors import InputError, SpeechmixError
 from ..experiments.run import score_clips
 from ..experiments.speech_ablations import speech_ablation
-from ..inputs.manifests import read_clips
 from .stage_lines import counted
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def study(options: argparse.Namespace) -> Path:
 
 
 def _listed(options, skipped: list[tuple[str, str]]) -> list[Clip]:
-    """Clips of the manifest; rows that cannot be used are recorded."""
-    clips = read_clips(
+    """Clips of the manifest or set; rows that cannot be used are recorded."""
+    clips = listed_clips(
         options.clips,
         allow_outside=options.allow_outside,
         on_error=lambda row, name, error: skipped.append((name or f"row {row}", str(error))),

@@ -94,9 +94,7 @@ def mine_corpus(
     names = hashlib.blake2b(digest_size=16)
 
     def own_rows() -> Iterator[tuple[str, tuple[int, Row | Rejected]]]:
-        rows = read_corpus(
-            source, split=split, sample=sample, seed=seed, allow_outside=allow_outside, holds=shard.holds
-        )
+        rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
         for place, row in enumerate(rows):
             names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
             if shard.holds(row.name):
@@ -168,7 +166,7 @@ def align_corpus(
         items: Iterable = ((line["key"], line) for line in numbered_lines(study / PAIRS, shard) if "why" not in line)
     else:
         options["source"] = _where(source)
-        rows = enumerate(read_corpus(source, holds=shard.holds))
+        rows = enumerate(read_corpus(source))
         items = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows if shard.holds(row.name))
 
     def work(line: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..corpora.reading import recording_file
 from ..errors import InputError
 from ..files.identity import digest
 from ..files.shards import WHOLE, Shard
-from ..files.whole_files import whole_file
 from ..inputs.audio import sound_fingerprint
+from ..inputs.audio_places import file_marks
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words, find_cue
 from ..inputs.rows import Rejected, Row
@@ -66,10 +67,9 @@ def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     A file with the marks of a stored line is still the same and is not read again: times of change cannot be set by hand.
     """
     try:
-        status = os.stat(path)
+        marks = file_marks(path)
     except OSError:
         return {"sound": None, "file": None}
-    marks = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     if stored.get("file") == marks:
         return {"sound": stored.get("sound"), "file": marks}
     try:
@@ -121,12 +121,7 @@ def _at(text: str, place: tuple[int, int] | None) -> str:
 
 
 def audio_path(study: Path, row: Row) -> str:
-    """Return where a row's audio is; what a data set holds itself is written into the study, whole or not at all."""
+    """Return where a row's audio is; what is streamed from the hub is written into the study, whole or not at all."""
     if row.path is not None:
         return os.path.abspath(os.path.join(row.root, row.path))
-    kinds = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
-    path = study / "audio" / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
-    if not (path.is_file() and path.read_bytes() == row.audio):
-        with whole_file(path) as unfinished:
-            unfinished.write_bytes(row.audio or b"")
-    return str(path.absolute())
+    return str(recording_file(row, study / "audio"))

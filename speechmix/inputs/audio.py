@@ -1,7 +1,7 @@
 """Where samples come from: a file (WAV, FLAC, OGG, MP3, ...) or an array -> mono float32 at the rate a model wants.
 
-In: a path or an array, and a sample rate. Out: ``[samples]`` float32, channels averaged, resampled by soxr.
-Silence (all zeros) is legitimate audio; no samples at all, NaN and infinity are not.
+In: a path (or a place in a larger file) or an array, and a sample rate. Out: ``[samples]`` float32, channels averaged,
+resampled by soxr. Silence (all zeros) is legitimate audio; no samples at all, NaN and infinity are not.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import hashlib
 import operator
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from .audio_files import LONGEST, checked_length, checked_rate, decode, header_seconds
+from .audio_places import file_marks, file_of
 from .frames import Seconds
 
 
 def audio_file(path: str | PathLike) -> Path:
-    """Return `path` if it is a file; nothing is read.
+    """Return `path` if it is a file, or names a place in one (`speechmix.inputs.audio_places`); nothing is read.
 
     Raises
     ------
@@ -29,13 +31,14 @@ def audio_file(path: str | PathLike) -> Path:
     """
     path = Path(path)
     try:
-        is_folder, is_file = path.is_dir(), path.is_file()
+        file = Path(file_of(path))
+        is_folder, is_file = file.is_dir(), file.is_file()
     except (OSError, ValueError) as error:  # a name longer than the file system takes, a null byte
         raise InputError(f"not a usable path of an audio file: {str(path)!r} ({error})") from error
     if is_folder:
         raise InputError(f"expected an audio file, found a folder: {path}. Give the path of one file in it")
     if not is_file:
-        raise InputError(f"no such audio file: {path}. Check the spelling and the folder it is relative to")
+        raise InputError(f"no such audio file: {file}. Check the spelling and the folder it is relative to")
     return path
 
 
@@ -46,7 +49,7 @@ def read_audio(
 
     Parameters
     ----------
-    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes)
+    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a larger file
     sample_rate : int
         Samples per second of the result.
     start, stop : float
@@ -127,17 +130,11 @@ def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
 
 def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
     path = audio_file(path)
-    return _decoded(str(path), _marks(path), sample_rate)
-
-
-def _marks(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written again."""
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return _decoded(str(path), tuple(file_marks(path)), sample_rate)
 
 
 @functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
-def _decoded(path: str, marks: tuple[int, ...], sample_rate: int) -> tuple[np.ndarray, str]:
+def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.ndarray, str]:
     samples, found_rate = decode(path)
     samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
     return _resampled(samples, found_rate, sample_rate), _fingerprint(samples, found_rate)
@@ -152,11 +149,11 @@ def audio_seconds(path: str | PathLike) -> Seconds:
         If the file is missing or no audio, or plainly holds less or more than its header says.
     """
     path = audio_file(path)
-    return _header_read(str(path), _marks(path))
+    return _header_read(str(path), tuple(file_marks(path)))
 
 
 @functools.lru_cache(maxsize=4096)  # asked for at every use of a clip's duration
-def _header_read(path: str, marks: tuple[int, ...]) -> Seconds:
+def _header_read(path: str, marks: tuple[Any, ...]) -> Seconds:
     return header_seconds(path)
 
 

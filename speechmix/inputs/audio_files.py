@@ -7,12 +7,17 @@ trust (how long a WAV or an MP3 is) is checked against the bytes.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from .audio_headers import mp3_seconds, ogg_is_whole, share_of_wav
+from .audio_places import open_bytes, place_of
 from .frames import Seconds
 
 # Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is 3.6 GB. So nothing
@@ -34,7 +39,7 @@ def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = No
 
     Parameters
     ----------
-    path : path of a file
+    path : path of a file, or of a place in one (`speechmix.inputs.audio_places`)
     start, stop : float
         Seconds; only what is between is decoded. Default: all.
 
@@ -46,7 +51,7 @@ def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = No
     import soundfile
 
     try:
-        with soundfile.SoundFile(str(path)) as file:
+        with _opened(path) as file:
             rate = checked_rate(file.samplerate, str(path))
             checked_length(_header_seconds(path, file) if stop is None else stop - start, str(path))
             if start:
@@ -60,6 +65,19 @@ def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = No
     return samples, rate
 
 
+@contextmanager
+def _opened(path: str | PathLike) -> Iterator[Any]:
+    """Open a recording with libsndfile, which reads a file by itself and a part of one through Python."""
+    import soundfile
+
+    if place_of(path) is None:
+        with soundfile.SoundFile(str(path)) as file:
+            yield file
+    else:
+        with open_bytes(path) as raw, soundfile.SoundFile(raw) as file:
+            yield file
+
+
 def header_seconds(path: str | PathLike) -> Seconds:
     """Length of a file by its header, as far as the header can be believed.
 
@@ -71,7 +89,7 @@ def header_seconds(path: str | PathLike) -> Seconds:
     import soundfile
 
     try:
-        with soundfile.SoundFile(str(path)) as file:
+        with _opened(path) as file:
             checked_rate(file.samplerate, str(path))
             return _header_seconds(path, file)
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
@@ -100,14 +118,14 @@ def checked_length(seconds: Seconds, where: str) -> None:
 def not_audio(path: str | PathLike, error: Exception) -> InputError:
     """Say what a file is that libsndfile cannot decode."""
     try:
-        with open(path, "rb") as file:
+        with open_bytes(path) as file:
             head = file.read(512)
     except OSError as reason:
         return InputError(f"cannot read {path} as audio ({reason.strerror or reason})")
     kind = _kind_of(head)
     if kind:
         return InputError(f"cannot read {path} as audio: it {kind}; expected WAV, FLAC, OGG or MP3: fetch it again")
-    why = str(error).rstrip(".").replace(f" '{path}'", "")
+    why = re.sub(r" <_io\.[^>]*>", "", str(error)).rstrip(".").replace(f" '{path}'", "")
     if "does not exist" in why:  # so says libsndfile of an MP3 in which it finds no frame
         why = "no audio is found in it"
     if head[:4] in (b"RIFF", b"fLaC", b"OggS"):
@@ -160,7 +178,7 @@ def _header_seconds(path: str | PathLike, file) -> Seconds:
     promised = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(f"{path}: its header does not say how long it is: write it again, for example with ffmpeg")
-    with open(path, "rb") as raw:
+    with open_bytes(path) as raw:
         if file.format in ("WAV", "WAVEX"):
             share = share_of_wav(raw)
             if share == 0 or promised < promised / share - max(_SHORT, 0.01 * promised / share):

@@ -34,7 +34,8 @@ def manifest_rows(
     Parameters
     ----------
     table : path ending in .tsv, .csv or .jsonl
-        Paths in it count from its own folder; in a release's table from the folder `clips` beside it.
+        The audio's path is in the column `path` (or `file_name`). It counts from the table's own folder; in a release's table
+        from the folder `clips` beside it.
     tier : str, optional
         Which tier of the TextGrids holds the words.
     allow_outside : bool
@@ -55,8 +56,10 @@ def manifest_rows(
     table = Path(table)
     clips = table.parent / "clips"
     from_release = is_release_table(table) and clips.is_dir()
-    required = ("path", "|".join(TEXTS)) if sentences else ("path",)
+    required = ("path|file_name", "|".join(TEXTS)) if sentences else ("path|file_name",)
     for number, cells in read_table(table, required=required):
+        if isinstance(cells, dict) and "file_name" in cells:  # so in a folder of audio files as `datasets` reads it
+            cells.setdefault("path", cells.pop("file_name"))
         readable_cells = {} if isinstance(cells, RowError) else cells
         name, path = (
             cell if isinstance(cell := readable_cells.get(column), str) else "" for column in ("name", "path")
@@ -67,7 +70,10 @@ def manifest_rows(
             if isinstance(cells, RowError):
                 raise cells
             root = clips if from_release and not path.startswith("clips/") else table.parent
-            yield _row(called, cells, root, origin, tier, allow_outside, sentences, repeatable=not from_release)
+            yield row_of_cells(
+                called, cells, root, origin=origin, tier=tier, allow_outside=allow_outside, sentences=sentences,
+                repeatable=not from_release,
+            )  # fmt: skip
         except InputError as error:
             why = getattr(error, "why", "unreadable row")
             yield Rejected(called, why, f"{table}, row {number}: {error}", origin)
@@ -78,17 +84,26 @@ def is_release_table(path: Path) -> bool:
     return path.suffix == ".tsv" and path.is_file() and {"path", "sentence"} <= set(table_columns(path))
 
 
-def _row(
+def row_of_cells(
     name: str,
     cells: Cells,
     root: Path,
-    origin: Origin,
-    tier: str | None,
-    outside: bool,
-    sentences: bool,
     *,
-    repeatable: bool,
+    origin: Origin,
+    tier: str | None = None,
+    allow_outside: bool = False,
+    sentences: bool = False,
+    repeatable: bool = False,
 ) -> Row:
+    """Return the row that cells say, checked; `cells` has the columns of a manifest, the other options are `manifest_rows`'s.
+
+    Raises
+    ------
+    RowError
+        If it cannot be used.
+    InputError
+        If its text is empty.
+    """
     if "path" not in cells:
         raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
     text_column = next((column for column in TEXTS if column in cells), "text")
@@ -97,8 +112,8 @@ def _row(
     path = path_cell(cells["path"])
     if root.name == "clips" and not repeatable and "." not in path:
         path += ".mp3"  # so in the oldest releases
-    located_audio(root, path, allow_outside=outside)
-    words, alignment = _words(cells, root, path, tier, outside)
+    located_audio(root, path, allow_outside=allow_outside)
+    words, alignment = _words(cells, root, path, tier, allow_outside)
     requests: dict[str, Any] = {role: cells[role] for role in ROLES if role in cells}
     where = f"clip {name!r}"
     text = checked_text(sentence or strings[text_column], where=where)

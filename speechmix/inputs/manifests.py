@@ -61,7 +61,7 @@ def read_clips(
         rows += 1
         try:
             if isinstance(row, Row):
-                clips.append(_clip(row))
+                clips.append(clip_of_row(row))
                 continue
             error = InputError(row.reason)
         except InputError as unusable:  # the words do not fit the audio, or its header cannot be read
@@ -79,7 +79,8 @@ def read_clips(
     return clips
 
 
-def _clip(row: Row) -> Clip:
+def clip_of_row(row: Row) -> Clip:
+    """Return the clip of a row that has a file or a place in one; its audio is not read, but for the header if it has words."""
     meta = dict(row.meta)
     clip = Clip.from_file(
         row.root.resolve() / (row.path or ""), text=row.text or None, language=meta.pop("language", None), name=row.name,

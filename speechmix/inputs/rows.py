@@ -14,12 +14,13 @@ import re
 import sqlite3
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..files.names import Names, safe_name
 from ..files.table_files import RowError
+from .audio_places import Stretch, place_of
 from .spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -59,9 +60,9 @@ class Row:
     root : Path
         The corpus's folder.
     path : str, optional
-        Audio file, relative to `root`.
+        Audio file, relative to `root`, or its place in a larger file (`speechmix.inputs.audio_places`).
     audio : bytes, optional
-        The encoded audio, where the corpus holds it itself.
+        The encoded audio, where the corpus has no file to read it from again (a data set streamed from the hub).
     words : tuple of Word, optional
         Word times that the corpus brings.
     pairs : tuple of dict
@@ -74,8 +75,6 @@ class Row:
     origin : Origin
     repeatable : bool
         True where a recording may have several rows (a manifest asks several things of it); in a corpus they are duplicates.
-    read_audio : callable, optional
-        Reads `audio` where that is left for later, see `with_audio`.
     """
 
     name: str
@@ -90,11 +89,6 @@ class Row:
     alignment: str | None = field(default=None, compare=False)
     origin: Origin = field(default_factory=Origin, compare=False)
     repeatable: bool = field(default=False, compare=False)
-    read_audio: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
-
-    def with_audio(self) -> Row:
-        """Return the row with the audio that its corpus holds."""
-        return self if self.read_audio is None else replace(self, audio=self.read_audio(), read_audio=None)
 
 
 @dataclass(frozen=True)
@@ -187,13 +181,17 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
 
 
 def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> str:
-    """Return the absolute path of an audio file that a corpus names.
+    """Return the absolute path of an audio file that a corpus names, or of a place in a larger file.
 
     Raises
     ------
     RowError
         As `located`, and if there is no such file.
     """
+    path = path_cell(path)
+    place = place_of(path)
+    if place is not None:  # a link must not hide behind the place
+        return str(replace(place, file=located_audio(root, place.file, allow_outside=allow_outside)))
     absolute = located(root, path, allow_outside=allow_outside)
     if os.path.isfile(absolute):
         return absolute
@@ -224,7 +222,11 @@ def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | 
     for row in rows:
         identity = ""
         if isinstance(row, Row) and not row.repeatable:
-            identity = os.path.normpath(row.path) if row.path is not None else f"{row.name}\0{row.text}"
+            place = place_of(row.path or "")
+            if row.path is not None and place is None:
+                identity = os.path.normpath(row.path)
+            else:  # of a set that holds its recordings: name, sentence and, if it is known, the number of bytes
+                identity = f"{row.name}\0{row.text}\0{place.size if isinstance(place, Stretch) else ''}"
         if identity and not recordings.add(identity):
             reason = f"{identity.split(chr(0))[0]} occurs in an earlier row"
             yield Rejected(row.name, "duplicate", reason, row.origin)

@@ -11,6 +11,7 @@ import soundfile
 
 from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
+from speechmix.inputs.audio_places import open_bytes
 from speechmix.inputs.rows import Rejected
 
 
@@ -30,7 +31,9 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
     rows = [{"audio": {"bytes": encoded, "path": "x/a.wav"}, "sentence": text, "age": 30} for text in ("Le livre.", "")]
     saved(tmp_path / "data", rows)
     good, bad = read_corpus(tmp_path / "data")
-    assert (good.name, good.text, good.audio, good.path, good.meta) == ("a", "Le livre.", encoded, None, {"age": "30"})
+    assert (good.name, good.text, good.audio, good.meta) == ("a", "Le livre.", None, {"age": "30"})
+    with open_bytes(good.root / good.path) as file:  # not copied, and not read until now
+        assert file.read() == encoded
     assert bad == Rejected("a-2", "empty sentence", "expected a sentence, found none")
 
 
@@ -53,7 +56,9 @@ def test_splits(tmp_path, encoded):
 
 def test_a_set_without_text_is_an_error(tmp_path, encoded):
     saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "label": 1}])
-    with pytest.raises(InputError, match="columns audio and one of sentence"):
+    with pytest.raises(
+        InputError, match=r"columns audio and one of sentence, .*found audio \(.*\), label \(int64\): name them"
+    ):
         list(read_corpus(tmp_path / "data"))
 
 

@@ -113,9 +113,9 @@ class TestUnusable:
         [
             (
                 "file\ttext\nclip.wav\toui\n",
-                r"expected a first row with the column path, found columns \['file', 'text'\]",
+                r"expected a first row with the column path or file_name, found columns \['file', 'text'\]",
             ),
-            ("", r"column path, found columns \[\]"),
+            ("", r"column path or file_name, found columns \[\]"),
             ("path\ttext\n", "at least one row"),
             ("path\tpath\nclip.wav\tclip.wav\n", "column path occurs more than once"),
             ("path\ttext\nclip.wav\toui\nclip.wav\toui\tnon\n", "row 3: expected at most 2 cells, found 3"),

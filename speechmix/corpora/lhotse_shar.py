@@ -1,0 +1,129 @@
+"""Lhotse Shar: cuts in JSON lines, their recordings in tars beside them, read where they lie.
+
+In: a folder with `cuts.000000.jsonl.gz`, `recording.000000.tar`, ..., as `CutSet.to_shar` writes it. Out: `Row`s whose
+recording is a place in its tar, with text, language, speaker and, where there is an alignment of words, word times. Cuts are
+read by Lhotse itself (extra `lhotse`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, MissingExtraError
+from ..files.table_files import Cells, RowError
+from ..inputs.audio_places import Stretch
+from ..inputs.manifest_rows import row_of_cells
+from ..inputs.rows import Origin, Rejected, Row, row_name
+from .tar_members import CutOffTar, members
+
+_NONE = (".nodata", ".nometa", ".json")  # a field that a cut lacks; what describes the recording
+
+
+def is_shar(folder: Path) -> bool:
+    """True for a folder that holds cuts."""
+    return bool(_cuts(folder))
+
+
+def _cuts(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("cuts.*.jsonl.gz"), *folder.glob("cuts.*.jsonl")])
+
+
+def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejected]:
+    """Read the rows of a folder of Shar, one shard after the other.
+
+    Parameters
+    ----------
+    folder : Path
+    sentences : bool
+        Reject cuts without a sentence.
+
+    Yields
+    ------
+    Row or Rejected
+        Cuts that have no recording or no text, and a shard that is damaged behind those that could be read, are rejected.
+
+    Raises
+    ------
+    InputError
+        If there are cuts without a tar of their recordings.
+    MissingExtraError
+        If lhotse is not installed.
+    """
+    try:
+        from lhotse import CutSet
+    except ImportError as error:
+        raise MissingExtraError("lhotse", "lhotse", "reading Lhotse Shar") from error
+
+    shards = _cuts(folder)
+    tars = [folder / f"recording.{shard.name.split('.')[1]}.tar" for shard in shards]
+    missing = [tar.name for tar in tars if not tar.is_file()]
+    if missing:
+        raise InputError(
+            f"{folder}: expected a tar of recordings beside each file of cuts, found none called {', '.join(missing[:5])}: "
+            "write the set with fields={'recording': 'flac'}"
+        )
+    number = 0
+    for shard, tar in zip(shards, tars, strict=True):
+        problems: list[Rejected] = []
+        places = _places(tar, problems)
+        cuts = iter(CutSet.from_jsonl_lazy(shard))
+        while (cut := _next_cut(cuts, shard, problems)) is not None:
+            number += 1
+            origin = Origin(number, path=f"{shard.name}/{cut.id}")
+            called = row_name(f"{cut.id}.wav", number)
+            try:
+                yield row_of_cells(called, _cells(cut, places), folder, origin=origin, sentences=sentences)
+            except InputError as error:
+                why = getattr(error, "why", "unreadable row")
+                yield Rejected(called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin)
+        yield from problems
+
+
+def _places(tar: Path, problems: list[Rejected]) -> dict[str, Stretch]:
+    """Where the recording of each cut of a shard is, by its id."""
+    places: dict[str, Stretch] = {}
+    try:
+        for member in members(tar):
+            stem, dot, ending = member.name.rpartition(".")
+            if f"{dot}{ending}" not in _NONE:
+                places[stem] = member.place
+    except CutOffTar as error:
+        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
+    return places
+
+
+def _next_cut(cuts: Iterator[Any], shard: Path, problems: list[Rejected]) -> Any:
+    """Return the next cut; None behind the last, or if the file is damaged, which is noted."""
+    try:
+        return next(cuts, None)
+    # What Lhotse and gzip raise on a damaged file depends on where the damage is.
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, zlib.error) as error:
+        reason = f"{shard}: a cut cannot be read ({type(error).__name__}: {str(error)[:200]}): fetch it again"
+        problems.append(Rejected(row_name(shard.name, 0), "unreadable row", reason))
+        return None
+
+
+def _cells(cut: Any, places: dict[str, Stretch]) -> Cells:
+    """What a cut says, as a row of a manifest says it."""
+    place = places.get(str(cut.id))
+    if place is None:
+        raise RowError("missing clip", "expected a recording of this cut in the tar, found none")
+    supervisions = sorted(cut.supervisions, key=lambda supervision: supervision.start)
+    cells: Cells = {"path": str(Stretch(Path(place.file).name, place.offset, place.size))}
+    for supervision in supervisions:
+        custom = supervision.custom or {}
+        cells |= {name: value for name, value in custom.items() if isinstance(value, (str, int, float))}
+    text = " ".join(supervision.text.strip() for supervision in supervisions if supervision.text)
+    for name in ("language", "speaker", "gender"):
+        values = {value for supervision in supervisions if (value := getattr(supervision, name))}
+        if len(values) == 1:
+            cells[name] = values.pop()
+    words = [item for supervision in supervisions for item in (supervision.alignment or {}).get("word", ())]
+    if words:
+        cells["words"] = [
+            [item.symbol, item.start, item.start + item.duration] for item in words if item.symbol.strip()
+        ]
+    return {**cells, **({"text": text} if text else {})}
