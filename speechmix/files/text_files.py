@@ -113,12 +113,10 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
         raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
     if not isinstance(table.index, pd.RangeIndex):
         raise InputError(f"{path}: expected a table as speechmix writes it, found rows of more cells than its header")
-    return table.assign(**{name: _all_unquoted(table[name]) for name in table}).rename(columns=_unquoted)
-
-
-def _all_unquoted(column: pd.Series) -> pd.Series:
-    """A column without the apostrophes before what a spreadsheet would compute; few columns have any."""
-    return column.map(_unquoted) if any(cell.startswith("'") for cell in column) else column
+    for name in table:
+        if table[name].str.startswith("'").any():  # few columns have any
+            table[name] = table[name].map(_unquoted)
+    return table.rename(columns=_unquoted)
 
 
 def _unquoted(cell: object) -> object:
