@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from .grouped_means import grouped_means
+
 _FEWEST = 3  # values that a rank correlation needs to say anything
 
 _COLUMNS = ["measure", "other", "rho", "p", "n"]
@@ -49,7 +51,7 @@ def curve_agreement(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init"
     DataFrame
         Columns of `by`, measure, other, rho, p, n (layers).
     """
-    means = table.groupby([*by, "measure", "layer"], sort=False).contribution.mean().reset_index()
+    means = grouped_means(table, [*by, "measure", "layer"], "contribution")
     return _correlated(means, list(by), "layer")
 
 
@@ -57,8 +59,10 @@ def _correlated(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
     from scipy.stats import spearmanr
 
     rows = []
-    for key, part in table.groupby(by, sort=False):
-        values = part.pivot_table(index=over, columns="measure", values="contribution", aggfunc="mean", sort=False)
+    for key, part in table.groupby(by, sort=False, observed=True):
+        values = part.pivot_table(
+            index=over, columns="measure", values="contribution", aggfunc="mean", sort=False, observed=True
+        )
         for measure, other in itertools.combinations(values, 2):
             pair = values[[measure, other]].dropna()
             varies = len(pair) >= _FEWEST and all(np.ptp(pair[name]) > 0 for name in pair)

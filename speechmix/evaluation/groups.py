@@ -8,7 +8,6 @@ no uncertainty could be stated; then the word, and the sentence after it, tie no
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -78,16 +77,22 @@ def words_asked_about(clips: pd.DataFrame) -> pd.Series:
 
 def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
     """What may tie clips together: for each kind a label, "" where there is none."""
-    cells = clips.fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+    used = [name for name in ("pair", "text", "target", "foil", *LEMMAS) if name in clips]
+    cells = clips[used].fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
     lemma = next((name for name in LEMMAS if name in cells), None)
     ties = {tie: cells[name] for tie, name in (("the pair", "pair"), ("the sentence", "text")) if name in cells}
     if lemma or "target" in cells:
         # Without a lemma both spellings of a word, in whichever order they come.
         spellings = [name for name in ("target", "foil") if name in cells]
         ties["the target word"] = (
-            cells[lemma] if lemma else cells[spellings].apply(lambda row: " ".join(sorted(set(row) - {""})), axis=1)
+            cells[lemma] if lemma else pd.Series(_together(cells[spellings]), index=cells.index, dtype=object)
         )
     return ties
+
+
+def _together(spellings: pd.DataFrame) -> list[str]:
+    rows = zip(*(spellings[name] for name in spellings), strict=True)
+    return [" ".join(sorted(set(row) - {""})) for row in rows]
 
 
 def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
@@ -101,7 +106,9 @@ def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
 
     for labels in ties:
         labelled = labels[labels != ""]
-        for members in names[labelled.index].groupby(labelled).agg(list):
-            for earlier, later in itertools.pairwise(members):
-                leader[head(later)] = head(earlier)
+        label, order = pd.factorize(labelled, sort=True)[0], names[labelled.index].to_numpy()
+        place = label.argsort(kind="stable")
+        same = label[place][1:] == label[place][:-1]
+        for earlier, later in zip(order[place[:-1][same]], order[place[1:][same]], strict=True):
+            leader[head(later)] = head(earlier)
     return names.map(head)

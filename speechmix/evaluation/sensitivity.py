@@ -96,9 +96,13 @@ def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str =
     layers = cross_fitted_layer(aligned, by=by, group=group)
     layers = layers[[*by, group, "layer"]].drop_duplicates()
     result = trained_against_random(table.merge(layers, on=[*by, group, "layer"]), by=[*by, "boundaries"], group=group)
-    means = table.groupby([*by, "boundaries", "layer", "init"], sort=False).contribution.mean().unstack("init")
+    means = (
+        table.groupby([*by, "boundaries", "layer", "init"], sort=False, observed=True)
+        .contribution.mean()
+        .unstack("init")
+    )
     gain = means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
-    best = gain.dropna().groupby(level=[*by, "boundaries"], sort=False).idxmax().map(lambda key: key[-1])
+    best = gain.dropna().groupby(level=[*by, "boundaries"], sort=False, observed=True).idxmax().map(lambda key: key[-1])
     return result.merge(best.rename("best").reset_index(), on=[*by, "boundaries"], how="left")
 
 

@@ -4,6 +4,7 @@ Groups (`groups.py`) are what is drawn and tested as one: the members of a pair,
 are not independent. Random twins are averaged over seeds for each clip first; as draws they are looked at in `twins.py`.
 
 - A difference has an interval over groups (scipy's percentile bootstrap, 95 %, seeded), and one over groups and twins.
+- Over more than `resampling.MANY_GROUPS` groups the same draws are made as a matrix for all rows at once (`resampling`).
 - Its p is the larger one of two: scipy's permutation test over groups (under the null hypothesis trained and random are
   exchangeable within a group, so the sign of each group's difference is as likely + as -; exact where there are few groups),
   and the t test of the trained model as one more draw of an untrained one.
@@ -19,11 +20,13 @@ round. Its twins are the same in both halves, so their test is then that of "som
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from .grouped_means import grouped_means, matrices, numbered
+from .resampling import MANY_GROUPS, bootstrap_limits, sign_flip_p
 from .twins import crossed_interval, new_twin_interval, new_twin_p, new_twin_reach
 
 # One number for each group, a clip or a pair.
@@ -36,10 +39,10 @@ _COLUMNS = """
     trained random twins twin_low twin_high difference low high clips_low clips_high p p_clips p_twins effect positive
     groups clips
 """.split()
-_BAND_RESAMPLES, _PERMUTATIONS, _BATCH = 500, 4999, 200
+_RESAMPLES, _BAND_RESAMPLES, _PERMUTATIONS, _BATCH = 2000, 500, 4999, 200
 
 
-def interval_of_mean(values: Numbers, *, seed: int = 0, resamples: int = 2000) -> tuple[float, float]:
+def interval_of_mean(values: Numbers, *, seed: int = 0, resamples: int = _RESAMPLES) -> tuple[float, float]:
     """95 % bootstrap interval of a mean; (nan, nan) for fewer than two values.
 
     Examples
@@ -69,7 +72,10 @@ def intervals_of_means(
             continue
         constant = np.ptp(part, axis=1) == 0
         low[rows[constant]] = high[rows[constant]] = part[constant, 0]
-        if not constant.all():
+        if not constant.all() and part.shape[1] > MANY_GROUPS:
+            limits = bootstrap_limits(part[~constant].T, level=LEVEL, resamples=resamples, seed=seed)
+            low[rows[~constant]], high[rows[~constant]] = limits
+        elif not constant.all():
             interval = bootstrap(
                 (part[~constant],), np.mean, axis=-1, confidence_level=LEVEL, n_resamples=resamples, batch=_BATCH,
                 method="percentile", rng=seed,
@@ -91,6 +97,8 @@ def permutation_p(differences: Numbers, *, seed: int = 0, permutations: int = _P
     finite = _finite(differences)
     if len(finite) < 2:
         return np.nan
+    if len(finite) > MANY_GROUPS:
+        return float(sign_flip_p(finite[:, None], permutations=permutations, seed=seed)[0])
     test = permutation_test(
         (finite,), lambda values, axis: values.mean(axis=axis), permutation_type="samples", vectorized=True,
         n_resamples=permutations, batch=_BATCH, rng=seed,
@@ -123,12 +131,27 @@ def _finite(values: Numbers) -> np.ndarray:
 
 def over_groups(differences: pd.Series) -> dict[str, float]:
     """Mean difference with interval and p over groups, effect size, and in what share of the groups it is above zero."""
-    finite = differences.dropna()
-    low, high = interval_of_mean(finite)
-    return {
-        "difference": finite.mean(), "clips_low": low, "clips_high": high, "p_clips": permutation_p(finite),
-        "effect": effect_size(finite), "positive": (finite > 0).mean() if len(finite) else np.nan,
-    }  # fmt: skip
+    return over_groups_together([differences])[0]
+
+
+def over_groups_together(rows: Sequence[pd.Series]) -> list[dict[str, float]]:
+    """`over_groups` of each of several rows; those over as many groups, if these are many, are drawn together."""
+    finite = [differences.dropna() for differences in rows]
+    resampled: dict[int, tuple[float, float, float]] = {}  # low, high and p by row
+    for count in {len(row) for row in finite if len(row) > MANY_GROUPS}:
+        places = [place for place, row in enumerate(finite) if len(row) == count]
+        values = np.stack([finite[place].to_numpy(dtype=float) for place in places])
+        low, high = intervals_of_means(values, resamples=_RESAMPLES)
+        p = sign_flip_p(values.T, permutations=_PERMUTATIONS)
+        resampled |= dict(zip(places, zip(low.tolist(), high.tolist(), p.tolist(), strict=True), strict=True))
+    numbers = []
+    for place, row in enumerate(finite):
+        low_end, high_end, p_clips = resampled.get(place) or (*interval_of_mean(row), permutation_p(row))
+        numbers.append({
+            "difference": row.mean(), "clips_low": low_end, "clips_high": high_end, "p_clips": p_clips,
+            "effect": effect_size(row), "positive": (row > 0).mean() if len(row) else np.nan,
+        })  # fmt: skip
+    return numbers
 
 
 def trained_against_random(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
@@ -152,33 +175,39 @@ def trained_against_random(table: pd.DataFrame, *, by: Sequence[str], group: str
         larger of), p_clips, p_twins, effect, positive; groups, clips (how many); the baselines' means. What a number of
         twins cannot tell is NaN: with one there is no interval of a new one, no p, no low and high.
     """
-    means = _group_means(table, [*by, "init", group]).unstack("init")
-    by_twin = _means_by_twin(table, list(by), group)
+    by, value = list(by), "contribution"
+    means = _group_means(table, [*by, "init", group])
+    parts = dict(matrices(means, by, rows=group, columns="init", value=value))
+    random = table[table["init"] == "random"]
+    seeds = random["seed"].fillna(-1).astype(int) if "seed" in random else -1
+    of_twins = _group_means(random.assign(seed=seeds), [*by, "seed", group])
+    by_twin = dict(matrices(of_twins, by, rows=group, columns="seed", value=value))
+    heard = {key: heard_by_all(part) for key, part in parts.items()}
+    compared = [key for key, part in heard.items() if {"trained", "random"} <= set(part)]
+    differences = over_groups_together([parts[key]["trained"] - parts[key]["random"] for key in compared])
+    numbers = dict(zip(compared, differences, strict=True))
     rows = []
-    for key, part in means.groupby(level=list(range(len(by))), sort=False):
-        key = key if isinstance(key, tuple) else (key,)
-        row = dict(zip(by, key, strict=True))
-        for init in ("trained", "random"):
-            row[init] = part[init].mean() if init in part else np.nan
-        part = part.droplevel(list(range(len(by))))
-        row |= _against_twins(part, by_twin.get(key, pd.DataFrame()))
-        rows.append({**row, "groups": len(heard_by_all(part))})
+    for key, part in parts.items():
+        row: dict[str, Any] = dict(zip(by, key, strict=True))
+        row |= {init: part[init].mean() if init in part else np.nan for init in ("trained", "random")}
+        row |= _against_twins(part, by_twin.get(key, pd.DataFrame()), numbers.get(key))
+        rows.append({**row, "groups": len(heard[key])})
     result = pd.DataFrame(rows)
-    result = result.merge(_clip_counts(table, list(by)), on=list(by)) if "clip" in table else result
+    result = result.merge(_clip_counts(table, by), on=by) if "clip" in table else result
     result = result[[*by, *(name for name in _COLUMNS if name in result)]]
     baseline_names = [name for name in BASELINES if name in table]
-    baselines = table.groupby(list(by), sort=False)[baseline_names].mean().reset_index()
-    return result.merge(baselines, on=list(by)) if baseline_names else result
+    for name in baseline_names:
+        result = result.merge(_plain(grouped_means(table, by, name)), on=by)
+    return result
 
 
-def _against_twins(means: pd.DataFrame, twins: pd.DataFrame) -> dict[str, float]:
-    """Numbers of the difference from means [groups, trained and random] and of the twins [groups, seeds]."""
+def _against_twins(means: pd.DataFrame, twins: pd.DataFrame, numbers: dict[str, float] | None) -> dict[str, float]:
+    """The difference against the twins, from means [groups, trained and random] and of twins [groups, seeds], `over_groups`."""
     twins = heard_by_all(twins)
     low, high = new_twin_interval(twins.mean())
     row: dict[str, float] = {"twins": twins.shape[1], "twin_low": low, "twin_high": high}
-    if not {"trained", "random"} <= set(heard_by_all(means)):
+    if numbers is None:
         return row
-    numbers = over_groups(means["trained"] - means["random"])
     shared = twins.index.intersection(means["trained"].dropna().index)
     of_twins = twins.loc[shared].mean()
     p_twins = new_twin_p(means["trained"].loc[shared].mean(), of_twins)
@@ -224,26 +253,24 @@ def _claimed(table: pd.DataFrame, q: np.ndarray) -> pd.DataFrame:
     return table.assign(q=q, claim=np.select(sides, ["more", "less"], default=""))
 
 
-def _group_means(table: pd.DataFrame, keys: list[str]) -> pd.Series:
+def _group_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Mean of each group: seeds of a clip first, then clips."""
     if "clip" in table and "clip" not in keys:
-        table = table.groupby([*keys, "clip"], sort=False).contribution.mean().reset_index()
-    return table.groupby(keys, sort=False).contribution.mean()
-
-
-def _means_by_twin(table: pd.DataFrame, by: list[str], group: str) -> dict[tuple, pd.DataFrame]:
-    """Means of each random twin, [groups, seeds], by key; twins without a seed are one."""
-    random = table[table["init"] == "random"]
-    random = random.assign(seed=random["seed"].fillna(-1).astype(int) if "seed" in random else -1)
-    means = _group_means(random, [*by, "seed", group]).unstack("seed")
-    parts = means.groupby(level=list(range(len(by))), sort=False)
-    return {key if isinstance(key, tuple) else (key,): part.droplevel(list(range(len(by)))) for key, part in parts}
+        table = grouped_means(table, [*keys, "clip"], "contribution")
+    return grouped_means(table, keys, "contribution")
 
 
 def _clip_counts(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """How many clips have a number, by key."""
-    names = table["clip"].where(table.contribution.notna())
-    return names.groupby([table[name] for name in by], sort=False).nunique().rename("clips").reset_index()
+    clips = grouped_means(table[table["contribution"].notna()], [*by, "clip"], "contribution")
+    counts = _plain(clips.groupby(by, sort=False, observed=True)["clip"].size().rename("clips").reset_index())
+    keys = _plain(grouped_means(table, by, "contribution"))[by]
+    return keys.merge(counts, on=by, how="left").fillna({"clips": 0}).astype({"clips": int})
+
+
+def _plain(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with texts where it has categories."""
+    return table.astype({name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)})
 
 
 def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
@@ -265,10 +292,10 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
     DataFrame
         Those rows of `table`.
     """
-    order = {name: place for place, name in enumerate(sorted(table[group].unique()))}
-    half = table[group].map(order) % 2
+    _, order = numbered(table[group], sort=True)
+    half = pd.Series(np.where(order < 0, -1, order % 2), index=table.index)
     parts = []
-    for _, part in table.groupby(list(by), sort=False):
+    for _, part in table.groupby(list(by), sort=False, observed=True):
         for fold in (0, 1):
             here, there = part[half[part.index] == fold], part[half[part.index] != fold]
             # A single group has no other half.
@@ -281,5 +308,7 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
 def _gain_by_layer(table: pd.DataFrame) -> pd.Series:
     # By clip first: twins may have heard other numbers of clips.
     keys = ["layer", "init", *({"clip"} & set(table))]
-    means = table.groupby(keys).contribution.mean().groupby(level=["layer", "init"]).mean().unstack("init")
+    by_clip = grouped_means(table, keys, "contribution", sort=True)
+    means = _plain(grouped_means(by_clip, ["layer", "init"], "contribution", sort=True))
+    means = means.pivot(index="layer", columns="init", values="contribution")
     return means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]

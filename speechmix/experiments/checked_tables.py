@@ -25,6 +25,8 @@ _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     TRANSCRIPTS: (("clip", "model"), (), ("character_error_rate",)),
     BOUNDARIES: (("clip", "model", "init", "stack", "measure", "rows", "boundaries"), ("layer",), ("contribution",)),
 }
+# Read as categories where there is a row for each clip, layer, model and measure.
+_CATEGORIES = ("clip", "fingerprint", "model", "init", "cue", "target", "stack", "measure", "rows")
 _REASON = ("clip", "model", "reason")
 
 
@@ -59,7 +61,7 @@ def checked_tables(folder: RunFolder) -> dict[str, pd.DataFrame]:
     for name, columns in _TABLES.items():
         path = folder.table(name)
         if path.is_file():
-            tables[name] = read_parquet(path)
+            tables[name] = read_parquet(path, categories=_CATEGORIES if name == CONTRIBUTIONS else ())
             _check_columns(path, tables[name], *columns)
     return tables
 
@@ -87,11 +89,17 @@ def _check_columns(
     if not table.columns.is_unique or any(name not in table for name in expected):
         columns = ", ".join(map(str, table.columns[:40]))
         raise damaged(path, f"each of the columns {', '.join(expected)} once, found {columns}")
-    wrong = [name for name in texts if not table[name].map(lambda cell: isinstance(cell, str)).all()]
+    wrong = [name for name in texts if not _are_texts(table[name])]
     wrong += [name for name in whole if table[name].dtype.kind not in "iu" or table[name].lt(0).any()]
     wrong += [name for name in numbers if table[name].dtype.kind not in "biuf"]
     if wrong:
         raise damaged(path, f"other values in the columns {', '.join(wrong)}")
+
+
+def _are_texts(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return bool(column.notna().all()) and _are_texts(column.cat.categories.to_series())
+    return bool(column.map(lambda cell: isinstance(cell, str)).all())
 
 
 def described_run(folder: RunFolder) -> dict[str, Any]:

@@ -113,7 +113,10 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
         raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
     if not isinstance(table.index, pd.RangeIndex):
         raise InputError(f"{path}: expected a table as speechmix writes it, found rows of more cells than its header")
-    return table.map(_unquoted).rename(columns=_unquoted)
+    for name in table:
+        if table[name].str.startswith("'").any():  # few columns have any
+            table[name] = table[name].map(_unquoted)
+    return table.rename(columns=_unquoted)
 
 
 def _unquoted(cell: object) -> object:

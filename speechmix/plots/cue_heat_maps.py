@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..errors import InputError
+from ..evaluation.grouped_means import plain
 from . import panels
 from .cue_tables import DECIDING, checked, counted, order_of, said_rows, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
@@ -93,7 +94,8 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False, target_rows: s
         rows = checked(both, target_rows=target_rows or ALL_ROWS)
     measures = order_of(rows, "measure")
     grids = {
-        key: _grid(part, measures) for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False)
+        key: _grid(part, measures)
+        for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False, observed=True)
     }
     sides = {stack: _inits(rows[rows["stack"] == stack]) for stack in order_of(rows, "stack")}
     limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
@@ -130,12 +132,14 @@ def cue_difference_map(
         If a column is missing, or one of the conditions is not in it.
     """
     rows = checked(table)
-    if column not in rows or not {first, second} <= set(rows[column].astype(str)):
+    if column not in rows or not {first, second} <= set(map(str, rows[column].unique())):
         values = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
         raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {values}")
     measures, grids = order_of(rows, "measure"), {}
     keys = [name for name in ("model", "stack", "init") if name != column]
-    parted = unit_means(rows, by=[column] if column not in ("init", "model") else []).groupby(keys, sort=False)
+    parted = unit_means(rows, by=[column] if column not in ("init", "model") else []).groupby(
+        keys, sort=False, observed=True
+    )
     for key, part in parted:
         minuend, subtrahend = (_pivot(part[part[column].astype(str) == name], measures) for name in (first, second))
         gap = minuend - subtrahend.reindex(minuend.index)
@@ -202,7 +206,8 @@ def _inits(rows: pd.DataFrame) -> list[str]:
 
 
 def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    pivot = part.pivot_table(index="layer", columns="measure", values="contribution", aggfunc="mean")
+    pivot = part.pivot_table(index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True)
+    pivot.columns = plain(pivot.columns)
     return pivot.sort_index().reindex(columns=list(measures))
 
 

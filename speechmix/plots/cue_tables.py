@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..evaluation.grouped_means import grouped_means, matrices, numbered
 from ..evaluation.statistics import heard_by_all, intervals_of_means
 from ..evaluation.twins import new_twin_interval
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
@@ -49,8 +50,14 @@ def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
         raise InputError(f"target_rows should be one of {tuple(ROWS)}, found {which!r}")
     if "rows" not in table or table.empty:
         return table
-    of_both = table["rows"].eq(which).groupby([table["clip"], table["stack"]]).transform("any")
-    return table[table["rows"].eq(which) | ~of_both]
+    of_which = table["rows"].eq(which).to_numpy()
+    if of_which.all() or not of_which.any():
+        return table
+    (_, clip), (stacks, stack) = numbered(table["clip"]), numbered(table["stack"])
+    place = clip * len(stacks) + stack
+    has_such = np.zeros(place.max() + 1, dtype=bool)
+    has_such[place[of_which]] = True
+    return table[of_which | ~has_such[place]]
 
 
 def rows_named(table: pd.DataFrame) -> str:
@@ -63,7 +70,7 @@ def rows_named(table: pd.DataFrame) -> str:
     """
     if "rows" not in table:
         return ""
-    kinds = set(table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"])
+    kinds = set(table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"].unique())
     return " or ".join(words for kind, words in ROWS.items() if kind in kinds)
 
 
@@ -122,21 +129,34 @@ def checked(
             f"no {value} left to draw: {len(table)} rows, of which none has these stacks and measures and is finite"
         )
     if "depth" not in rows:
-        last = rows.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
+        last = rows.groupby(["model", "stack"], observed=True).layer.transform("max").clip(lower=1)
         rows = rows.assign(depth=rows.layer / last)
-    place = {model: i for i, model in enumerate(rows["model"].unique())}
-    order = rows["init"].ne("trained") + 2 * rows["model"].map(place)
-    unit = rows["group"].fillna(rows["clip"]) if "group" in rows else rows["clip"]
-    rows = rows.assign(unit=unit, _order=order)
-    return rows.sort_values(["_order", "layer"], kind="stable").drop(columns="_order")
+    _, model = numbered(rows["model"])
+    order = _order_by(rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy())
+    lacks_group = "group" not in rows or rows["group"].isna().any()
+    unit = rows["clip"] if lacks_group else rows["group"]
+    if lacks_group and "group" in rows:
+        unit = rows["group"].astype(object).fillna(rows["clip"].astype(object))
+    rows = rows.assign(unit=unit)
+    return rows if order is None else rows.take(order)
+
+
+def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
+    """Places of the rows by two keys, those of equal ones as they come; None if they are in order."""
+    step, next_step = np.diff(first), np.diff(second)
+    if ((step > 0) | ((step == 0) & (next_step >= 0))).all():
+        return None
+    return np.lexsort([second, first])
 
 
 def unit_means(table: pd.DataFrame, *, by: Sequence[str] = (), value: str = "contribution", scale: float = 100.0):
     """Mean of each unit (group of clips) of a `checked` table, times `scale`: columns of `by`, `COLUMNS` less clip, unit."""
     keys = [*by, *_CURVE, "layer", "depth", "unit"]
     if "clip" in table:
-        table = table.groupby([*keys, "clip"], sort=False)[value].mean().reset_index()
-    return table.groupby(keys, sort=False)[value].mean().mul(scale).reset_index()
+        table = grouped_means(table, [*keys, "clip"], value)
+    means = grouped_means(table, keys, value)
+    means[value] *= scale
+    return means
 
 
 def curve_table(
@@ -168,7 +188,9 @@ def curve_table(
     if band not in BANDS:
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
     curves = []
-    for key, part in unit_means(table, by=by, value=value, scale=scale).groupby([*by, *_CURVE], sort=False):
+    for key, part in unit_means(table, by=by, value=value, scale=scale).groupby(
+        [*by, *_CURVE], sort=False, observed=True
+    ):
         values = part.pivot(index=["layer", "depth"], columns="unit", values=value).sort_index()
         curve = values.index.to_frame(index=False).assign(mean=values.mean(axis=1).to_numpy(), units=values.shape[1])
         low = high = np.full(len(curve), np.nan)
@@ -189,9 +211,10 @@ def _with_new_twin(
     if random.empty:
         return curves
     random = random.assign(seed=random["seed"].fillna(-1).astype(int) if "seed" in random else -1)
-    means = random.groupby([*keys, "seed", "unit"], sort=False)[value].mean().mul(scale).unstack("seed")
+    means = grouped_means(random, [*keys, "seed", "unit"], value)
+    means[value] *= scale
     rows = []
-    for key, part in means.groupby(level=keys, sort=False):
+    for key, part in matrices(means, keys, rows="unit", columns="seed", value=value):
         twins = heard_by_all(part)
         low, high = new_twin_interval(twins.mean())
         rows.append({**dict(zip(keys, key, strict=True)), "twin_low": low, "twin_high": high, "twins": twins.shape[1]})
@@ -211,7 +234,8 @@ def order_of(table: pd.DataFrame, column: str, asked: Sequence[str] | None = Non
 
 def counted(panel: pd.DataFrame) -> str:
     """In words, how many clips a panel shows; published means are no clips."""
-    counts = panel[panel["clip"] != PUBLISHED_CLIP].groupby(["model", "init"])["clip"].nunique()
+    clips = panel.loc[panel["clip"] != PUBLISHED_CLIP, ["model", "init", "clip"]]
+    counts = clips.groupby(["model", "init"], observed=True)["clip"].nunique()
     if counts.empty:
         return "published" if len(panel) else "no clips"
     low, high = counts.min(), counts.max()

@@ -13,11 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..errors import InputError
+from ..evaluation.grouped_means import plain
 from . import panels
 from .cue_tables import checked, order_of, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
+_MOST_DOTS = 2000
 _GOLDEN = 0.6180339887  # multiples of it, less their whole part, spread dots evenly without chance
 
 
@@ -28,12 +30,13 @@ def best_layers(table: pd.DataFrame) -> pd.Series:
     """
     means = (
         unit_means(checked(table))
-        .groupby(["model", "stack", "measure", "layer", "init"], sort=False)
+        .groupby(["model", "stack", "measure", "layer", "init"], sort=False, observed=True)
         .contribution.mean()
     )
     means = means.unstack("init")
+    means.columns = plain(means.columns)
     gain = means["trained"] - means["random"] if {"trained", "random"} <= set(means) else means.iloc[:, 0]
-    best = gain.dropna().groupby(level=["model", "stack", "measure"], sort=False).idxmax()
+    best = gain.dropna().groupby(level=["model", "stack", "measure"], sort=False, observed=True).idxmax()
     return best.map(lambda key: key[-1])
 
 
@@ -104,25 +107,32 @@ def distribution_figure(table: pd.DataFrame) -> Figure:
             ax.set_title(f"{panels.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
             ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
-    note = "a dot for each clip (group of clips); box: middle half and median; at the layer where trained - random is largest"
+    dots = "a dot for each clip (group of clips)"
+    if rows["unit"].nunique() > _MOST_DOTS:
+        dots += f", or {_MOST_DOTS:,} evenly from least to most"
+    note = f"{dots}; box: middle half and median; at the layer where trained - random is largest"
     title = panels.wrapped(note, figure.get_figwidth())
     panels.add_legend(figure, _handles(rows), columns=2, loc="outside lower center", title=title)
     return figure
 
 
 def _handles(rows: pd.DataFrame) -> list[Patch]:
-    return [Patch(color=color, alpha=0.6, label=init) for init, color in _COLORS.items() if init in set(rows["init"])]
+    return [
+        Patch(color=color, alpha=0.6, label=init) for init, color in _COLORS.items() if (rows["init"] == init).any()
+    ]
 
 
 def _draw_spread(ax: Axes, place: float, values: np.ndarray, color: str) -> None:
-    values = np.sort(values)
+    every = values = np.sort(values)
+    if len(values) > _MOST_DOTS:
+        values = values[np.linspace(0, len(values) - 1, _MOST_DOTS).round().astype(int)]
     aside = (np.arange(1, len(values) + 1) * _GOLDEN % 1 - 0.5) * 0.26
     few = len(values) <= 200
     ax.scatter(
         place + aside, values, s=7 if few else 2, color=color, alpha=0.6 if few else 0.25, linewidth=0, rasterized=True
     )
     ax.boxplot(
-        [values], positions=[place], widths=0.3, showfliers=False, showcaps=False, manage_ticks=False,
+        [every], positions=[place], widths=0.3, showfliers=False, showcaps=False, manage_ticks=False,
         boxprops={"color": color, "linewidth": 1.0}, whiskerprops={"color": color, "linewidth": 0.8},
         medianprops={"color": "black", "linewidth": 1.4},
     )  # fmt: skip

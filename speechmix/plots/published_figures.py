@@ -97,7 +97,7 @@ def evidence(table: pd.DataFrame) -> str:
     >>> evidence(published_contributions().query("stack == 'cross'"))
     'Whisper-medium: whole % read off a picture, ±1'
     """
-    models = set(table["model"])
+    models = set(table["model"].unique())
     read = {_named(published(name)["model"]): published(name)["reading"] for name in _FIGURES[:2]}
     return "; ".join(
         f"{model.removesuffix(PUBLISHED)}: {reading}" for model, reading in read.items() if model in models

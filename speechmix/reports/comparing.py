@@ -186,7 +186,7 @@ def compare(
         _compared(studies, tables, measures, stacks)
         for tables in ([study.table for study in studies], [study.table_as_published for study in studies])
     )
-    table, as_published = (part.assign(group=part["clip"].map(groups)) for part in (table, as_published))
+    table, as_published = (part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published))
     used = without_control(table)
     quarter = (4 * used.depth).astype(int).clip(upper=3).map(dict(enumerate(QUARTERS)))
     percent = used.assign(contribution=100 * used.contribution.astype(float), quarter=quarter)
@@ -229,7 +229,7 @@ def _compared(
     table = table.assign(model=_distinct(table))
     if "depth" not in table:
         table["depth"] = float("nan")
-    last = table.groupby(["model", "stack"]).layer.transform("max").clip(lower=1)
+    last = table.groupby(["model", "stack"], observed=True).layer.transform("max").clip(lower=1)
     return table.assign(depth=table.depth.fillna(table.layer / last))  # runs of before the column was there
 
 
@@ -258,8 +258,9 @@ def _groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
 
 def _distinct(table: pd.DataFrame) -> pd.Series:
     """Model names, with the run's where a model is in several runs."""
-    runs = table.groupby("model").run.transform("nunique")
-    return table.model.where(runs == 1, table.model + " (" + table.run + ")")
+    names = table["model"].astype(object)
+    runs = table.groupby(names).run.transform("nunique")
+    return names.where(runs == 1, names + " (" + table["run"] + ")")
 
 
 def _listed(names: pd.Series) -> str:

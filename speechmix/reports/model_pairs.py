@@ -31,7 +31,7 @@ def model_pairs(table: pd.DataFrame) -> pd.DataFrame:
     seeds = best["seed"].astype("Int64").fillna(-1).astype(int) if "seed" in best else 0
     best = best.assign(seed=seeds)[best.contribution.notna()]
     rows: list[dict[str, Any]] = []
-    for key, part in best.groupby(["side", "stack", "measure"], sort=False):
+    for key, part in best.groupby(["side", "stack", "measure"], sort=False, observed=True):
         for model, other in itertools.combinations(part.model.unique(), 2):
             shared = set(part[part.model == model]["clip"]) & set(part[part.model == other]["clip"])
             columns = dict(zip(("side", "stack", "measure", "model", "other"), (*key, model, other), strict=True))
@@ -43,7 +43,7 @@ def model_pairs(table: pd.DataFrame) -> pd.DataFrame:
 def _gap(table: pd.DataFrame, model: str, other: str) -> dict[str, float]:
     """Difference of two models' gains over their twins, from the clips of both; nothing where one has no gain."""
     means = (
-        table.groupby(["model", "init", "seed", "group"], sort=False)
+        table.groupby(["model", "init", "seed", "group"], sort=False, observed=True)
         .contribution.mean()
         .unstack(["model", "init", "seed"])
     )

@@ -58,7 +58,7 @@ def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS) -> di
     target_rows : {"target", "deciding"}
     """
     drawn: dict[str, Figure] = {}
-    for side, part in table.groupby("side", sort=False):
+    for side, part in table.groupby("side", sort=False, observed=True):
         suffix = "" if side == "all" else f"_{side}_cue"
         if part["contribution"].notna().any() and len(published_beside(part)):
             drawn[f"published_contribution{suffix}"] = cue_figure(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import SpeechmixError
@@ -22,6 +23,11 @@ from .study import Study
 
 PAGE_BYTES = 10_000_000  # what a mail attachment may have
 _CARD_SHARE = 0.6  # of the page, for all cards together
+MOST_CLIPS = 1000  # in the page's table; of more the first, and those that can be listened to
+_MORE_CLIPS = (
+    " The table holds the first {shown} of {count} clips, and those that can be listened to. All are in {clips}, their "
+    "contributions in cue_contribution.parquet, in the run's folder."
+)
 _SHOWN = ("clip", "side", "number", "template", "text", "cue", "target", "seconds", "alignment", "doubts")
 
 
@@ -37,8 +43,13 @@ def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTa
         cue = "" if side == "all" else f" ({side} cue)"
         where = f"{model_name(row['model'])}, {row['stack']}, layer {study.clip_values[side].attrs['layer']}"
         notes.append(f"Contribution{cue} in %, by {spoken(row['measure'])}, {where}.")
+    links = {card.name: card.anchor for card in cards}
     how = f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to below."
-    return [how.strip(), SortableTable(table, {card.name: card.anchor for card in cards})]
+    if len(table) > MOST_CLIPS:
+        first = (np.arange(len(table)) < MOST_CLIPS) | table["clip"].isin(list(links))
+        how += _MORE_CLIPS.format(shown=f"{MOST_CLIPS:,}", count=f"{len(table):,}", clips=study.run.folder.clips.name)
+        table = table[first]
+    return [how.strip(), SortableTable(table, links)]
 
 
 def reasons_to_show(study: Study, asked: Sequence[str]) -> dict[str, str]:

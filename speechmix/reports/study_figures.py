@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ..evaluation.statistics import BASELINES
+from ..experiments.tables import AFTER_TARGET
 from ..files.whole_files import whole_file
 from ..plots import panels
 from ..plots.cue_curves import cue_figure
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_PARTS = 8
+_NOT_DRAWN = ("fingerprint", "target", AFTER_TARGET, *BASELINES)  # columns that no figure needs
 _BANDS = (
     "Bands: of a trained model the 95 % interval of its mean over clips; of random twins where a new untrained model would "
     "lie 95 of 100 times (with one twin there is no band)."
@@ -56,16 +59,17 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None) -> dict[
         From `layer_statistics`: which differences are claimed, and in bold.
     """
     drawn: dict[str, Figure] = {}
+    table = table.drop(columns=[name for name in _NOT_DRAWN if name in table])
     finite = without_control(table[table.contribution.notna()]) if len(table) else table
-    for side, part in finite.groupby("side", sort=False) if len(finite) else ():
+    for side, part in finite.groupby("side", sort=False, observed=True) if len(finite) else ():
         suffix = "" if side == "all" else f"_{side}_cue"
         axis = "depth" if _depths(part) > 1 else "layer"
         drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis)
         drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part)
-        if {"trained", "random"} <= set(part["init"]):
+        if {"trained", "random"} <= set(part["init"].unique()):
             drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=_claimed(layers, side))
         drawn[f"cue_distribution{suffix}"] = distribution_figure(part)
-        measure = "value_zeroing" if "value_zeroing" in set(part.measure) else part.measure.iloc[0]
+        measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part.measure.iloc[0]
         for name in PARTS:
             labelled = part[part[name].astype(str) != ""] if name in part else part.iloc[:0]
             if len(labelled) and 1 < labelled[name].nunique() <= _MOST_PARTS:
@@ -113,11 +117,13 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
 def need_pictures(study: Study) -> list[Item]:
     """Contribution beside need, a figure for each side of the cue; none where nothing was silenced layer by layer."""
     drops = drops_by_layer(study.ablations)
+    if drops.empty:
+        return []
     table = without_control(study.table)
     pictures: list[Item] = []
-    measures = set(table["measure"])
+    measures = set(table["measure"].unique())
     measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
-    for side, part in table[table["contribution"].notna()].groupby("side", sort=False) if len(drops) else ():
+    for side, part in table[table["contribution"].notna()].groupby("side", sort=False, observed=True):
         figure = contribution_and_need(part, drops[drops["side"] == side], measure=measure)
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
         caption = ("" if side == "all" else f"{str(side).capitalize()} cue. ") + _NEED_CAPTION
@@ -144,5 +150,5 @@ def _caption(name: str) -> str:
 
 def _depths(table: pd.DataFrame) -> int:
     """How many different depths the models have in the same stack: more than one, and layers do not compare."""
-    last = table.groupby(["stack", "model"]).layer.max().groupby("stack").nunique()
+    last = table.groupby(["stack", "model"], observed=True).layer.max().groupby("stack", observed=True).nunique()
     return int(last.max())

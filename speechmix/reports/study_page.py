@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..experiments.run import Run
     from .clip_card import ClipCard
 
+_MOST_LEFT_OUT = 500  # rows of the table of what was left out
 _NO_CUE = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
 _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
 _BEST_LAYER = (
@@ -260,7 +261,12 @@ def _control(study: Study) -> list[Part]:
 def _clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str]) -> list[Part]:
     """All clips in a table, those to listen to that are not shown yet, and what was left out."""
     further = cards[1:] if len(study.headline) else cards
-    left_out: list[Item] = [pd.DataFrame(study.run.skipped)] if study.run.skipped else []
+    skipped = study.run.skipped
+    left_out: list[Item] = [pd.DataFrame(skipped[:_MOST_LEFT_OUT])] if skipped else []
+    if len(skipped) > _MOST_LEFT_OUT:
+        left_out.insert(
+            0, f"The first {_MOST_LEFT_OUT} of {len(skipped):,}; all are in {study.run.folder.skipped.name}."
+        )
     left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
     return [
         ("All clips", clip_table(study, cards)),
@@ -300,7 +306,7 @@ def _further_twins(study: Study) -> list[str]:
     """That some random twins heard fewer clips than others, if so."""
     if study.table.empty or "seed" not in study.table:
         return []
-    heard = study.table[study.table["init"] == "random"].groupby(["model", "seed"])["clip"].nunique()
+    heard = study.table[study.table["init"] == "random"].groupby(["model", "seed"], observed=True)["clip"].nunique()
     if heard.empty or heard.min() == heard.max():
         return []
     return [

@@ -97,7 +97,7 @@ def length_part(run: StoredRun) -> list[Part]:
 
 def agreement_part(table: pd.DataFrame) -> list[Part]:
     """Rank correlation between measures: over clips within layers, and of their curves over layers."""
-    if table.empty or table[table.contribution.notna()].measure.nunique() < 2:
+    if table.empty or table.loc[table["contribution"].notna(), "measure"].nunique() < 2:
         return []
     table = without_control(table)
     within = measure_agreement(table, by=_BY)
@@ -117,7 +117,8 @@ def boundaries_part(study: Study) -> list[Part]:
     moved = study.run.boundaries
     if study.table.empty or moved.empty:
         return []
-    moved = moved.merge(study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]], on="clip")
+    clips = study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]].astype(object)
+    moved = moved.merge(clips, on="clip")
     moved = without_control(rows_of_target(moved, DECIDING))
     sensitivity = boundary_sensitivity(moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group")
     verdicts = holds(sensitivity, by=KEYS)

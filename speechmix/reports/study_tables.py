@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..evaluation.grouped_means import grouped_means
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
 from ..evaluation.twins import combined_p
@@ -58,10 +59,23 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows
         Of decoder and cross maps: the row that decides between target and foil, where it is known; or all of the target's.
     """
     columns = [name for name in ("side", "control", *PARTS) if name in clips and name not in contributions]
-    table = contributions.merge(clips[["clip", "group", *columns]], on="clip")
+    columns_of_clips = clips[["clip", "group", *columns]]
     for name, default in (("side", "all"), ("control", "no")):
-        table[name] = table[name].replace("", "all") if name in columns else default
+        values = clips[name].replace("", "all") if name in columns else default
+        columns_of_clips = columns_of_clips.assign(**{name: values})
+    table = _beside_clips(contributions.drop(columns=["side", "control"], errors="ignore"), columns_of_clips)
     return rows_of_target(table, target_rows).reset_index(drop=True)
+
+
+def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
+    """Rows of clips that are in both tables, with the clips' columns; categories where the table has categories."""
+    if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
+        return table.merge(clips, on="clip")
+    row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
+    row = row_of_clip[table["clip"].cat.codes]
+    table = table if (row >= 0).all() else table[row >= 0]
+    columns = {name: pd.Categorical(clips[name]).take(row[row >= 0]) for name in clips if name != "clip"}
+    return table.assign(**columns)
 
 
 def without_control(table: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +131,7 @@ def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.Da
     DataFrame
         Columns of `trained_against_random`, and layer. What is claimed is for `with_claims` to say, of all rows of a page.
     """
-    percent = _in_percent(without_control(table))
+    percent = _in_percent(table)
     if layers == BEST_LAYER:
         percent = cross_fitted_layer(percent, by=KEYS, group="group")
     if percent.empty:
@@ -125,10 +139,11 @@ def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.Da
     result = trained_against_random(percent, by=KEYS, group="group")
     if layers != BEST_LAYER:
         return result
-    chosen_layers = percent.groupby(list(KEYS), sort=False).layer.agg(
-        lambda best: ", ".join(map(str, sorted(set(best))))
+    chosen_layers = percent.groupby(list(KEYS), sort=False, observed=True).layer.agg(
+        lambda best: ", ".join(map(str, sorted(best.unique())))
     )
-    result = result.merge(chosen_layers.reset_index(), on=list(KEYS))
+    chosen_layers = chosen_layers.reset_index().astype(dict.fromkeys(KEYS, object))
+    result = result.merge(chosen_layers, on=list(KEYS))
     if "p" not in result:
         return result
     statistics = layer_statistics(table) if statistics is None else statistics
@@ -139,7 +154,7 @@ def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.Da
 
 def layer_statistics(table: pd.DataFrame) -> pd.DataFrame:
     """The same in every layer, in %, with q and claim: p corrected over all layers of all stacks and measures."""
-    return by_layer(_in_percent(without_control(table)), by=KEYS, group="group")
+    return by_layer(_in_percent(table), by=KEYS, group="group")
 
 
 def headline_file(best: pd.DataFrame, mean: pd.DataFrame) -> pd.DataFrame:
@@ -150,7 +165,11 @@ def headline_file(best: pd.DataFrame, mean: pd.DataFrame) -> pd.DataFrame:
 
 
 def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    table = table.astype({"contribution": float})
+    """What the statistics ask for, without the control's clips."""
+    columns = [
+        name for name in (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", *BASELINES) if name in table
+    ]
+    table = table.loc[table["control"] != "yes", columns].astype({"contribution": float})
     return table.assign(**{name: table[name] * 100 for name in ("contribution", *BASELINES) if name in table})
 
 
@@ -197,8 +216,10 @@ def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFram
     for name in KEYS:
         table = table[table[name] == row[name]]
     layer = int(best_layers(table).iloc[0]) if table.contribution.notna().any() else int(table.layer.iloc[0])
-    means = table[table.layer == layer].groupby(["clip", "init"], sort=False).contribution.mean().mul(100)
-    values = means.unstack("init").reindex(columns=["trained", "random"])
+    means = grouped_means(table[table.layer == layer], ["clip", "init"], "contribution")
+    means = means.astype({"clip": object, "init": object})
+    values = means.pivot(index="clip", columns="init", values="contribution").reindex(pd.unique(means["clip"]))
+    values = values.reindex(columns=["trained", "random"]) * 100
     values["difference"] = values["trained"] - values["random"]
     values.attrs["layer"] = layer
     return values

@@ -78,7 +78,7 @@ def probing_agreement(
             raise InputError(f"expected the probes of one {name}, found {', '.join(map(str, probes[name].unique()))}")
     levels = {_key(key): part.groupby("layer")[value].mean() for key, part in probes.groupby(of_probes, sort=False)}
     rows = []
-    for key, part in contributions.groupby(list(by), sort=False):
+    for key, part in contributions.groupby(list(by), sort=False, observed=True):
         named = dict(zip(by, _key(key), strict=True))
         level = levels.get(tuple(named[name] for name in of_probes))
         if level is None:

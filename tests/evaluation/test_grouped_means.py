@@ -1,0 +1,72 @@
+"""Means of groups: those of pandas, to the last digit and in its order, of texts and of categories alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speechmix.evaluation.grouped_means import grouped_means, matrices, numbered
+from speechmix.evaluation.statistics import by_layer, cross_fitted_layer
+
+TEXTS = ("clip", "model", "init", "group")
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Contributions in random order, with missing numbers, a missing seed, and twins that heard fewer clips."""
+    rng = np.random.default_rng(2)
+    rows = [
+        (f"clip {number:02d}", f"group {number // 2}", model, init, seed, layer)
+        for number in range(24)
+        for model in ("m/b", "m a")
+        for init, seed in (("trained", None), ("random", 0), ("random", 1), ("random", 2))
+        for layer in range(3)
+        if number < 12 or seed in (None, 0)
+    ]
+    table = pd.DataFrame(rows, columns=["clip", "group", "model", "init", "seed", "layer"])
+    table = table.assign(contribution=rng.random(len(table)), seed=table["seed"].astype("Int64"))
+    table.loc[rng.choice(len(table), 20), "contribution"] = np.nan
+    return table.sample(frac=1, random_state=4).reset_index(drop=True)
+
+
+def as_categories(table: pd.DataFrame) -> pd.DataFrame:
+    """The same with categories, among them one that no row has."""
+    categories = {name: pd.CategoricalDtype(sorted({*table[name], "~"})) for name in TEXTS}
+    return table.astype(categories)
+
+
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize("keys", [["clip"], ["model", "layer", "init"], ["init", "seed", "clip", "layer"]])
+def test_means_are_those_of_pandas(table, keys, sort):
+    expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
+    for same in (table, as_categories(table)):
+        means = grouped_means(same, keys, "contribution", sort=sort)
+        pd.testing.assert_frame_equal(means, expected, check_exact=True, check_dtype=False, check_categorical=False)
+
+
+def test_matrices_are_what_pandas_unstacks(table):
+    keys = ["model", "layer", "clip", "init"]
+    wide = table.groupby(keys, sort=False)["contribution"].mean().unstack("init")
+    expected = {key: part.droplevel([0, 1]) for key, part in wide.groupby(level=[0, 1], sort=False)}
+    means = grouped_means(as_categories(table), keys, "contribution")
+    parts = dict(matrices(means, ["model", "layer"], rows="clip", columns="init", value="contribution"))
+    assert list(parts) == list(expected)
+    for key, part in parts.items():
+        pd.testing.assert_frame_equal(part, expected[key], check_exact=True, check_names=False)
+
+
+def test_nothing_in_nothing_out(table):
+    none = table.iloc[:0]
+    assert grouped_means(none, ["clip", "layer"], "contribution").empty
+    assert list(matrices(none, ["layer"], rows="clip", columns="init", value="contribution")) == []
+    assert numbered(pd.Series([None, None], dtype="category"))[1].tolist() == [-1, -1]
+
+
+def test_statistics_of_categories_are_those_of_texts(table):
+    few = table.rename(columns={"model": "stack"})
+    same = as_categories(table).rename(columns={"model": "stack"})
+    expected = by_layer(few, by=["stack"], group="group")
+    pd.testing.assert_frame_equal(by_layer(same, by=["stack"], group="group"), expected, check_exact=True)
+    chosen = cross_fitted_layer(few, by=["stack"], group="group")
+    assert cross_fitted_layer(same, by=["stack"], group="group").index.equals(chosen.index)

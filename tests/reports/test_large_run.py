@@ -1,0 +1,82 @@
+"""A page of many clips: tables as categories, lists that end, and the same numbers as of texts and of scipy's draws."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speechmix.errors import InputError
+from speechmix.evaluation import statistics
+from speechmix.experiments.reading import open_run
+from speechmix.plots import distributions
+from speechmix.reports import study_clips, study_page
+from speechmix.reports.study import Study
+from tests.reports.synthetic_runs import synthetic_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return synthetic_run(tmp_path_factory.mktemp("large") / "run", clips=24, layers=3, mapped=2)
+
+
+def of_texts(study: Study) -> Study:
+    """The same study of a table without categories."""
+    contributions = study.run.contributions
+    texts = {name: object for name in contributions if isinstance(contributions[name].dtype, pd.CategoricalDtype)}
+    return Study(dataclasses.replace(study.run, contributions=contributions.astype(texts)))
+
+
+def test_texts_of_contributions_are_categories_in_alphabetical_order(folder):
+    contributions = open_run(folder).contributions
+    for name in ("clip", "model", "init", "stack", "measure", "rows"):
+        assert list(contributions[name].cat.categories) == sorted(set(contributions[name]))
+
+
+def test_numbers_are_those_of_texts(folder):
+    study = Study.of(folder)
+    texts = of_texts(study)
+    for first, second in ((study.layers, texts.layers), (study.headline, texts.headline)):
+        pd.testing.assert_frame_equal(first, second, check_exact=True)
+    for side, values in study.clip_values.items():
+        pd.testing.assert_frame_equal(values, texts.clip_values[side], check_exact=True)
+    assert study.ranked_clips == texts.ranked_clips
+
+
+def test_draws_of_many_groups_tell_the_same(folder, monkeypatch):
+    few = Study.of(folder).layers
+    monkeypatch.setattr(statistics, "MANY_GROUPS", 5)
+    many = Study.of(folder).layers
+    np.testing.assert_allclose(many["difference"], few["difference"])
+    np.testing.assert_allclose(many[["clips_low", "clips_high"]], few[["clips_low", "clips_high"]], rtol=1e-9)
+    np.testing.assert_allclose(many["p_clips"], few["p_clips"], atol=0.03)
+
+
+def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
+    monkeypatch.setattr(study_clips, "MOST_CLIPS", 4)
+    monkeypatch.setattr(study_page, "_MOST_LEFT_OUT", 3)
+    monkeypatch.setattr(distributions, "_MOST_DOTS", 5)
+    study = Study.of(folder)
+    reasons = [{"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)]
+    study = Study(dataclasses.replace(study.run, skipped=reasons))
+    html = study_page.write_study(study, title="SYNTHETIC", notes=[]).read_text(encoding="utf-8")
+    listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Clips to listen to</h2>")]
+    shown = {name for name in study.run.clips["clip"] if name in listed}
+    linked = {
+        name for ranked in study.ranked_clips.values() for name in (ranked[0], ranked[len(ranked) // 2], ranked[-1])
+    }
+    assert shown == set(study.run.clips["clip"][:4]) | linked
+    assert "the first 4 of 24 clips" in listed
+    assert "The first 3 of 9; all are in skipped.csv." in html
+    assert ("broken_2" in html, "broken_3" in html) == (True, False)
+
+
+def test_other_things_than_texts_in_a_column_are_an_error_that_names_the_table(folder, tmp_path):
+    contributions = open_run(folder).contributions
+    for cell in (3, None):
+        damaged = synthetic_run(tmp_path / str(cell), clips=2, layers=1, mapped=0)
+        contributions.head(2).assign(model=cell).to_parquet(damaged / "cue_contribution.parquet")
+        with pytest.raises(InputError, match="cue_contribution"):
+            open_run(damaged)
