@@ -26,6 +26,7 @@ from ..errors import InputError
 from .capture import arguments_by_name, attention_readable, read_multi_head
 from .layers import Layer, Stack
 from .model import Model
+from .remembering import encoder_output
 
 _POSITIONS_AT_ONCE = 48_000  # of all branches that run together
 _MOST_AT_ONCE = 256
@@ -65,6 +66,7 @@ def branch_outputs(
     branches: Sequence[Branch],
     read: Callable[[Any], Tensor],
     *,
+    sound: str | None = None,
     at_once: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run a model clean and in every branch, and read something off each run's output.
@@ -75,6 +77,8 @@ def branch_outputs(
         In use (`Model.in_use`), in the precision of `inputs`.
     inputs : dict of str to Tensor
         Of one item, a batch of 1, on the model's device.
+    sound : str, optional
+        Whose inputs these are (`Prepared.sound`), where what the encoder gives is remembered.
     branches : sequence of Branch [N]
     read : callable
         From the module's output for R runs to a Tensor [R, ...].
@@ -96,8 +100,10 @@ def branch_outputs(
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         with _growing(model, ()) as clean_pass:
             if "cross" in model.stacks:  # the encoder runs once for all branches behind it
-                behind = {**whole, "encoder_outputs": model.family.run(model.base, whole, ("encoder",))}
+                behind = {**whole, "encoder_outputs": _encoded(model, whole, sound)}
             clean = read(_run(model, behind))[0]
+        if "cross" in clean_pass.lengths:  # what the encoder gives may have been remembered
+            clean_pass.lengths.setdefault("encoder", clean_pass.lengths["cross"])
         for branch in branches:
             _check(model, branch, clean_pass.lengths)
         readings: dict[int, Tensor] = {}
@@ -109,6 +115,13 @@ def branch_outputs(
                     output = _run(model, whole if in_encoder else behind)
                 readings |= dict(zip(chunk, read(output)[1:], strict=True))
     return clean, torch.stack([readings[number] for number in range(len(branches))]) if branches else clean[None][:0]
+
+
+def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
+    """What the encoder gives, run under the attention that passes with branches have."""
+    if "input_features" not in inputs:
+        return model.family.run(model.base, inputs, ("encoder",))
+    return encoder_output(model, inputs["input_features"], sound, attention="sdpa")
 
 
 def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:

@@ -26,6 +26,7 @@ from .layers import Stack, bind, layer_modules
 from .lending import lent, parts_of
 from .memory import check_fits
 from .prefix import DecoderPrefix, check_prefix
+from .remembering import HeardSounds
 
 if TYPE_CHECKING:
     from ..inputs.frames import FrameGrid
@@ -60,6 +61,8 @@ class Model:
         What the model wrote about clips and sentences that came without a text for its decoder.
     weight_products : WeightProducts, optional
         What was made of the weights, within `unchanged`.
+    heard : HeardSounds, optional
+        What was made of the sounds heard last, within `unchanged`.
     """
 
     module: Any
@@ -73,6 +76,7 @@ class Model:
     written: dict[str, Written] = field(default_factory=dict, repr=False, compare=False)
     stacks: dict[str, Stack] = field(init=False, repr=False)
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
+    heard: HeardSounds | None = field(default=None, init=False, repr=False, compare=False)
     _parts: list[torch.nn.Module] = field(init=False, repr=False, compare=False)  # that the stacks are bound to
     _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -185,6 +189,7 @@ class Model:
             plain = plain.removesuffix(f" ({self.prefix.described})")
         other = copy(self)
         other.prefix, other.stacks, other.written = prefix, dict(self.stacks), {}
+        other.weight_products = other.heard = None
         other.name = f"{plain} ({prefix.described})" if prefix.described else plain
         return other
 
@@ -274,15 +279,20 @@ class Model:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """For a while the weights stay as they are: what is made of them for one clip serves the next (on a CPU)."""
-        if self.weight_products is not None or self.device.type != "cpu":
+        """For a while weights and feature extractor stay as they are: what is made of them is made once.
+
+        What is made of the weights for one clip serves the next (on a CPU); what is made of a clip's sound, features and the
+        states of a Whisper's encoder, serves the next question about it (remembering.py).
+        """
+        if self.heard is not None:
             yield
             return
-        self.weight_products = WeightProducts()
+        self.heard = HeardSounds()
+        self.weight_products = WeightProducts() if self.device.type == "cpu" else None
         try:
             yield
         finally:
-            self.weight_products = None
+            self.weight_products = self.heard = None
 
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""

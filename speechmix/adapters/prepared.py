@@ -30,12 +30,15 @@ class Prepared:
         The encoder's, where it reads text.
     written : Written, optional
         What the model wrote itself, where that is what its decoder is fed.
+    sound : str, optional
+        Hash of the sound that the inputs were made of, where what is made of them is remembered (remembering.py).
     """
 
     inputs: dict[str, torch.Tensor]
     tokens: Tokens | None = None
     source_tokens: Tokens | None = None
     written: Written | None = None
+    sound: str | None = None
 
     @property
     def decoder_tokens(self) -> Tokens:

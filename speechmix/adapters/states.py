@@ -24,6 +24,7 @@ from .block import first_output
 from .capture import arguments_by_name
 from .layers import Stack
 from .model import Model
+from .transfers import inputs_to_device
 
 Read = TypeVar("Read")
 INPUT = -1  # where layers are counted from 0: what enters the first of them
@@ -83,7 +84,7 @@ def hidden_states(
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), ExitStack() as hooks:
         for name in names:
             _watch(model.stacks[name], entries[name], read, final_norm, hooks)
-        model.family.run(model.base, _moved(inputs, model), names)
+        model.family.run(model.base, inputs_to_device(inputs, model.device, model.state_dtype), names)
     return entries
 
 
@@ -107,11 +108,3 @@ def _watch(stack: Stack, kept: list[Read], read: Callable[[str, Tensor], Read], 
     hooks.callback(first.remove)
     for index, layer in enumerate(stack.layers):
         hooks.callback(layer.module.register_forward_hook(after(index)).remove)
-
-
-def _moved(inputs: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
-    """Inputs on the model's device, floating-point ones in the precision of the states."""
-    return {
-        name: tensor.to(model.device, model.state_dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in inputs.items()
-    }

@@ -18,7 +18,9 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.clips import Clip
 from .prefix import TICK, decoder_prefix, first_timestamp, timestamp
+from .remembering import encoder_output, features_of
 from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
+from .transfers import to_device
 
 if TYPE_CHECKING:
     from ..inputs.sentences import Sentence
@@ -122,7 +124,8 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
     n_prefix : int
     ended : bool
     """
-    features = model.features(clip.audio(model.sample_rate))["input_features"].to(model.device, model.state_dtype)
+    heard = features_of(model, clip)
+    features = to_device(heard.tensors["input_features"], model.device, model.state_dtype)
     ids = decoder_prefix(model, clip)
     n_prefix, limit, end = (
         len(ids),
@@ -131,7 +134,7 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
     )
     rules = _rules(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        memory, new, past = model.base.get_submodule("encoder")(features), ids, None
+        memory, new, past = encoder_output(model, features, heard.sound), ids, None
         while len(ids) < limit:
             tokens = torch.tensor([new], device=model.device)
             output = model.module(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
+from .status import add_shard_option, shard_of
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -62,7 +63,7 @@ def _score(options) -> int:
         ablation=options.ablate,
         probes=options.probe,
         twin_clips=options.twin_clips or None,
-        shard=options.shard,
+        shard=shard_of(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty() if options.progress is None else options.progress,
         report=_say,
@@ -228,9 +229,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
         "--figures", type=int, default=20, metavar="N", help="clips to draw a figure of, per model (default: 20)"
     )
     output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
-    output.add_argument(
-        "--shard", metavar="I/N", help="do the I-th of N shards of the run; they may run at once, on several machines"
-    )
+    add_shard_option(output)
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(
         "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"

@@ -18,6 +18,7 @@ _EXAMPLES = """examples:
   speechmix status study
   sbatch --array=$(speechmix status study --missing mine) mine.sh
 """
+_SCORE = "score"  # the stage of a run
 _CORPUS = "corpus"  # the study in a run's folder
 
 
@@ -30,7 +31,9 @@ def add_commands(commands) -> None:
     status.set_defaults(command=_status)
     status.add_argument("folder", metavar="FOLDER", help="study folder, or folder of a run")
     status.add_argument(
-        "--missing", metavar="STAGE", help="print only the shards of this stage that are missing: 7,12,20-31"
+        "--missing",
+        metavar="STAGE",
+        help="print only the missing shards of mine, align, transcribe or score: 7,12,20-31",
     )
 
 
@@ -56,6 +59,8 @@ def shard_of(options: argparse.Namespace) -> Shard:
 
 
 def _status(options: argparse.Namespace) -> int:
+    from ..experiments.run_status import run_status
+    from ..homophony.stage_files import index_list
     from ..homophony.status import is_study, missing_shards, status_text, study_status
 
     folder = Path(options.folder)
@@ -63,20 +68,18 @@ def _status(options: argparse.Namespace) -> int:
     run = (folder / "run.json").is_file()
     if not studies and not run:
         raise InputError(f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json)")
+    if options.missing == _SCORE and run:
+        print(index_list(run_status(folder).missing))
+        return 0
     if options.missing:
         if not studies:
-            raise InputError(f"{folder} holds no study: --missing lists shards of mine, align and transcribe")
+            raise InputError(
+                f"{folder} holds no study: --missing lists shards of mine, align and transcribe, of a run: score"
+            )
         print(missing_shards(study_status(studies[0]), options.missing))
         return 0
     parts = [status_text(study_status(study), study) for study in studies]
     if run:
-        parts.append(_run_text(folder))
+        parts.append(run_status(folder).text())
     print("\n\n".join(parts))
     return 0
-
-
-def _run_text(folder: Path) -> str:
-    """What of a run is done."""
-    from ..files.json_files import read_json_object
-
-    return f"run: {read_json_object(folder / 'run.json').get('state')}"

@@ -99,7 +99,7 @@ def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Mem
             raise CutOffTar(f"{tar}: it was cut off ({error}): fetch it again") from error
         if entry is None:
             return
-        opened.members = []  # else a list of all of them grows
+        vars(opened).update(members=[])  # else a list of all of them grows
         if entry.isreg() and not entry.issparse():
             if entry.offset_data + entry.size > end:
                 raise CutOffTar(f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again")

@@ -61,7 +61,7 @@ def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.nda
     present = np.unique(codes[codes >= 0]) if sort else pd.unique(codes[codes >= 0])
     places = np.full(len(categories) + 1, -1)  # the last for a code of -1
     places[present] = np.arange(len(present))
-    return pd.CategoricalIndex(pd.Categorical.from_codes(present, dtype=column.dtype)), places[codes]
+    return pd.CategoricalIndex(pd.Categorical.from_codes(present.tolist(), dtype=column.dtype)), places[codes]
 
 
 def _one_number(places: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..adapters.transfers import inputs_to_device
 from ..adapters.writing import greedy_ids, spelled
 from ..errors import InputError
 
@@ -43,7 +44,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
         return spelled(model, ids[n_prefix:])
     wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
-    inputs = {name: tensor.to(model.device, wide) for name, tensor in inputs.items()}
+    inputs = inputs_to_device(inputs, model.device, wide)
     with model.in_use(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):
         return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
 

@@ -14,9 +14,8 @@ from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.shards import Shard
 from ..inputs.clips import Clip
-from ..inputs.reading_ahead import read_ahead
 from ..maps.mixing import Maps
-from ..scoring.batches import clips_together, in_groups
+from ..scoring.batches import clips_together, in_groups, prepare_ahead
 from ..scoring.question import Question
 from .aligned_clips import shown
 from .folder import RunFolder
@@ -149,7 +148,7 @@ class ModelRun:
         if clips and len(todo) < len(clips):
             report(f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored before")
         at_once = clips_together(self._model)
-        ahead = read_ahead(todo, sample_rate=self._model.sample_rate, count=at_once)
+        ahead = prepare_ahead(self._model, todo, count=at_once)
         bar = shown(ahead, progress and bool(todo), f"score {self._model.label}", total=len(todo))
         for group in in_groups(bar, at_once):
             yield from self._scored_group(results, texts, group)

@@ -101,7 +101,7 @@ def run_stage(
     [2, 6]
     """
     options = json.loads(json.dumps(options, default=str))
-    header = {"stage": path.stem, "options": options, "versions": package_versions()}
+    header: dict[str, Any] = {"stage": path.stem, "options": options, "versions": package_versions()}
     refuse_another_count(path, shard)
     if shard.count > 1:
         header["shard"] = shard.label

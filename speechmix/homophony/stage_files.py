@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import InputError
 from ..files.shards import Shard
@@ -20,7 +20,8 @@ UNFINISHED = ".unfinished"
 _COMMANDS = {"pairs": "mine", "words": "align"}  # of the stages; the others transcribe
 
 
-class StageFiles(NamedTuple):
+@dataclass(frozen=True)
+class StageFiles:
     """Shards of an output, counted from 1; what one process does alone is one shard.
 
     Parameters

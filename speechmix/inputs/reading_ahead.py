@@ -7,8 +7,8 @@ the few files read last, and whoever asks for a clip's samples finds them there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TypeVar
 
@@ -23,17 +23,37 @@ def read_ahead(items: Iterable[Item], *, sample_rate: int, count: int = 1) -> It
 
     An audio file that cannot be read is no error here: whoever asks for its samples is told.
     """
+    return ahead(items, lambda clip: clip.audio(sample_rate), count=count)
 
-    def read(item: Item) -> None:
+
+def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1) -> Iterator[Item]:
+    """Yield items, each clip after it was prepared, while a thread prepares the `count` that follow.
+
+    Parameters
+    ----------
+    items : iterable
+        What is no clip passes through.
+    prepare : callable
+        Given each clip, in a thread. What it returns, and an error of ours that it raises, is for nobody: who needs the
+        clip asks for it.
+    count : int
+    """
+
+    def attempt(item: Item) -> None:
         with suppress(SpeechmixError):
             if isinstance(item, Clip):
-                item.audio(sample_rate)
+                prepare(item)
 
     with ThreadPoolExecutor(max_workers=1) as reader:
-        waiting: deque[Item] = deque()
+        waiting: deque[tuple[Item, Future]] = deque()
         for item in items:
-            reader.submit(read, item)
-            waiting.append(item)
+            waiting.append((item, reader.submit(attempt, item)))
             if len(waiting) > count:
-                yield waiting.popleft()
-        yield from waiting
+                yield _prepared(*waiting.popleft())
+        while waiting:
+            yield _prepared(*waiting.popleft())
+
+
+def _prepared(item: Item, preparing: Future) -> Item:
+    wait([preparing])
+    return item

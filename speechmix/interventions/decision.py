@@ -24,6 +24,7 @@ from ..adapters.intervene import Branch, branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
 from ..adapters.text import MASK
+from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
@@ -140,11 +141,7 @@ class Decision:
 
     def moved(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Other inputs likewise."""
-        model = self.model
-        return {
-            name: tensor.to(model.device, model.state_dtype if tensor.is_floating_point() else tensor.dtype)
-            for name, tensor in inputs.items()
-        }
+        return inputs_to_device(inputs, self.model.device, self.model.state_dtype)
 
     def margins(self, output: Any) -> Tensor:
         """Margin [R] of each of R runs, in double precision."""
@@ -155,7 +152,8 @@ class Decision:
     def of_branches(self, branches: Sequence[Branch], *, at_once: int | None = None) -> tuple[float, list[float]]:
         """Margin of the clean run, and of each branch (`adapters.intervene`)."""
         with self.model.in_use(self.model.state_dtype):
-            clean, runs = branch_outputs(self.model, self.inputs, branches, self.margins, at_once=at_once)
+            sound = self.prepared.sound
+            clean, runs = branch_outputs(self.model, self.inputs, branches, self.margins, sound=sound, at_once=at_once)
         return clean.item(), runs.tolist()
 
     def of_inputs(self, inputs: Mapping[str, Tensor], *, places: Sequence[int] | None = None) -> float:

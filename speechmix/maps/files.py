@@ -12,14 +12,13 @@ import json
 import math
 import shutil
 import struct
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,9 +27,6 @@ from ..files.names import safe_name, same_file
 from ..files.whole_files import unfinished_name, whole_file
 from .headers import checked_header, digest_of, header_of
 from .mixing import MixingMap
-
-if TYPE_CHECKING:
-    import torch
 
 _DTYPES = {"float32": "F32", "float64": "F64"}  # as safetensors calls them
 _LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
@@ -123,6 +119,11 @@ def read_map(path: str | Path, *, lazy: bool = False) -> MixingMap:
     return _opened(Path(path), lazy=lazy, compare=True)
 
 
+def opened_lazily(path: Path) -> MixingMap:
+    """Return a map that was just written, with its scores in the file."""
+    return _opened(path, lazy=True, compare=False)
+
+
 def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
     try:
         with path.open("rb") as file:
@@ -180,50 +181,16 @@ def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int) ->
     return np.memmap(path, dtype, "r", offset=offset, shape=shape)
 
 
-class ScoresByLayer:
-    """Layers' scores as they come: kept on the device until the pass is over, or written to files at once.
-
-    As a context manager, it removes what is unfinished when the block ends.
-    """
-
-    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
-        self._layers, self._folder = layers, folder
-        self._scores: dict[tuple[str, str], list[torch.Tensor]] = defaultdict(list)
-        self._writers: dict[tuple[str, str], LayerWriter] = {}
-
-    def append(self, key: tuple[str, str], scores: torch.Tensor) -> None:
-        if self._folder is None:
-            self._scores[key].append(scores)
-            return
-        if key not in self._writers:
-            self._writers[key] = LayerWriter(_path(self._folder, key), len(self._layers[key[1]]))
-        self._writers[key].append(scores.cpu().numpy())
-
-    def map_of(self, key: tuple[str, str], labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
-        if self._folder is None:
-            import torch
-
-            return labelled(torch.stack(self._scores[key]).cpu().numpy())
-        writer = self._writers[key]
-        return _opened(writer.close(labelled(writer.scores())), lazy=True, compare=False)
-
-    def __enter__(self) -> ScoresByLayer:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for writer in self._writers.values():
-            writer.discard()
-
-
 def written_to(folder: Path | None, mixing_map: MixingMap) -> MixingMap:
     """Write a finished map and return it with its scores in the file; without a folder, as it is."""
     if folder is None:
         return mixing_map
-    path = write_map(mixing_map, _path(folder, (mixing_map.measure, mixing_map.stack)))
-    return _opened(path, lazy=True, compare=False)
+    path = write_map(mixing_map, map_path(folder, (mixing_map.measure, mixing_map.stack)))
+    return opened_lazily(path)
 
 
-def _path(folder: Path, key: tuple[str, str]) -> Path:
+def map_path(folder: Path, key: tuple[str, str]) -> Path:
+    """File of the map of a measure and stack."""
     return folder / f"{key[0]}.{key[1]}.safetensors"
 
 

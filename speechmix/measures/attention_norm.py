@@ -54,9 +54,8 @@ def norms_of_parts(block: Block, units: Units, parts: Parts, *, batch_size: int 
 def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bool, batch_size: int) -> Tensor:
     """Norms for pairs of positions, a batch of source positions at a time, then pooled over both sides."""
     alpha = block.attention(units.rows)  # [H, R, K]
-    used = sorted({position for start, stop in units.sources for position in range(start, stop)})
     norms = torch.zeros_like(alpha if each_head else alpha[0])
-    for columns in torch.tensor(used, device=units.device).split(max(1, _VECTORS * batch_size // len(alpha))):
+    for columns in units.source_positions.split(max(1, _VECTORS * batch_size // len(alpha))):
         vectors = projected_values(block, columns)  # [K', H, D]
         vectors = vectors if parts is None else parts.linear(vectors)
         if each_head:

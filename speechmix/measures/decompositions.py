@@ -98,16 +98,14 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
     ratios = torch.zeros(len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device)
     for column, (start, stop) in enumerate(units.sources):
-        inside = (units.rows >= start) & (units.rows < stop)
+        inside = units.rows_within(start, stop)
         context = attended(block, alpha[:, inside, start:stop], block.values[:, start:stop])
         own = parts.scale[inside, None] * parts.linear(context) + parts.own[inside]
         mixed, preserved = (whole[inside] - own).norm(dim=-1), own.norm(dim=-1)
         ratios[inside, column] = mixed / (mixed + preserved).clamp_min(torch.finfo(whole.dtype).tiny)
-    places = [[source == target for source in units.sources] for target in units.targets]
-    if not all(any(row) for row in places):
+    if not set(units.targets) <= set(units.sources):
         raise InputError("mixing_ratio tells a target's own unit from the others: every target must be a source too")
-    own_column = torch.tensor(places, device=whole.device)
-    return units.pool_targets(ratios).masked_fill(~own_column, 0)
+    return units.pool_targets(ratios).masked_fill(~units.own_columns, 0)
 
 
 def _norms(measure: str, block: Block, units: Units, batch_size: int) -> Tensor:

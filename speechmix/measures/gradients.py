@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.transfers import to_host
 from ..errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class GradientPass:
     def __init__(self, model: Model, inputs: Mapping[str, Tensor], layers, objective: Objective | None = None):
         self.model, self.layers = model, layers
         self.inputs, self._objective = dict(inputs), objective
+        self._values: list[Tensor] = []  # that the objective took since the last check
 
     def states_and_gradients(self, stack: str) -> list[tuple[Tensor, Tensor]]:
         """States [K, D] that enter each of the asked layers, and the objective's gradients with respect to them."""
@@ -89,6 +91,7 @@ class GradientPass:
             if not value.requires_grad:
                 raise InputError("the objective does not depend on the model's states")
             gradients = torch.autograd.grad(value.sum(), list(states.values()), allow_unused=True)
+        self.check()
         return {
             key: (x[0].detach(), torch.zeros_like(x[0]) if gradient is None else gradient[0])
             for (key, x), gradient in zip(states.items(), gradients, strict=True)
@@ -107,12 +110,18 @@ class GradientPass:
         if objective is None:
             raise InputError("this pass has no objective to differentiate")
         value = objective.function(self.model.module(**inputs, **options, return_dict=True))
-        if not value.isfinite().all():
+        self._values.append(value.detach())
+        return value
+
+    def check(self) -> None:
+        """Raise an `InputError` if the objective was not finite somewhere; asked once, when all has been computed."""
+        values, self._values = self._values, []
+        broken = next((array for array in to_host(values) if not np.isfinite(array).all()), None)
+        if broken is not None and self._objective is not None:
             raise InputError(
-                f"the objective {objective.details} is {value.tolist()}; a CTC model needs a frame for every letter: "
+                f"the objective {self._objective.details} is {broken.tolist()}; a CTC model needs a frame for every letter: "
                 "is it the right text?"
             )
-        return value
 
 
 @contextmanager
@@ -228,15 +237,20 @@ def _from_baseline(
 ) -> tuple[Tensor, dict]:
     """Map and completeness of ``attribute(layer, x, x0)``, signed parts [K, D]."""
     parts: list[Tensor] = []
-    completeness: dict[str, list[float]] = {"change": [], "error": [], "missed": []}
+    sums: list[
+        Tensor
+    ] = []  # [4] each: the objective of the states and of the baseline, all parts together, their lengths
     for layer, (x, _) in zip(run.layers[stack], run.states_and_gradients(stack), strict=True):
         x0 = torch.zeros_like(x) if baseline == "zero" else x.mean(dim=0).expand_as(x)
         parts.append(attribute(layer, x, x0).sum(dim=-1))
         with torch.no_grad():
-            value, base = run.value(stack, layer, torch.stack([x, x0])).tolist()
-        error = abs(parts[-1].sum().item() - (value - base))
-        share = error / (parts[-1].abs().sum().item() or 1.0)
-        for name, number in (("change", value - base), ("error", error), ("missed", share)):
+            values = run.value(stack, layer, torch.stack([x, x0])).double()
+        sums.append(torch.cat([values, torch.stack([parts[-1].sum(), parts[-1].abs().sum()]).detach().double()]))
+    run.check()
+    completeness: dict[str, list[float]] = {"change": [], "error": [], "missed": []}
+    for value, base, whole, length in torch.stack(sums).tolist():
+        error = abs(whole - (value - base))
+        for name, number in (("change", value - base), ("error", error), ("missed", error / (length or 1.0))):
             completeness[name].append(number)
     return _pooled(parts, units), {"completeness": completeness}
 

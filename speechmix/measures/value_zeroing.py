@@ -10,6 +10,7 @@ the asked rows. Two engines, each the other's check: "delta" carries the change 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,7 @@ def _carried(
         alpha = every_alpha[:, rows]
         seen = len(units.sources)
         if block.causal:
-            last = int(positions[-1])
+            last = units.positions[rows][-1]
             seen = (
                 next((i for i, (start, _) in enumerate(units.sources) if start > last), seen) if units.ordered else seen
             )
@@ -104,7 +105,8 @@ def _carried(
                 changes = torch.cat([_change_of_each_head(block, alpha, span) for span in spans])
                 yield rows, source, carrier.states, carrier(changes)
                 continue
-            weights, values = _zeroed(alpha, block.values, spans)
+            bounds = units.source_bounds[source : source + len(spans)]
+            weights, values = _zeroed(alpha, block.values, bounds, longest=max(stop - start for start, stop in spans))
             for change in carrier.of_values(weights, values, n_sources=seen, at_once=at_once):
                 yield rows, source, carrier.states, change
                 source += len(change)
@@ -123,10 +125,9 @@ def _batches(spans: list[tuple[int, int]], at_once: int) -> Iterator[tuple[int, 
         yield first, spans[first:]
 
 
-def _zeroed(alpha: Tensor, values: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """What zeroing the spans takes away: weights [H, R, S, J] and values [H, S, J, d], for shorter spans with weights of 0."""
-    longest = max(stop - start for start, stop in spans)
-    starts, stops = torch.tensor(spans, device=alpha.device).T
+def _zeroed(alpha: Tensor, values: Tensor, bounds: Tensor, *, longest: int) -> tuple[Tensor, Tensor]:
+    """What zeroing spans [S, 2] takes away: weights [H, R, S, J], values [H, S, J, d]; for shorter spans with weights of 0."""
+    starts, stops = bounds.T
     positions = starts[:, None] + torch.arange(longest, device=alpha.device)  # [S, J]
     inside = positions < stops[:, None]
     positions = positions.clamp_max(values.shape[1] - 1)
@@ -154,8 +155,9 @@ def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int
     n_pairs = 0
     for source, (start, stop) in enumerate(units.sources):
         change = (alpha[:, :, start:stop] @ block.values[:, start:stop]).transpose(0, 1)  # [R, H, d]
-        seeing = units.rows >= start if block.causal else torch.ones_like(units.rows, dtype=torch.bool)
-        for rows in seeing.nonzero().flatten().split(batch_size):
+        first = bisect_left(units.positions, start) if block.causal else 0
+        seeing = torch.arange(first, len(units.positions), device=units.device)
+        for rows in seeing.split(batch_size) if len(seeing) else ():
             for head in range(block.stack.heads if each_head else 1):
                 changed = context[rows].clone()
                 if each_head:

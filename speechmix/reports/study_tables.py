@@ -74,7 +74,7 @@ def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
     row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
     row = row_of_clip[table["clip"].cat.codes]
     table = table if (row >= 0).all() else table[row >= 0]
-    columns = {name: pd.Categorical(clips[name]).take(row[row >= 0]) for name in clips if name != "clip"}
+    columns = {str(name): pd.Categorical(clips[name]).take(row[row >= 0]) for name in clips if name != "clip"}
     return table.assign(**columns)
 
 
@@ -139,11 +139,10 @@ def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.Da
     result = trained_against_random(percent, by=KEYS, group="group")
     if layers != BEST_LAYER:
         return result
-    chosen_layers = percent.groupby(list(KEYS), sort=False, observed=True).layer.agg(
+    layers_chosen = percent.groupby(list(KEYS), sort=False, observed=True).layer.agg(
         lambda best: ", ".join(map(str, sorted(best.unique())))
     )
-    chosen_layers = chosen_layers.reset_index().astype(dict.fromkeys(KEYS, object))
-    result = result.merge(chosen_layers, on=list(KEYS))
+    result = result.merge(layers_chosen.reset_index().astype(dict.fromkeys(KEYS, object)), on=list(KEYS))
     if "p" not in result:
         return result
     statistics = layer_statistics(table) if statistics is None else statistics

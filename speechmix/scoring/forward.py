@@ -17,12 +17,11 @@ import torch
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.clips import Clip
-from ..inputs.reading_ahead import read_ahead
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Span
 from ..maps.files import folders_of
 from ..maps.mixing import Maps
-from .batches import clips_together, in_groups, rows_of
+from .batches import clips_together, in_groups, prepare_ahead, rows_of
 from .passes import Precision, answers
 from .question import ObjectiveOption, Question, Targets, several
 from .views import Item
@@ -207,8 +206,8 @@ def _of_several(
         from tqdm.auto import tqdm
 
         items = tqdm(items, unit="clip", desc=f"mix {model.name}")
-    ahead = read_ahead(items, sample_rate=model.sample_rate, count=at_once)
     with model.unchanged():
+        ahead = prepare_ahead(model, items, count=at_once)
         return [maps for batch in in_groups(ahead, at_once) for maps in scored(batch, folders)]
 
 

@@ -22,8 +22,10 @@ from ..adapters.capture import Capture, attention_readable
 from ..adapters.delta.products import TF32, Product
 from ..adapters.lending import dtype_named
 from ..adapters.model import Model
+from ..adapters.remembering import remember_encoder_states
+from ..adapters.transfers import inputs_to_device, to_host
 from ..errors import InputError
-from ..maps.files import ScoresByLayer, written_to
+from ..maps.files import written_to
 from ..maps.mixing import Maps, MixingMap
 from ..measures.defined import check_defined
 from ..measures.gradients import GradientPass
@@ -31,7 +33,8 @@ from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
 from ..versions import versions
-from .batches import padded_together, pairs_at_once, rows_at_once
+from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
+from .collecting import FinishedMaps, ScoresByLayer, maps_from
 from .question import Question
 from .views import Item, View, seen_by
 
@@ -80,24 +83,35 @@ def answers(
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "block"]
     of_passes = [measure for measure in measures if measure.scope == "pass"]
-    product = Product(precision.products, model.weight_products)
+    resources = {
+        "product": Product(precision.products, model.weight_products),
+        "batch_size": batch_size,
+        "bytes_of_pairs": bytes_of_pairs(model.device),
+    }
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
         collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
 
         def on_block(block: Block) -> None:
-            units = units_of[block.clip][block.stack.name] = views[block.clip].units(block)
-            for measure, scores in _scored(block, units, of_blocks, question, product, batch_size):
-                collected[block.clip].append((measure.name, block.stack.name), scores)
+            stack, units_here = block.stack.name, units_of[block.clip]
+            if stack not in units_here:
+                units_here[stack] = views[block.clip].units(block)
+            scored = _scored(block, units_here[stack], of_blocks, question, resources)
+            collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
 
         inputs = padded_together(model, [view.prepared.inputs for view in views])
         with (
             _running(model, precision),  # from here on the stacks are bound to the modules as they are now
             Capture([model.stacks[stack] for stack in layers], on_block, layers=question.layers),
         ):
-            model.family.run(model.base, _moved(inputs, model, precision), tuple(layers))
+            output = model.family.run(
+                model.base, inputs_to_device(inputs, model.device, precision.states), tuple(layers)
+            )
+        states = getattr(output, "encoder_last_hidden_state", None)
+        if states is not None:
+            remember_encoder_states(model, states, views[0].prepared.sound, attention="sdpa")
         maps_of = [
             _labelled(view, scores, provenance, layers, of_blocks, question)
-            for view, scores, provenance in zip(views, collected, provenances, strict=True)
+            for view, scores, provenance in zip(views, maps_from(collected), provenances, strict=True)
         ]
     if of_passes:
         for index, view in enumerate(views):
@@ -122,24 +136,16 @@ def _running(model: Model, precision: Precision) -> Iterator[None]:
         yield
 
 
-def _moved(inputs: Mapping[str, Tensor], model: Model, precision: Precision) -> dict[str, Tensor]:
-    """Inputs on the model's device, floating-point ones in the precision of the states."""
-    return {
-        name: tensor.to(model.device, precision.states if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in inputs.items()
-    }
-
-
 def _scored(
     block: Block,
     units: Units,
     measures: Sequence[Measure],
     question: Question,
-    product: Product,
-    batch_size: int | str,
+    resources: Mapping[str, Any],
 ) -> Iterator[tuple[Measure, Tensor]]:
     """Each measure's scores [(H,) W_t, W_s] of one block, some rows at a time."""
-    resources = {"product": product, "batch_size": pairs_at_once(block) if batch_size == "auto" else batch_size}
+    if resources["batch_size"] == "auto":
+        resources = {**resources, "batch_size": pairs_at_once(block, resources["bytes_of_pairs"])}
     parts_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
     for group in units.groups(rows_at_once(block)):
         for measure in measures:
@@ -159,24 +165,26 @@ def _differentiated(
     model: Model, view: View, units, provenance, layers, measures: Sequence[Measure], question: Question, precision
 ) -> dict[tuple[str, str], MixingMap]:
     """Maps of the measures that differentiate the whole model, for one item."""
-    maps = {}
+    made: dict[tuple[str, str], tuple[Tensor, tuple]] = {}
     with _running(model, precision):
         objective = None
         if any(measure.objective for measure in measures):
             objective = objective_of(question.objective, model, view.item, view.prepared)
-        whole = GradientPass(model, _moved(view.prepared.inputs, model, precision), layers, objective)
+        inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
+        whole = GradientPass(model, inputs, layers, objective)
         for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
             scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
             targets, sources = view.labels(stack)
             if measure.objective and objective is not None:
                 targets, notes = (objective.span,), {"objective": objective.details, **notes}
             labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
-            maps[measure.name, stack] = MixingMap(scores.cpu().numpy(), *labels)
-    return maps
+            made[measure.name, stack] = scores, labels
+    arrays = to_host([scores for scores, _ in made.values()])
+    return {key: MixingMap(array, *labels) for (key, (_, labels)), array in zip(made.items(), arrays, strict=True)}
 
 
 def _labelled(
-    view: View, collected: ScoresByLayer, provenance, layers, measures: Sequence[Measure], question: Question
+    view: View, finished: FinishedMaps, provenance, layers, measures: Sequence[Measure], question: Question
 ) -> dict[tuple[str, str], MixingMap]:
     """Maps of the collected scores, with what is only known now: the position that predicts the deciding token."""
     tokens = view.prepared.tokens
@@ -187,7 +195,7 @@ def _labelled(
         noted = {**provenance, "distance": question.distance} if "distance" in measure.options else provenance
         for stack, layers_here in layers.items():
             labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted))
-            maps[measure.name, stack] = collected.map_of((measure.name, stack), _labelling(labels))
+            maps[measure.name, stack] = finished((measure.name, stack), _labelling(labels))
     return maps
 
 

@@ -12,6 +12,8 @@ from speechmix.adapters.delta.carrier import Carrier
 from speechmix.adapters.delta.products import Product, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs.reading_ahead import read_ahead
+from speechmix.scoring import batches
+from speechmix.scoring.batches import bytes_of_a_clip, bytes_of_pairs, clips_together
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]
@@ -116,3 +118,28 @@ def test_products_of_weights_are_forgotten_when_the_weights_may_change():
         key = ("value_zeroing", "encoder")
         assert not np.allclose(new[key].scores, old[key].scores)
         np.testing.assert_allclose(new[key].scores, expected[key].scores, rtol=1e-3, atol=1e-6)
+
+
+def test_bytes_of_a_clip_by_hand():
+    whisper, xlsr = tiny("whisper-80"), tiny("wav2vec2-stable")
+    config = whisper.config
+    assert bytes_of_a_clip(whisper) == 8 * 1500 * (8 * config.d_model + 3 * config.encoder_ffn_dim)
+    samples, channels, largest = 480_000, 1, 0
+    for out, stride in zip(xlsr.config.conv_dim, xlsr.config.conv_stride, strict=True):
+        before = samples * channels
+        samples, channels = samples // stride, out
+        largest = max(largest, before + 3 * samples * channels)
+    layer = 1500 * (8 * xlsr.config.hidden_size + 3 * xlsr.config.intermediate_size)
+    assert bytes_of_a_clip(xlsr) == 8 * max(largest, layer)
+
+
+@pytest.mark.parametrize(("free", "expected"), [(139 * 2**30, 8), (0, 1), (None, 3)])
+def test_clips_share_a_pass_as_memory_allows(free, expected, monkeypatch):
+    model = tiny("whisper-80")
+    free = 7 * bytes_of_a_clip(model) if free is None else free
+    assert clips_together(model) == 1
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    monkeypatch.setattr(batches.torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
+    assert clips_together(model) == expected
+    assert bytes_of_pairs(model.device) == min(max(free // 4, 2**27), 2**31)
+    assert clips_together(tiny("wav2vec2-post")) == 1

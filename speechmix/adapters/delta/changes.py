@@ -69,7 +69,7 @@ class FeedForward:
         if not (self._smooth and {dg.dtype, self._product.dtype} <= set(_SMALL)):
             return self._activation(dg.add_(self._g)).sub_(self._active)
         small = torch.maximum(dg.amax(dim=-1), -dg.amin(dim=-1)) < _SMALL[dg.dtype]  # [S, R]
-        if dg.is_cuda:  # both, rather than wait to hear which rows
+        if dg.device.type != "cpu":  # both, rather than wait to hear which rows
             series = self._series(dg, slice(None))
             return torch.where(small[..., None], series, self._activation(dg.add_(self._g)).sub_(self._active))
         if small.all():

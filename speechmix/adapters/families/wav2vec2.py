@@ -11,6 +11,7 @@ import torch
 from ...inputs.frames import FrameGrid
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..prepared import Prepared
+from ..remembering import features_of
 
 _ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
 _FEED_FORWARD = FeedForwardPlan(
@@ -46,7 +47,8 @@ def _grid(config, n_samples):
 
 
 def _prepare(model, clip, stacks):
-    return Prepared({"input_values": model.features(clip.audio(model.sample_rate))["input_values"]})
+    features = features_of(model, clip)
+    return Prepared({"input_values": features.tensors["input_values"]}, sound=features.sound)
 
 
 def _run(base, inputs, stacks):

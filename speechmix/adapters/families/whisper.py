@@ -14,6 +14,7 @@ from ...errors import InputError
 from ...inputs.frames import FrameGrid
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..prepared import Prepared
+from ..remembering import features_of
 from ..writing import tokens_of_clip
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
@@ -55,7 +56,8 @@ def _prepare(model, clip, stacks):
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. "
             f"Cut it at a pause: clip.cut(0.0, t) with t up to {window:g}, or `speechmix score --cut 0:{window:g}`"
         )
-    prepared = Prepared({"input_features": model.features(audio)["input_features"]})
+    features = features_of(model, clip)
+    prepared = Prepared({"input_features": features.tensors["input_features"]}, sound=features.sound)
     if set(stacks) & {"decoder", "cross"}:
         prepared.tokens, prepared.written = tokens_of_clip(model, clip)
         prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])

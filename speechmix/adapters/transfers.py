@@ -1,0 +1,95 @@
+"""Between the host and the device of a model: there without waiting, back together.
+
+In: tensors made on the host, or results on the device. Out: the same on the other side. A GPU works on what it was given while
+the host goes on; each result that is asked for one by one makes the host wait until all is done. So nothing is read back in
+between, and what leaves the device leaves it in one piece (`to_host`). What goes there starts from pinned memory, from where
+it is copied while the host goes on (`to_device`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Bytes that are put together for one copy to the host; what is larger by itself goes by itself.
+_PARCEL_BYTES = 2**26
+
+
+def to_device(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor on a device, floating-point numbers in a precision if one is given.
+
+    On a GPU it is copied from pinned memory, and may still be on its way: whatever the GPU does with it comes after.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    device : torch.device or str
+    dtype : torch.dtype, optional
+
+    Examples
+    --------
+    >>> to_device(torch.ones(2), "cpu", torch.float64).dtype, to_device(torch.arange(2), "cpu", torch.float64).dtype
+    (torch.float64, torch.int64)
+    """
+    if dtype is not None and tensor.is_floating_point():
+        tensor = tensor.to(dtype)  # before it is pinned: a conversion on the way would go through other memory
+    if tensor.device.type == "cpu" and torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def inputs_to_device(
+    inputs: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Return a model's inputs on a device, as `to_device` does."""
+    return {name: to_device(tensor, device, dtype) for name, tensor in inputs.items()}
+
+
+def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """Return results as arrays on the host, all in one copy: small ones of one type travel together.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Of one device.
+
+    Returns
+    -------
+    list of np.ndarray
+        In the same order; each has memory of its own.
+
+    Examples
+    --------
+    >>> [array.shape for array in to_host([torch.zeros(2, 3), torch.ones(4)])]
+    [(2, 3), (4,)]
+    """
+    arrays: dict[int, np.ndarray] = {}
+    for parcel in _parcels(tensors):
+        if len(parcel) == 1:
+            arrays[parcel[0]] = tensors[parcel[0]].detach().cpu().numpy()
+            continue
+        together = torch.cat([tensors[index].detach().reshape(-1) for index in parcel]).cpu().numpy()
+        ends = np.cumsum([0, *(tensors[index].numel() for index in parcel)])
+        for index, (start, stop) in zip(parcel, pairwise(ends), strict=True):
+            arrays[index] = together[start:stop].reshape(tuple(tensors[index].shape)).copy()
+    return [arrays[index] for index in range(len(tensors))]
+
+
+def _parcels(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Indices of what travels together: of one type, and no more bytes than a parcel has."""
+    of_type: dict[torch.dtype, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        of_type.setdefault(tensor.dtype, []).append(index)
+    for indices in of_type.values():
+        parcel, size = [indices[0]], tensors[indices[0]].nbytes
+        for index in indices[1:]:
+            if size + tensors[index].nbytes > _PARCEL_BYTES:
+                yield parcel
+                parcel, size = [], 0
+            parcel.append(index)
+            size += tensors[index].nbytes
+        yield parcel
