@@ -37,7 +37,7 @@ def add_commands(commands) -> None:
     )
 
 
-def add_shard_option(command: argparse.ArgumentParser) -> None:
+def add_shard_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add which part of the clips a process takes."""
     command.add_argument(
         "--shard", default="1/1", metavar="I/N",
