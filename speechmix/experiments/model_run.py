@@ -40,19 +40,23 @@ class Wanted:
     ----------
     question : Question
     batch_size : int or "auto"
-    figures : int or None
-        Clips to draw; all by default.
     ablation, probes : bool
-    by_layer : sequence of Clip
-        In which the cue is silenced layer by layer, too.
+    drawn : frozenset of str
+        Names of the clips to draw.
+    by_layer : frozenset of str
+        Names of the clips in which the cue is silenced layer by layer, too.
+    few : frozenset of str, optional
+        Names of the clips that further random twins hear, which then only say how much the draw of weights matters; without it
+        they are treated as the first.
     """
 
     question: Question
     batch_size: int | str
-    figures: int | None
     ablation: bool
     probes: bool
-    by_layer: Sequence[Clip]
+    drawn: frozenset[str]
+    by_layer: frozenset[str]
+    few: frozenset[str] | None
 
 
 class ModelRun:
@@ -66,25 +70,23 @@ class ModelRun:
     wanted : Wanted
     twin : int
         How many random twins of the model came before.
-    is_few : bool
-        Whether further twins hear some clips alone; they then only say how much the draw of weights matters.
     """
 
-    def __init__(self, folder: RunFolder, model: Model, owner: Owner, wanted: Wanted, *, twin: int, is_few: bool):
+    def __init__(self, folder: RunFolder, model: Model, owner: Owner, wanted: Wanted, *, twin: int):
         self._folder, self._model, self._owner, self._wanted = folder, model, owner, wanted
         is_further = model.init == "random" and twin > 0
-        self._spells = wanted.ablation and model.can_spell and not (is_further and is_few)
-        self._draws = not is_further
-        self._asked = MapsAsked(model, wanted.question, in_scores=not (is_further and is_few))
-        self._by_layer = {clip.name for clip in wanted.by_layer} if model.init == "trained" else set()
+        self._few = wanted.few if is_further else None
+        self._spells = wanted.ablation and model.can_spell and self._few is None
+        self._drawn = frozenset() if is_further else wanted.drawn
+        self._asked = MapsAsked(model, wanted.question, in_scores=self._few is None)
+        self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
 
     def score(
         self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: bool, *, probed: bool
     ) -> Part | None:
         """Score clips; returns the part file that holds what became of them, None if nothing did."""
         kept: dict[str, list[Key]] = {}
-        figures = len(clips) if self._wanted.figures is None else self._wanted.figures
-        drawn = {clip.name for clip in clips[:figures]} if self._draws else set()
+        clips = [clip for clip in clips if self._few is None or clip.name in self._few]
         texts: Mapping[str, Mapping[str, Any]] = {}
         if self._model.init == "random" and any(clip.text is None for clip in clips):
             texts = texts_of(self._folder, self._model.name)
@@ -94,7 +96,7 @@ class ModelRun:
                     if isinstance(maps, SpeechmixError):
                         raise maps
                     kept[clip.name] = keys
-                    self._further(results, clip, maps, keys, probed=probed, is_drawn=clip.name in drawn)
+                    self._further(results, clip, maps, keys, probed=probed, is_drawn=clip.name in self._drawn)
                 except StorageError:
                     raise
                 except SpeechmixError as error:

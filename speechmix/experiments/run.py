@@ -203,8 +203,10 @@ def score_clips(
         marker = Marker(shard.label, asked="", skipped=run.skipped)
         aligned = AlignedClips(folder, clips, shard, aligner, align_method, needs_words=question.units == "word")
         ready, marker.clips = aligned.kept(run.skip, report, progress)
-        wanted = Wanted(question, batch_size, figures, ablation, probes, few_of(ready, CLIPS_BY_LAYER))
-        _score(run, folder, models, ready, _few(clips, ready, twin_clips), wanted, marker, shard, report, progress)
+        few = None if twin_clips is None else _names(few_of(clips, twin_clips))
+        drawn, by_layer = _names(clips[:figures]), _names(few_of(clips, CLIPS_BY_LAYER))  # the same whatever the shard
+        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, few)
+        _score(run, folder, models, ready, wanted, marker, shard, report, progress)
         marker.done = run.done
         marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
         if had_tables and not run.done and shard.count == 1:
@@ -233,12 +235,8 @@ def _labels(marker: Marker) -> list[str]:
     return [told["label"] for told, _, _ in marker.models]
 
 
-def _few(clips: Sequence[Clip], ready: Sequence[Clip], most: int | None) -> list[Clip]:
-    """Clips that further twins hear: the same whatever the shard, so they are chosen among all clips of the run."""
-    if most is None:
-        return list(ready)
-    names = {clip.name for clip in few_of(clips, most)}
-    return [clip for clip in ready if clip.name in names]
+def _names(clips: Sequence[Clip]) -> frozenset[str]:
+    return frozenset(clip.name for clip in clips)
 
 
 def _score(
@@ -246,7 +244,6 @@ def _score(
     folder: RunFolder,
     models: Iterable[Model | Callable[[], Model]],
     ready: Sequence[Clip],
-    few: Sequence[Clip],
     wanted: Wanted,
     marker: Marker,
     shard: Shard,
@@ -268,11 +265,10 @@ def _score(
         model.forget_fingerprint()
         twin = twins.get(model.name, 0)
         twins[model.name] = twin + (model.init == "random")
-        heard = few if model.init == "random" and twin else ready
         owner = Owner(model.name, model.init, model.seed, model.label)
-        of_model = ModelRun(folder, model, owner, wanted, twin=twin, is_few=len(few) < len(ready))
+        of_model = ModelRun(folder, model, owner, wanted, twin=twin)
         probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
-        part = of_model.score(heard, shard, run, report, progress, probed=probed)
+        part = of_model.score(ready, shard, run, report, progress, probed=probed)
         place = None if part is None else part.path.relative_to(folder.path).as_posix()
         marker.models.append((vars(owner), place, probed))
 
