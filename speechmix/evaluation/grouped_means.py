@@ -93,8 +93,8 @@ def matrices(
     --------
     >>> means = pd.DataFrame({"layer": [0, 0, 1], "clip": ["a", "b", "a"], "init": ["x", "x", "y"], "share": [1, 2, 3]})
     >>> parts = matrices(means, ["layer"], rows="clip", columns="init", value="share")
-    >>> [(key, matrix.to_dict("list")) for key, matrix in parts]
-    [((0,), {'x': [1.0, 2.0], 'y': [nan, nan]}), ((1,), {'x': [nan], 'y': [3.0]})]
+    >>> [(int(layer), matrix.to_dict("list")) for (layer,), matrix in parts]
+    [(0, {'x': [1.0, 2.0], 'y': [nan, nan]}), (1, {'x': [nan], 'y': [3.0]})]
     """
     labels, places = zip(*(numbered(means[name]) for name in by), strict=True)
     number = _one_number(places, [len(column) for column in labels])

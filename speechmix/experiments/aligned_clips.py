@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.identity import digest
 from ..files.shards import Shard
+from ..inputs.audio import remember_recording
+from ..inputs.audio_places import file_marks
 from ..inputs.clips import Clip
 from .folder import RunFolder
 from .merging import FACTS
@@ -60,6 +63,7 @@ class AlignedClips:
         own = [(position, clip) for position, clip in enumerate(self._clips) if self._shard.holds(clip.name)]
         todo = progress and any(clip.words is None for _, clip in own)
         with Results(self._folder, Owner(), self._shard, report) as results:
+            _remember_recordings(results)
             for position, clip in shown(own, todo, "align"):
                 try:
                     with memory_errors_named():
@@ -91,11 +95,30 @@ class AlignedClips:
 
     @staticmethod
     def _facts_key(results: Results, clip: Clip, position: int) -> Key:
-        content = json.dumps({"position": position, **facts_of(clip)}, ensure_ascii=False)
-        key = Key(clip.name, FACTS, digest(content))
+        marks = _marks_of(clip)
+        facts = {"position": position, **facts_of(clip)}  # the sound is read, if it is not known
+        key = Key(clip.name, FACTS, digest(facts))
+        if marks and marks == _marks_of(clip):
+            facts["file"] = {"path": str(clip.path), "marks": marks, "seconds": clip.duration}
         if key not in results:
-            results.put(key, content=content)
+            results.put(key, content=json.dumps(facts, ensure_ascii=False))
         return key
+
+
+def _marks_of(clip: Clip) -> list[Any] | None:
+    """What changes when the clip's file is written again; None without a file."""
+    try:
+        return None if clip.path is None else file_marks(clip.path)
+    except OSError:
+        return None
+
+
+def _remember_recordings(results: Results) -> None:
+    """Know the sounds of an earlier start, so that recordings of which nothing is missing are not read again."""
+    for content in results.contents(FACTS):
+        facts = json.loads(content)
+        if file := facts.get("file"):
+            remember_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])
 
 
 def shown(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:

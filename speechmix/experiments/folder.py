@@ -24,6 +24,7 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
+from ..files.identity import file_digest
 from ..files.names import safe_name
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
@@ -32,6 +33,7 @@ from ..versions import versions
 from .part_files import Part, opened_part, part_paths
 
 RUNNING, COMPLETE = "running", "complete"
+_OF_TABLES = ("standing", "done", "parts", "made_of", "tables")  # entries that say what the tables are of
 # Tables that grow clip by clip, in Parquet and CSV.
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
@@ -151,11 +153,8 @@ class RunFolder:
             )
         description: dict[str, Any] = {"options": asked, "alignment": dict(alignment), "versions": versions()}
         description |= {"state": RUNNING, "shards": shards}
-        if "parts" in stored:
-            description["parts"] = stored["parts"]
-        if "standing" in stored:
-            description["standing"] = stored["standing"]
-        elif stored_options != asked:  # until new tables stand, those of before do
+        description |= {name: stored[name] for name in _OF_TABLES if name in stored}
+        if "standing" not in stored and stored_options != asked:  # until new tables stand, those of before do
             description["standing"] = {"options": stored["options"]}
         former = {*stored.get("earlier_versions", ()), stored.get("versions")} - {None, description["versions"]}
         if former:
@@ -166,13 +165,40 @@ class RunFolder:
             clear_leftovers(self.path, below=stored.get("state") != COMPLETE)
         write_json(self.description, description)
 
-    def finish(self, done: int, parts: Sequence[Path]) -> None:
-        """Say that all tables stand, how many (clip, model) pairs they are of, and which part files they are made of."""
+    def finish(self, done: int, parts: Sequence[Path], made_of: str) -> None:
+        """Say that all tables stand, how many (clip, model) pairs they are of, and what they are made of.
+
+        Parameters
+        ----------
+        done : int
+        parts : sequence of Path
+            Part files.
+        made_of : str
+            Hash of what the shards have done.
+        """
         description = json.loads(self.description.read_text(encoding="utf-8"))
-        for name in ("standing", "parts"):
+        for name in _OF_TABLES:
             description.pop(name, None)
         names = [path.relative_to(self.path).as_posix() for path in parts]
-        write_json(self.description, {**description, "state": COMPLETE, "done": done, "parts": names})
+        made = {"done": done, "parts": names, "made_of": made_of, "tables": self._tables()}
+        write_json(self.description, {**description, "state": COMPLETE, **made})
+
+    def stands(self, made_of: str) -> bool:
+        """Whether the tables that are there are those of what the shards have done, as they were written; then says so."""
+        description = json.loads(self.description.read_text(encoding="utf-8"))
+        same = description.get("made_of") == made_of and description.get("tables") == self._tables()
+        if same:
+            told = {name: description.pop(name) for name in _OF_TABLES if name in description}
+            write_json(self.description, {**description, "state": COMPLETE, **told})
+        return same
+
+    def _tables(self) -> dict[str, str]:
+        """Hash of each table that is there."""
+        names = [
+            f"{table}.{ending}" for table in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS) for ending in ("parquet", "csv")
+        ]
+        paths = [self.path / name for name in (*names, "clips.csv", "skipped.csv", "probes.csv", "probe_answers.csv")]
+        return {path.name: file_digest(path) for path in paths if path.is_file()}
 
     def standing_parts(self) -> frozenset[Path]:
         """Part files that the run's tables are made of; none while there are no tables."""

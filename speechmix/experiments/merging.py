@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InputError
+from ..files.identity import digest
 from ..files.json_files import read_json_object
 from ..files.locks import LOCK
 from ..files.shards import Shard
@@ -88,13 +89,16 @@ def missing_shards(folder: RunFolder, asked: str, count: int) -> list[int]:
 def write_tables(
     folder: RunFolder, markers: Sequence[Marker], clips: Sequence[Clip], report: Callable[[str], None]
 ) -> None:
-    """Write the tables of a run whose shards are all done; the caller holds the folder's lock.
+    """Write the tables of a run whose shards are all done, unless they stand; the caller holds the folder's lock.
 
     Raises
     ------
     InputError
         If a part is damaged: start its shard again.
     """
+    made_of = digest([asdict(marker) for marker in markers])
+    if folder.stands(made_of):
+        return
     facts, words = _facts(folder, markers)
     order = {row["own"]["clip"]: position for position, row in enumerate(facts)}
     about = {row["own"]["clip"]: row["source"]["fingerprint"] for row in facts}
@@ -120,7 +124,7 @@ def write_tables(
         write_probes(folder, probed, placed_clips, report)
     standing = [folder.path / marker.clips for marker in markers if marker.clips]
     standing += [part.path for of_model, _ in models.values() for part in of_model]
-    folder.finish(sum(marker.done for marker in markers), standing)
+    folder.finish(sum(marker.done for marker in markers), standing, made_of)
 
 
 def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:

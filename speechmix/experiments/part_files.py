@@ -49,7 +49,7 @@ class Owner:
     name: str | None = None
     init: str | None = None
     seed: int | None = None
-    label: str = "clips"
+    label: str | None = None
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from ..adapters import Model
 from ..errors import InputError
-from ..files.parquet_files import readable_parquet
+from ..files.parquet_files import compare_pages
 from ..files.shards import Shard
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
@@ -100,7 +99,9 @@ class Results:
             return
         try:
             part = opened_part(path)
-            names = part.read(KEY if path.stat().st_size > _MOST_COMPARED else None)
+            names = part.read(KEY)
+            if path.stat().st_size <= _MOST_COMPARED:
+                compare_pages(path)
             for name, size in part.scores.items():
                 _check_scores(self._folder.scores / name, size)
         except InputError as error:
@@ -185,9 +186,15 @@ class Results:
             order = sorted(range(len(positions)), key=positions.__getitem__)
             yield pa.concat_tables(tables).take(order)
 
-    def contributions(self, keys: Sequence[Key]) -> pd.DataFrame:
+    def contents(self, kind: str) -> Iterator[str]:
+        """What is kept of one kind, by earlier starts too; of a clip that has changed since, all of it."""
+        for part in self._parts:
+            rows = part.read(("kind", "content"))
+            yield from rows.filter(pc.equal(rows["kind"], kind))["content"].to_pylist()
+
+    def contributions(self, keys: Sequence[Key]) -> list[dict[str, Any]]:
         """Rows of cue contributions of some results."""
-        return pd.DataFrame([share for key in keys for share in self.row(key)["contributions"]])
+        return [share for key in keys for share in self.row(key)["contributions"]]
 
     def maps(self, clip: Clip, questions: Sequence[str]) -> dict[tuple[str, str], MixingMap]:
         """Maps of a clip that are kept, by (measure, stack)."""
@@ -258,5 +265,4 @@ def _check_scores(path: Path, size: int) -> None:
     if found != size:
         raise InputError(f"{path}: expected {size:,} bytes, found {found:,}")
     if size <= _MOST_COMPARED:
-        with readable_parquet(path):
-            pq.read_table(path, page_checksum_verification=True, partitioning=None)
+        compare_pages(path)

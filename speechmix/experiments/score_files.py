@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..adapters import Model
 
 ROWS_PER_GROUP = 1_000_000
+_CELLS_AT_ONCE = 100_000  # of a map
 MOST_WAITING = 2**27  # bytes of rows that wait to be written, in all folders together
 _MOST_IN_A_FILE = 2**28  # bytes; a file is closed behind the row group that goes past it
 
@@ -216,20 +217,24 @@ def file_name(seed: int | None) -> str:
 
 
 def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator[pa.Table]:
-    """Every cell of a map, one table a layer; labels are indices into a dictionary, so a row takes about 60 bytes."""
+    """Every cell of a map, some layers a table; labels are indices into a dictionary, so a row takes about 60 bytes."""
     targets, sources = len(mixing_map.targets), len(mixing_map.sources)
     heads = mixing_map.scores.shape[1] if mixing_map.has_heads else 1
-    head, target, source = (axis.ravel() for axis in np.indices((heads, targets, sources), dtype=np.int32))
-    count = len(head)
-    columns = {"target": pa.array(target), "source": pa.array(source), "seed": pa.array([seed] * count, pa.int64())}
-    columns["head"] = pa.array(head) if mixing_map.has_heads else pa.nulls(count, pa.int32())
-    columns |= {"clip": _repeated(clip.name, count), "fingerprint": _repeated(clip.fingerprint, count)}
-    for side, spans, index in (("target", mixing_map.targets, target), ("source", mixing_map.sources, source)):
-        columns |= {f"{side}_{name}": column for name, column in _said_of(spans, index).items()}
-    for layer, scores in zip(mixing_map.layers, mixing_map.scores, strict=True):
-        columns["layer"] = pa.array(np.full(count, layer, dtype=np.int32))
-        columns["score"] = pa.array(np.asarray(scores, dtype=np.float64).ravel())
-        columns["share"] = pa.array(normalize_rows(np.asarray(scores, dtype=np.float64)).ravel())
+    at_once = max(_CELLS_AT_ONCE // max(heads * targets * sources, 1), 1)
+    for start in range(0, len(mixing_map.layers), at_once):
+        layers = np.asarray(mixing_map.layers[start : start + at_once], dtype=np.int32)
+        scores = np.asarray(mixing_map.scores[start : start + at_once], dtype=np.float64)
+        shape = (len(layers), heads, targets, sources)
+        layer, head, target, source = (axis.ravel() for axis in np.indices(shape, dtype=np.int32))
+        count = len(layer)
+        columns = {"layer": pa.array(layers[layer]), "target": pa.array(target), "source": pa.array(source)}
+        columns["seed"] = pa.nulls(count, pa.int64()) if seed is None else pa.array(np.full(count, seed))
+        columns["head"] = pa.array(head) if mixing_map.has_heads else pa.nulls(count, pa.int32())
+        columns |= {"clip": _repeated(clip.name, count), "fingerprint": _repeated(clip.fingerprint, count)}
+        for side, spans, index in (("target", mixing_map.targets, target), ("source", mixing_map.sources, source)):
+            columns |= {f"{side}_{name}": column for name, column in _said_of(spans, index).items()}
+        columns["score"] = pa.array(scores.ravel())
+        columns["share"] = pa.array(normalize_rows(scores).ravel())
         yield pa.table({name: columns[name] for name in _COLUMNS.names})
 
 

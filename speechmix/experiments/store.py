@@ -17,7 +17,7 @@ import pandas as pd
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import character_error_rate, transcribe
-from ..files.identity import digest
+from ..files.identity import digest, joined_digests
 from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
 from ..interventions.ablation import CONTROL, ablate_with_control
@@ -30,7 +30,7 @@ from .folder import RunFolder
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .own_texts import written_of
 from .results import Key, Results
-from .tables import shares_table
+from .tables import share_rows
 
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
 ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
@@ -61,8 +61,8 @@ class MapsAsked:
 
     def keys(self, clip: Clip) -> list[Key]:
         """Key of each measure's result."""
-        says = [clip.fingerprint, clip.alignment, clip.doubts, written_of(self.model, clip)]
-        return [Key(clip.name, name, digest([asked, *says])) for name, asked in self._asked.items()]
+        says = digest([clip.fingerprint, clip.alignment, clip.doubts, written_of(self.model, clip)])
+        return [Key(clip.name, name, joined_digests(asked, says)) for name, asked in self._asked.items()]
 
 
 def keep_maps(
@@ -106,8 +106,8 @@ def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> Non
         if not of_measure:
             continue
         with memory_errors_named():
-            shares = shares_table(of_measure, clip, asked.model)
-        rows.append((key, {"contributions": shares.to_dict("records"), "content": _labels(of_measure, key)}))
+            shares = share_rows(of_measure, clip, asked.model)
+        rows.append((key, {"contributions": shares, "content": _labels(of_measure, key)}))
         if asked.in_scores:
             rows[-1][1]["scores"] = (of_measure, clip, asked.model)
     for key, row in rows:

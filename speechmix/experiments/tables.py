@@ -28,16 +28,18 @@ from ..maps.mixing import MixingMap
 MOST_CSV_ROWS = 1_000_000
 _ROWS_AT_ONCE = 100_000
 
+_SHARE_COLUMNS = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution"]
 AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
+_SHARE_COLUMNS += [*BASELINES, AFTER_TARGET]
 
 
 def contribution_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
-    """Cue contribution of one clip, with columns that say of which clip and model; see `shares_table`."""
-    return identified(shares_table(maps, clip, model), clip, model)
+    """Cue contribution of one clip, with columns that say of which clip and model; see `share_rows`."""
+    return identified(pd.DataFrame(share_rows(maps, clip, model), columns=_SHARE_COLUMNS), clip, model)
 
 
-def shares_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
-    """Cue contribution per stack, measure and layer; empty without cue and target.
+def share_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> list[dict[str, Any]]:
+    """Cue contribution per stack, measure and layer; nothing without cue and target.
 
     `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
     `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length` is what the cue would get if every
@@ -46,7 +48,6 @@ def shares_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: M
     control; missing where there is none, or it comes too late to be seen (decoder).
     """
     rows: list[dict[str, Any]] = []
-    columns = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution", *BASELINES, AFTER_TARGET]
     if clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         for (measure, stack), mixing_map in maps.items():
@@ -62,7 +63,7 @@ def shares_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: M
                     {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share} | control
                     for layer, share, control in zip(mixing_map.layers, shares.tolist(), controls, strict=True)
                 ]
-    return pd.DataFrame(rows, columns=columns)
+    return rows
 
 
 def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) -> list[dict[str, float]]:
@@ -158,25 +159,29 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def result_line(clip: Clip, model: Model, shares: pd.DataFrame) -> str:
+def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]]) -> str:
     """One line a clip: length, words, alignment, and where the cue contributes most.
 
     Parameters
     ----------
     clip, model
-    shares : DataFrame
-        Of `contribution_table`, of one or more measures.
+    shares : sequence of dict
+        Of `share_rows`, of one or more measures.
     """
     parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
     if clip.doubts:
         parts.append("DOUBTFUL word times")
-    if len(shares) and clip.words and clip.cue is not None and clip.target is not None:
+    if shares and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
-        shares = shares[shares.rows == "target"]
-        first = shares[shares.measure == shares.measure.iloc[0]]
-        peaks = (group.loc[group.contribution.idxmax()] for _, group in first.groupby("stack", sort=False))
-        shown = ", ".join(f"{p.stack} {100 * p.contribution:.1f} % (layer {p.layer})" for p in peaks)
-        parts.append(f"{cue} -> {target}: {shares.measure.iloc[0]} peaks at {shown}")
+        measure = shares[0]["measure"]
+        peaks: dict[str, Mapping[str, Any]] = {}
+        for row in shares:
+            if row["rows"] == "target" and row["measure"] == measure:
+                highest = peaks.setdefault(row["stack"], row)
+                if row["contribution"] > highest["contribution"]:
+                    peaks[row["stack"]] = row
+        shown = ", ".join(f"{p['stack']} {100 * p['contribution']:.1f} % (layer {p['layer']})" for p in peaks.values())
+        parts.append(f"{cue} -> {target}: {measure} peaks at {shown}")
     return "  ".join(parts)
 
 

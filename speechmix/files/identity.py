@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from os import PathLike
 from typing import Any
 
 
@@ -25,3 +26,20 @@ def digest(content: Any) -> str:
     """
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def joined_digests(*digests: str) -> str:
+    """Hash of some hashes, in their order.
+
+    Examples
+    --------
+    >>> joined_digests(digest("a"), digest("b")) == joined_digests(digest("b"), digest("a"))
+    False
+    """
+    return hashlib.blake2b(" ".join(digests).encode("ascii"), digest_size=16).hexdigest()
+
+
+def file_digest(path: str | PathLike) -> str:
+    """Hash of a file's bytes, 32 hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -47,6 +47,22 @@ def readable_parquet(path: str | PathLike, *, kind: str = "Parquet") -> Iterator
         ) from error
 
 
+def compare_pages(path: str | PathLike) -> None:
+    """Compare a file with its checksums, a row group at a time.
+
+    Raises
+    ------
+    InputError
+        If it is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    with readable_parquet(path):
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            file.read_row_group(group)
+
+
 def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categories: Sequence[str] = ()) -> pd.DataFrame:
     """Read a table.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
+import os
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -92,7 +94,8 @@ def sound_fingerprint(path: str | PathLike, *, sample_rate: int = 16_000) -> str
     InputError
         As `read_audio`.
     """
-    return _read_once(path, positive_rate(sample_rate))[1]
+    remembered = remembered_recording(path)
+    return remembered[0] if remembered else _read_once(path, positive_rate(sample_rate))[1]
 
 
 def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
@@ -128,6 +131,40 @@ def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     return digest.hexdigest()
 
 
+_remembered: dict[tuple[str, tuple[Any, ...]], tuple[str, Seconds]] = {}
+
+
+def remember_recording(path: str | PathLike, marks: Sequence[Any], sound: str, seconds: Seconds) -> None:
+    """Know fingerprint and length of a recording that was read before, as long as its file has these marks.
+
+    A run of many clips that goes on then reads no recording of which nothing is missing. Times of change cannot be set by hand.
+
+    Parameters
+    ----------
+    path : path
+    marks : sequence
+        As `speechmix.inputs.audio_places.file_marks` returned them when it was read.
+    sound : str
+        Its `sound_fingerprint`.
+    seconds : float
+    """
+    _remembered[os.fspath(path), _flat(marks)] = sound, seconds
+
+
+def remembered_recording(path: str | PathLike) -> tuple[str, Seconds] | None:
+    """Fingerprint and length of a recording, if they are known and its file is still the same; it is not read."""
+    if not _remembered:
+        return None
+    try:
+        return _remembered.get((os.fspath(path), _flat(file_marks(path))))
+    except OSError:
+        return None
+
+
+def _flat(marks: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(str(mark) for mark in marks)
+
+
 def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
     path = audio_file(path)
     return _decoded(str(path), tuple(file_marks(path)), sample_rate)
@@ -148,6 +185,8 @@ def audio_seconds(path: str | PathLike) -> Seconds:
     InputError
         If the file is missing or no audio, or plainly holds less or more than its header says.
     """
+    if remembered := remembered_recording(path):
+        return remembered[1]
     path = audio_file(path)
     return _header_read(str(path), tuple(file_marks(path)))
 

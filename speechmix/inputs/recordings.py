@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .audio import LONGEST, audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
+from .audio import LONGEST, audio_seconds, fingerprint_of, mono, read_audio, remembered_recording, sound_fingerprint
 from .frames import Seconds
 
 
@@ -41,7 +41,8 @@ class AudioFile:
 
     def check(self) -> None:
         """Raise an `InputError` if the file cannot be decoded, or holds no samples, NaN or infinity."""
-        self.samples(self.rate)
+        if remembered_recording(self.path) is None:  # else it was decoded before, and is still the same
+            self.samples(self.rate)
 
     def part(self, start: Seconds, end: Seconds) -> np.ndarray:
         """Samples between two times, at `rate`; of a file that is too long to be read as a whole, too."""

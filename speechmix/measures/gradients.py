@@ -248,7 +248,7 @@ def _from_baseline(
         sums.append(torch.cat([values, torch.stack([parts[-1].sum(), parts[-1].abs().sum()]).detach().double()]))
     run.check()
     completeness: dict[str, list[float]] = {"change": [], "error": [], "missed": []}
-    for value, base, whole, length in torch.stack(sums).tolist():
+    for value, base, whole, length in torch.stack(sums).cpu().tolist():
         error = abs(whole - (value - base))
         for name, number in (("change", value - base), ("error", error), ("missed", error / (length or 1.0))):
             completeness[name].append(number)

@@ -58,7 +58,7 @@ def judges(model, clip, other) -> list[dict]:
     ]
 
 
-def table_of(folder: Path, clips, twins: int) -> pd.DataFrame:
+def table_of(folder: Path, name: str, clips, twins: int) -> pd.DataFrame:
     """Rows of one trained model and its twins, and what is left right with the cue ablated."""
     by_pair = {(clip.meta["pair"], clip.name): clip for clip in clips}
     models = [speechmix.load(folder, device="cpu")]
@@ -66,7 +66,7 @@ def table_of(folder: Path, clips, twins: int) -> pd.DataFrame:
     rows = []
     for model in models:
         for clip in clips:
-            about = {"model": folder.name, "init": model.init, "clip": clip.name, "side": clip.meta["side"]}
+            about = {"model": name, "init": model.init, "clip": clip.name, "side": clip.meta["side"]}
             parts = contributions(model, clip)
             if model.init == "trained":
                 other = next(
@@ -106,6 +106,12 @@ def _hits(values: pd.DataFrame, needed: str, what: str) -> dict:
     return {f"{what}: clips (%)": round(share, 1), f"{what}: first": first}
 
 
+def _distinct(folders: list[Path]) -> list[str]:
+    """Names of folders, with as much of the path before as tells them apart: two trainings have one name."""
+    parts = next(n for n in range(1, 99) if len({f.resolve().parts[-n:] for f in folders}) == len(folders))
+    return ["/".join(folder.resolve().parts[-parts:]) for folder in folders]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", type=Path, default=[bundled.models()["tiny-french-whisper"]])
@@ -117,7 +123,10 @@ def main() -> None:
     clips = [clip for clip in bundled.clips() if clip.meta["control"] == "no"]
     if options.clips:
         clips = [c for side in ("left", "right") for c in [x for x in clips if x.meta["side"] == side][: options.clips]]
-    table = pd.concat([table_of(folder, clips, options.twins) for folder in options.models], ignore_index=True)
+    named = dict(zip(_distinct(options.models), options.models, strict=True))
+    table = pd.concat(
+        [table_of(folder, name, clips, options.twins) for name, folder in named.items()], ignore_index=True
+    )
     result = verdicts(table)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_csv(result, options.out)

@@ -317,30 +317,6 @@ def test_what_one_process_writes_is_what_earlier_versions_wrote(whole):
         assert last["inputs"] == {"pairs": entries.hexdigest()[:16]}
 
 
-def test_recordings_of_other_shards_are_not_read(tmp_path, monkeypatch):
-    import datasets
-
-    from speechmix.corpora import hub_datasets
-
-    monkeypatch.setattr(hub_datasets, "_BATCH", 4)
-    rows = [
-        {"audio": {"bytes": b"RIFF%d" % i, "path": f"x/clip_{i:02}.wav"}, "sentence": f"les livres {i}"}
-        for i in range(11)
-    ]
-    data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
-    data.shuffle(seed=1).save_to_disk(tmp_path / "data")
-    read, audio_at = [], hub_datasets._audio_at
-    monkeypatch.setattr(hub_datasets, "_audio_at", lambda data, number: read.append(audio_at(data, number)) or read[-1])
-    shard = Shard(2, 3)
-    monkeypatch.setattr(mined_lines, "_PAIR", ())
-    monkeypatch.setattr(mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[1], dropped=[]))
-    do("mine", tmp_path / "data", tmp_path / "study", shard)
-    own = [i for i in range(11) if shard.holds(f"clip_{i:02}")]
-    assert sorted(read) == sorted(b"RIFF%d" % i for i in own)
-    files = {path.name: path.read_bytes() for path in (tmp_path / "study" / "audio").iterdir()}
-    assert files == {f"clip_{i:02}.wav": b"RIFF%d" % i for i in own}
-
-
 def test_more_shards_than_a_process_may_have_files_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     items = [(f"clip_{i}", i) for i in range(300)]

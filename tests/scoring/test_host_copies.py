@@ -98,8 +98,7 @@ def test_the_fake_device_sees_what_makes_a_host_wait():
         assert not device.asked
         assert x.sum().item() == 6.0
         assert x[x > 1].to("cpu").tolist() == [2.0, 3.0]
-        x[[0, 1]] = torch.zeros(2).to("meta")
+        x[torch.tensor([0, 1]).to("meta")] = torch.zeros(2).to("meta")
         assert x.cpu().tolist() == [0.0, 0.0, 2.0, 3.0]
     assert sum(device.asked.values()) == 4
-    assert device.sent["_to_copy"] == 2
-    assert sum(device.sent.values()) >= 3
+    assert device.sent == {"_to_copy": 3}
