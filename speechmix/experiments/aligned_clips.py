@@ -56,8 +56,8 @@ class AlignedClips:
         self._folder, self._clips, self._shard = folder, clips, shard
         self._aligner, self._method, self._needs_words = aligner, method, needs_words
 
-    def kept(self, skip: Skip, report: Callable[[str], None], progress: bool) -> tuple[list[Clip], str | None]:
-        """Clips of the shard that can be scored, and their part file below the run's folder; None if there are none."""
+    def kept(self, skip: Skip, report: Callable[[str], None], progress: bool) -> tuple[list[Clip], list[str]]:
+        """Clips of the shard that can be scored, and their part files below the run's folder."""
         ready: list[Clip] = []
         keys: list[Key] = []
         own = [(position, clip) for position, clip in enumerate(self._clips) if self._shard.holds(clip.name)]
@@ -79,8 +79,8 @@ class AlignedClips:
                 ready.append(aligned)
                 keys += of_clip
                 results.write_if_due()
-            part = results.settled(keys)
-        return ready, None if part is None else part.path.relative_to(self._folder.path).as_posix()
+            parts = results.settled(keys)
+        return ready, self._folder.relative(parts)
 
     def _aligned(self, results: Results, clip: Clip, report: Callable[[str], None]) -> tuple[Clip, list[Key]]:
         """Return the clip with its words, and the key of those that are placed here."""

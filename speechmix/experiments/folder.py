@@ -208,6 +208,10 @@ class RunFolder:
         except (OSError, ValueError, AttributeError, TypeError):
             return frozenset()
 
+    def relative(self, parts: Sequence[Part]) -> list[str]:
+        """Paths of parts below the folder."""
+        return [part.path.relative_to(self.path).as_posix() for part in parts]
+
     def remove_part(self, part: Part) -> None:
         """Remove a part: its rows first, so that scores which are there are all or nobody's."""
         part.path.unlink(missing_ok=True)

@@ -45,9 +45,9 @@ class Marker:
     shard : str
     asked : str
         Hash of clips, models and options of the whole run: shards of one run were asked the same.
-    clips : str or None
-        Part file of its clips, below the run's folder.
-    models : list of (owner, part file or None, whether its states are probed)
+    clips : list of str
+        Part files of its clips, below the run's folder.
+    models : list of (owner, part files, whether its states are probed)
     skipped : list of dict
         clip, model, reason.
     done : int
@@ -56,8 +56,8 @@ class Marker:
 
     shard: str
     asked: str
-    clips: str | None = None
-    models: list[tuple[dict[str, Any], str | None, bool]] = field(default_factory=list)
+    clips: list[str] = field(default_factory=list)
+    models: list[tuple[dict[str, Any], list[str], bool]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     done: int = 0
 
@@ -122,7 +122,7 @@ def write_tables(
             if clip.name in order
         ]
         write_probes(folder, probed, placed_clips, report)
-    standing = [folder.path / marker.clips for marker in markers if marker.clips]
+    standing = [folder.path / path for marker in markers for path in marker.clips]
     standing += [part.path for of_model, _ in models.values() for part in of_model]
     folder.finish(sum(marker.done for marker in markers), standing, made_of)
 
@@ -136,10 +136,8 @@ def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> No
 def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows of the clip table, in the order in which clips were given; and word times, by clip."""
     facts, words = [], {}
-    for marker in markers:
-        if marker.clips is None:
-            continue
-        rows = opened_part(folder.path / marker.clips).read(("clip", "kind", "content"))
+    for path in (path for marker in markers for path in marker.clips):
+        rows = opened_part(folder.path / path).read(("clip", "kind", "content"))
         for row in rows.to_pylist():
             if row["kind"] == FACTS:
                 facts.append(json.loads(row["content"]))
@@ -153,9 +151,9 @@ def _models(folder: RunFolder, markers: Sequence[Marker]) -> dict[Owner, tuple[l
     """Parts of each model, and whether it is probed, in the order in which models were given."""
     models: dict[Owner, tuple[list[Part], bool]] = {}
     for marker in markers:
-        for told, path, is_probed in marker.models:
+        for told, paths, is_probed in marker.models:
             parts, probed = models.get(Owner(**told), ([], False))
-            parts += [opened_part(folder.path / path)] if path else []
+            parts += [opened_part(folder.path / path) for path in paths]
             models[Owner(**told)] = (parts, probed or is_probed)
     return models
 

@@ -19,11 +19,11 @@ from ..scoring.batches import clips_together, in_groups, prepare_ahead
 from ..scoring.question import Question
 from .aligned_clips import shown
 from .folder import RunFolder
-from .own_texts import remember_written, texts_of
+from .own_texts import needs_text, remember_written, texts_of
 from .part_files import Owner, Part
 from .probing import keep_states
 from .results import Key, Results
-from .store import MapsAsked, draw, keep_maps, keep_spelling
+from .store import ClipAsked, MapsAsked, draw, keep_maps, keep_spelling
 from .tables import result_line
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Wanted:
         Names of the clips to draw.
     by_layer : frozenset of str
         Names of the clips in which the cue is silenced layer by layer, too.
+    clips : mapping of str to ClipAsked
+        What each clip is, by name.
     few : frozenset of str, optional
         Names of the clips that further random twins hear, which then only say how much the draw of weights matters; without it
         they are treated as the first.
@@ -56,6 +58,7 @@ class Wanted:
     probes: bool
     drawn: frozenset[str]
     by_layer: frozenset[str]
+    clips: Mapping[str, ClipAsked]
     few: frozenset[str] | None
 
 
@@ -78,17 +81,18 @@ class ModelRun:
         self._few = wanted.few if is_further else None
         self._spells = wanted.ablation and model.can_spell and self._few is None
         self._drawn = frozenset() if is_further else wanted.drawn
-        self._asked = MapsAsked(model, wanted.question, in_scores=self._few is None)
+        self._asked = MapsAsked(model, wanted.question, wanted.clips, in_scores=self._few is None)
+        self._has_figures = folder.path.joinpath("figures").is_dir()
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
 
     def score(
         self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: bool, *, probed: bool
-    ) -> Part | None:
-        """Score clips; returns the part file that holds what became of them, None if nothing did."""
+    ) -> list[Part]:
+        """Score clips; returns the part files that hold what became of them."""
         kept: dict[str, list[Key]] = {}
         clips = [clip for clip in clips if self._few is None or clip.name in self._few]
         texts: Mapping[str, Mapping[str, Any]] = {}
-        if self._model.init == "random" and any(clip.text is None for clip in clips):
+        if self._model.init == "random" and any(needs_text(self._model, clip) for clip in clips):
             texts = texts_of(self._folder, self._model.name)
         with Results(self._folder, self._owner, shard, report) as results, self._model.unchanged():
             for clip, keys, maps in self._scored(results, texts, clips, report, progress):
@@ -114,7 +118,8 @@ class ModelRun:
         self, results: Results, clip: Clip, maps: Maps, keys: list[Key], *, probed: bool, is_drawn: bool
     ) -> None:
         """What is wanted besides scores; `keys` grow by what is kept."""
-        questions = [key.question for key in self._asked.keys(clip)]
+        measures = list(self._wanted.question.measures)
+        questions = [key.question for key in keys if key.kind in measures]
         if self._spells:
             keys += keep_spelling(results, self._model, clip, by_layer=clip.name in self._by_layer)
         if probed and clip.words:
@@ -124,12 +129,13 @@ class ModelRun:
             stored = {} if len(maps) and {name for name, _ in maps} == set(measures) else results.maps(clip, questions)
             return Maps({key: {**stored, **maps}[key] for key in sorted({**stored, **maps}, key=place)})
 
-        measures, stacks = list(self._wanted.question.measures), list(self._model.stacks)
+        stacks = list(self._model.stacks)
 
         def place(key: tuple[str, str]) -> tuple[int, int]:
             return measures.index(key[0]), stacks.index(key[1])
 
-        draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
+        if is_drawn or self._has_figures:
+            draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
 
     def _scored(
         self,

@@ -46,7 +46,7 @@ def remember_written(
         Of what is kept with this model's results.
     """
     asked = question.stacks is None or {"decoder", "cross"} & set(question.stacks)
-    if not asked or "cross" not in model.stacks or model.tokenizer is None or given_text(model, clip) is not None:
+    if not asked or not needs_text(model, clip):
         return []
     question_of_text = key_of(model, clip)
     key = Key(clip.name, WRITTEN, question_of_text)
@@ -64,6 +64,11 @@ def remember_written(
     if question_of_text not in model.written:
         model.written[question_of_text] = Written(**{**stored["written"], "ids": tuple(stored["written"]["ids"])})
     return [key] if can_write(model) else []
+
+
+def needs_text(model: Model, clip: Clip) -> bool:
+    """Whether a model has a decoder to be fed and the clip brings no text for it."""
+    return "cross" in model.stacks and model.tokenizer is not None and given_text(model, clip) is None
 
 
 def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
@@ -85,7 +90,7 @@ def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
 
 def written_of(model: Model, clip: Clip) -> dict[str, Any]:
     """What a stored map of a clip without a text depends on besides the clip: the ids that were fed to the decoder."""
-    if "cross" not in model.stacks or model.tokenizer is None or given_text(model, clip) is not None:
+    if not needs_text(model, clip):
         return {}
     written = model.written.get(key_of(model, clip))
     return {} if written is None else {"written": list(written.ids)}

@@ -7,14 +7,14 @@ that went into it (its *question*). Out: part files (part_files.py) and the file
     scores/model=.../stack=.../trained.<part>.parquet          score_files.py
 
 What is new is written every half minute or so, and when a block of code ends, however it ends; what was written is found again
-if its question is still the same. At the end of a model `settled` puts all that the run wants into one part, in the run's
-order: it is the same, to the byte, whether the run was stopped on the way or not.
+if its question is still the same. At the end of a model `settled` puts all that the run wants into one part (a large run:
+few), in the run's order: it is the same, to the byte, whether the run was stopped on the way or not.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -48,6 +48,7 @@ from .stored_maps import maps_in_part
 Report = Callable[[str], None]
 _SECONDS, _SHARE = 30.0, 0.1  # what is new is written after so long, and after so much of the time that has gone by
 _MOST_WAITING = 2**26  # bytes of results in memory
+_LARGE = 2**26  # bytes of scores; what is made of smaller parts is made again when one is added
 _MOST_COMPARED = (
     2**25
 )  # bytes of a file that is compared with its checksums when it is found; larger ones are when they are read
@@ -85,6 +86,7 @@ class Results:
         self._place = folder.results(owner.label)
         self._parts: list[Part] = []
         self._places: dict[Key, _Place] = {}
+        self._rows: list[int] = []  # of each part
         self._read: dict[tuple[int, int], pa.Table] = {}
         self._new: list[dict[str, Any]] = []
         self._new_bytes = 0
@@ -113,6 +115,7 @@ class Results:
     def _know(self, part: Part, names: pa.Table) -> None:
         number = len(self._parts)
         self._parts.append(part)
+        self._rows.append(names.num_rows)
         columns = (names[name].to_pylist() for name in KEY)
         for row, key in enumerate(zip(*columns, strict=True)):
             self._places[Key(*key)] = _Place(number, row)
@@ -204,14 +207,29 @@ class Results:
             maps |= maps_in_part(self._folder, self._parts[part], clip.name, questions=questions)
         return maps
 
-    def settled(self, keys: Sequence[Key]) -> Part | None:
-        """Return the one part that holds just these results, in this order, made of what is there; None if there are none.
+    def settled(self, keys: Sequence[Key]) -> list[Part]:
+        """Put these results, and no others, into as few parts as may be, in this order, and return them.
 
-        Other parts of this shard are removed, but those that the run's tables are made of stand until there are others.
+        A part that is large stays as it is if all of it is wanted; all others become one. Parts of this shard that are not
+        needed any more are removed, but those that the run's tables are made of stand until there are others.
         """
         self.write()
-        if not keys:
-            return None
+        counts = Counter(self._places[key].part for key in keys)
+        whole = {number for number, count in counts.items() if self._is_large(number) and count == self._rows[number]}
+        others = [key for key in keys if self._places[key].part not in whole]
+        settled = [self._parts[number] for number in sorted(whole)] + ([self._one_part(others)] if others else [])
+        kept = {part.path for part in settled} | self._folder.standing_parts()
+        for other in self._parts:
+            is_own = self._shard.count == 1 or other.shard == self._shard.label
+            if is_own and other.path not in kept:
+                self._folder.remove_part(other)
+        return settled
+
+    def _is_large(self, number: int) -> bool:
+        return sum(self._parts[number].scores.values()) >= _LARGE
+
+    def _one_part(self, keys: Sequence[Key]) -> Part:
+        """The part that holds just these results: it is there, or made now of what is there."""
         path = self._place / f"{self._shard.prefix}{part_name(keys)}.parquet"
         part = next((part for part in self._parts if part.path == path), None)
         if part is None:
@@ -219,11 +237,6 @@ class Results:
                 self._copy_scores(keys, scores)
                 part = self._written_part(keys, self.tables(keys), scores)
             self._know(part, part.read(KEY))
-        standing = self._folder.standing_parts()
-        for other in self._parts:
-            is_own = self._shard.count == 1 or other.shard == self._shard.label
-            if is_own and other.path != path and other.path not in standing:
-                self._folder.remove_part(other)
         return part
 
     def _copy_scores(self, keys: Sequence[Key], scores: ScoreFiles) -> None:

@@ -46,6 +46,7 @@ from .merging import Marker, begun_shards, missing_shards, write_skipped, write_
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
 from .probing import PROBED_TWINS
+from .store import ClipAsked
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 
@@ -204,8 +205,10 @@ def score_clips(
         aligned = AlignedClips(folder, clips, shard, aligner, align_method, needs_words=question.units == "word")
         ready, marker.clips = aligned.kept(run.skip, report, progress)
         few = None if twin_clips is None else _names(few_of(clips, twin_clips))
-        drawn, by_layer = _names(clips[:figures]), _names(few_of(clips, CLIPS_BY_LAYER))  # the same whatever the shard
-        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, few)
+        drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
+        by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
+        asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
+        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few)
         _score(run, folder, models, ready, wanted, marker, shard, report, progress)
         marker.done = run.done
         marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
@@ -268,9 +271,8 @@ def _score(
         owner = Owner(model.name, model.init, model.seed, model.label)
         of_model = ModelRun(folder, model, owner, wanted, twin=twin)
         probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
-        part = of_model.score(ready, shard, run, report, progress, probed=probed)
-        place = None if part is None else part.path.relative_to(folder.path).as_posix()
-        marker.models.append((vars(owner), place, probed))
+        parts = of_model.score(ready, shard, run, report, progress, probed=probed)
+        marker.models.append((vars(owner), folder.relative(parts), probed))
 
 
 def _finish(

@@ -22,7 +22,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -189,14 +188,24 @@ class CopiedScores:
                     for name in file.read_row_group(group, columns=["clip"])["clip"].unique().to_pylist():
                         self._groups[name].append((path, group))
 
-    def _read_group(self, path: Path, group: int) -> pa.Table:
+    def _read_group(self, path: Path, group: int) -> tuple[pa.Table, dict[str, tuple[int, int]]]:
+        """A row group, and where each clip's rows begin and how many there are: they are sorted by clip."""
         with readable_parquet(path):
-            return pq.ParquetFile(path, page_checksum_verification=True).read_row_group(group)
+            rows = pq.ParquetFile(path, page_checksum_verification=True).read_row_group(group).combine_chunks()
+        clips = rows["clip"].chunk(0).dictionary_encode()
+        codes = clips.indices.to_numpy()
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        counts = np.diff(starts, append=len(codes))
+        names = clips.dictionary.take(pa.array(codes[starts])).to_pylist()
+        return rows, dict(zip(names, zip(starts.tolist(), counts.tolist(), strict=True), strict=True))
 
     def rows_of(self, clip: str) -> pa.Table | None:
         """Rows of a clip; None if the files have none."""
-        groups = [self._read(*place) for place in self._groups.get(clip, ())]
-        return pa.concat_tables([rows.filter(pc.equal(rows["clip"], clip)) for rows in groups]) if groups else None
+        parts = []
+        for place in self._groups.get(clip, ()):
+            rows, stretches = self._read(*place)
+            parts.append(rows.slice(*stretches[clip]))
+        return pa.concat_tables(parts) if parts else None
 
 
 def partition(model: str, init: str, measure: str, stack: str) -> Path:

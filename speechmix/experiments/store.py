@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -36,6 +36,17 @@ _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran ou
 ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
 
 
+class ClipAsked(NamedTuple):
+    """What a clip was when the run began: its sound, and a hash of all that decides an answer about it but the model."""
+
+    sound: str
+    says: str
+
+    @classmethod
+    def of(cls, clip: Clip) -> ClipAsked:
+        return cls(clip.sound, digest([clip.fingerprint, clip.alignment, clip.doubts]))
+
+
 class MapsAsked:
     """What maps are asked for, and the keys that their results have.
 
@@ -43,12 +54,15 @@ class MapsAsked:
     ----------
     model : Model
     question : Question
+    clips : mapping of str to ClipAsked
+        By name; of others it is found out when they are asked about.
     in_scores : bool
         Whether every score goes to the table of scores.
     """
 
-    def __init__(self, model: Model, question: Question, *, in_scores: bool = True):
+    def __init__(self, model: Model, question: Question, clips: Mapping[str, ClipAsked], *, in_scores: bool = True):
         self.model, self.question, self.in_scores = model, question, in_scores
+        self._clips = clips
         self._asked = {name: self._asked_of(name) for name in question.measures}
 
     def _asked_of(self, name: str) -> str:
@@ -61,8 +75,14 @@ class MapsAsked:
 
     def keys(self, clip: Clip) -> list[Key]:
         """Key of each measure's result."""
-        says = digest([clip.fingerprint, clip.alignment, clip.doubts, written_of(self.model, clip)])
+        says = self.clip(clip).says
+        if written := written_of(self.model, clip):
+            says = digest([says, written])
         return [Key(clip.name, name, joined_digests(asked, says)) for name, asked in self._asked.items()]
+
+    def clip(self, clip: Clip) -> ClipAsked:
+        """What the clip is, or was when the run began."""
+        return self._clips.get(clip.name) or ClipAsked.of(clip)
 
 
 def keep_maps(
@@ -82,7 +102,7 @@ def keep_maps(
         if missing:
             todo.setdefault(missing, []).append(index)
     for missing, places in todo.items():
-        sounds = [clips[index].sound for index in places]
+        sounds = [asked.clip(clips[index]).sound for index in places]
         question = replace(asked.question, measures=missing)
         all_maps = _computed(asked.model, [clips[index] for index in places], question, batch_size)
         for index, sound, maps in zip(places, sounds, all_maps, strict=True):

@@ -80,7 +80,12 @@ def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
 
 def neutral(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with cells and column names that a spreadsheet would compute turned into text."""
-    return table.assign(**{name: table[name].map(_quoted) for name in _texts(table)}).rename(columns=_quoted)
+    quoted = {}
+    for name in _texts(table):
+        cells = {cell: _quoted(cell) for cell in table[name].unique()}  # mostly few, and nearly always as they are
+        if any(cell is not text for cell, text in cells.items()):
+            quoted[name] = table[name].map(_quoted)
+    return table.assign(**quoted).rename(columns=_quoted)
 
 
 def _texts(table: pd.DataFrame) -> list[str]:
@@ -92,7 +97,7 @@ def _texts(table: pd.DataFrame) -> list[str]:
 def _quoted(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
-    cell = cell.replace("\0", "\ufffd")  # no table may hold it
+    cell = cell.replace("\0", "\ufffd") if "\0" in cell else cell  # no table may hold it
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
