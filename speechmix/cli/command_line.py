@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
@@ -21,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 done, 1 nothing could be done, 2 wrong usage."""
     options = _parser().parse_args(arguments)
     try:
-        return options.command(options)
+        with _ended_by_sigterm():
+            return options.command(options)
     except SpeechmixError as error:
         print(f"speechmix: {error}", file=sys.stderr)
         return 1
@@ -31,6 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("speechmix: stopped; the same command goes on where it was", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM, which batch systems send before they take a machine back, end a command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _check(options) -> int:

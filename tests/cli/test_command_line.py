@@ -191,3 +191,29 @@ def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
     assert (tmp_path / "run" / "probes_number.png").stat().st_size > 5000
     assert main([*arguments, "--label", "gender"]) == 1
     assert "no item has a label 'gender'" in capsys.readouterr().err
+
+
+def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(folder, tmp_path, capsys, monkeypatch):
+    import os
+    import signal
+
+    from speechmix.experiments import model_run, store
+    from speechmix.experiments.run_status import run_status
+
+    real = model_run.ModelRun._further
+
+    def preempted(self, *arguments, **options):
+        real(self, *arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    arguments += ["--figures", "0", "--device", "cpu", "--out", str(tmp_path / "run")]
+    former = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(model_run.ModelRun, "_further", preempted)
+    assert main(arguments) == 130
+    assert "the same command goes on where it was" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is former
+    assert run_status(tmp_path / "run").table["clips"].sum() == 1
+    monkeypatch.setattr(model_run.ModelRun, "_further", real)
+    monkeypatch.setattr(store, "mix", None)  # scoring again would raise
+    assert main(arguments) == 0
