@@ -17,12 +17,12 @@ import soundfile
 
 from speechmix.cli import main
 from speechmix.errors import InputError, StorageError
+from speechmix.experiments.journal import run_stage
+from speechmix.experiments.stage_files import UNFINISHED
+from speechmix.experiments.stage_lines import AT, counted, kept, lines, options_of
 from speechmix.files.shards import WHOLE, Shard, place_of
 from speechmix.homophony import mined_lines, stages, transcripts
-from speechmix.homophony.journal import run_stage
 from speechmix.homophony.selection import select_examples
-from speechmix.homophony.stage_files import UNFINISHED
-from speechmix.homophony.stage_lines import AT, counted, kept, lines, options_of
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.homophony.status import missing_shards, status_text, study_status
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
