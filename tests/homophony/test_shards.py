@@ -26,6 +26,7 @@ from speechmix.homophony.selection import select_examples
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.homophony.status import missing_shards, status_text, study_status
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
+from speechmix.inputs.audio_places import open_bytes
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")
@@ -317,28 +318,22 @@ def test_what_one_process_writes_is_what_earlier_versions_wrote(whole):
         assert last["inputs"] == {"pairs": entries.hexdigest()[:16]}
 
 
-def test_recordings_of_other_shards_are_not_read(tmp_path, monkeypatch):
+def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_path, monkeypatch):
     import datasets
 
-    from speechmix.corpora import hub_datasets
-
-    monkeypatch.setattr(hub_datasets, "_BATCH", 4)
     rows = [
         {"audio": {"bytes": b"RIFF%d" % i, "path": f"x/clip_{i:02}.wav"}, "sentence": f"les livres {i}"}
         for i in range(11)
     ]
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
-    data.shuffle(seed=1).save_to_disk(tmp_path / "data")
-    read, audio_at = [], hub_datasets._audio_at
-    monkeypatch.setattr(hub_datasets, "_audio_at", lambda data, number: read.append(audio_at(data, number)) or read[-1])
+    data.save_to_disk(tmp_path / "data")
     shard = Shard(2, 3)
-    monkeypatch.setattr(mined_lines, "_PAIR", ())
     monkeypatch.setattr(mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[1], dropped=[]))
-    do("mine", tmp_path / "data", tmp_path / "study", shard)
-    own = [i for i in range(11) if shard.holds(f"clip_{i:02}")]
-    assert sorted(read) == sorted(b"RIFF%d" % i for i in own)
-    files = {path.name: path.read_bytes() for path in (tmp_path / "study" / "audio").iterdir()}
-    assert files == {f"clip_{i:02}.wav": b"RIFF%d" % i for i in own}
+    monkeypatch.setattr(mined_lines, "_PAIR", ())
+    path = do("mine", tmp_path / "data", tmp_path / "study", shard)
+    own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}
+    assert {line["key"]: open_bytes(line["path"]).read() for line in lines(path)} == own
+    assert not (tmp_path / "study" / "audio").exists()
 
 
 def test_more_shards_than_a_process_may_have_files_open(tmp_path):
