@@ -162,7 +162,7 @@ def outputs_in(folder: Path) -> list[Path]:
 
 def command_of(output: Path) -> str:
     """Return the command that makes an output: "mine", "align", "transcribe" or "faithfulness"."""
-    return _COMMANDS_OF_MODELS.get(output.parent.name) or _COMMANDS.get(output.stem, output.stem)
+    return _COMMANDS.get(output.stem) or _COMMANDS_OF_MODELS.get(output.parent.name, output.stem)
 
 
 def index_list(indices: Iterable[int]) -> str:
@@ -191,7 +191,7 @@ def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
     state = f" ({index_list(unfinished)} unfinished: at work, or stopped)" if unfinished else ""
     command = command_of(output)
     where, title = output.parent, output.stem
-    if where.name in _COMMANDS_OF_MODELS:
+    if command in _COMMANDS_OF_MODELS.values():
         where, title = where.parent, f"{where.name} of {title}"
     return (
         f"{title} lack {shards}{state}: speechmix {command} ... --shard {names[0]}. "

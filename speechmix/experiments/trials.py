@@ -108,7 +108,11 @@ def faithfulness_of_clips(
     refuse_doubled(clips)
     asked = trial_options(**options)
     check_trial(asked, fewest)
-    told = {"measures": list(measures_of(model, measures)), "fewest": fewest, "protocol": options.get("protocol")}
+    told: dict[str, Any] = {
+        "measures": list(measures_of(model, measures)),
+        "fewest": fewest,
+        "protocol": options.get("protocol"),
+    }
     of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
     described = {
         **model_facts(model),

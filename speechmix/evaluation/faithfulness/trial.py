@@ -169,7 +169,8 @@ def judged(
         decision = _decision(model, item, options)
     except SpeechmixError as error:
         return Judged(notes=[{"what": "item", "reason": str(error)}])
-    item_on_trial = ItemOnTrial(decision, pair and _quietly(model, pair, options), names, options, fewest)
+    of_pair = None if pair is None else _quietly(model, pair, options)
+    item_on_trial = ItemOnTrial(decision, of_pair, names, options, fewest)
     rows = list(item_on_trial.rows())
     return Judged(rows, item_on_trial.drops, item_on_trial.notes)
 
