@@ -39,6 +39,7 @@ FORMER = {
     "homophony.french_parser": "homophony.french.parser",
     "homophony.french_text": "homophony.french.text",
     "homophony.french_words": "homophony.french.words",
+    "homophony.journal": "experiments.journal",
     "homophony.lexicon": "homophony.french.lexicon",
     "homophony.lexicon_files": "homophony.french.lexicon_files",
     "homophony.spoken_french": "homophony.french.spoken",

@@ -22,9 +22,9 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("clips")
     group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
     group.add_argument(
-        "--manifest", "--corpus",
-        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that says as much: tars "
-        "of WebDataset, a folder of Lhotse Shar or of datasets",
+        "--manifest", "--corpus", "--examples",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that says as much: STUDY/examples "
+        "(of `speechmix select`), tars of WebDataset, a folder of Lhotse Shar or of datasets",
     )  # fmt: skip
     group.add_argument("--text", help="what is said")
     group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")
@@ -78,8 +78,24 @@ def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     return clips
 
 
+def listed(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
+    """Clips of the manifest, each with a name of its own; rows that cannot be used are recorded.
+
+    Raises
+    ------
+    InputError
+        If none is left.
+    """
+    from ..files.names import distinct_names
+
+    clips = distinct_names(_of_manifest(options, skipped))
+    if not clips:
+        raise InputError(f"no clip can be used: {_reasons(skipped) or 'the manifest is empty'}")
+    return clips
+
+
 def aligned_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
-    """Clips of the manifest with word times; rows that cannot be used, and clips that cannot be aligned, are recorded.
+    """Clips as `listed`, with word times; those that cannot be aligned are recorded, too.
 
     Raises
     ------
@@ -87,11 +103,10 @@ def aligned_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
         If none is left.
     """
     from ..alignment import align
-    from ..files.names import distinct_names
 
     aligner = loaded_aligner(options)
     clips = []
-    for clip in distinct_names(_of_manifest(options, skipped)):
+    for clip in listed(options, skipped):
         try:
             clips.append(align(clip, model=aligner, method=options.align))
         except SpeechmixError as error:
@@ -115,8 +130,12 @@ def print_skipped(skipped: Skipped) -> None:
 
 
 def _of_manifest(options: argparse.Namespace, skipped: Skipped, *, tier: str | None = None) -> list[Clip]:
-    """Clips of the manifest, in the language of the options where it names none."""
+    """Clips of the manifest or of a study's examples, in the language of the options where it names none."""
     from ..corpora.reading import listed_clips
+    from ..homophony.dataset import holds_examples, read_examples
+
+    if holds_examples(options.manifest):
+        return read_examples(options.manifest, skipped=skipped)
 
     def record(row: int, name: str, error: InputError) -> None:
         skipped.append((name or f"row {row}", str(error)))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
-from .status import add_shard_option, shard_of
+from .status import add_shard_option, refuse_shard, shard_of
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -70,10 +70,14 @@ def _check(options) -> int:
 
 def _score(options) -> int:
     from ..experiments.run import score_clips
+    from ..homophony.dataset import holds_examples
+    from ..homophony.french_study import describe_page
     from ..scoring.question import Question
 
     skipped: Skipped = []
     clips = named_clips(options, skipped)
+    if options.manifest and holds_examples(options.manifest):
+        describe_page(options.out, options.manifest, options.random_twin or [])
     run = score_clips(
         model_loaders(options, options.model, options.random_twin),
         clips,
@@ -102,7 +106,7 @@ def _score(options) -> int:
         **({"product_dtype": options.product_dtype} if options.product_dtype else {}),
     )
     print(run.summary())
-    return 0 if run.done else 1
+    return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
 
 
 def _ablate(options) -> int:
@@ -114,6 +118,7 @@ def _ablate(options) -> int:
     from ..interventions.ablation import ablate
     from .published_ablation import ablate_as_published, refuse_options
 
+    refuse_shard(options, "the same for all clips of a run is `speechmix score --ablate --shard`")
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     if options.published:
@@ -190,6 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     ablate.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
     ablate.add_argument("--out", help="CSV file for the table")
+    add_shard_option(ablate, instead="score --ablate")
     add_prefix_options(ablate)
     add_ablation_options(ablate)
     for command in (check, score, ablate):

@@ -1,6 +1,7 @@
 """`speechmix faithfulness` on the command line: measures on trial, a table in the terminal, CSV files in a folder.
 
-In: the parser's subcommands. The command is one call of `speechmix.faithfulness`.
+In: the parser's subcommands. The command is one call: of `speechmix.faithfulness`, or with a folder of
+`experiments.trials.faithfulness_of_clips`, which goes on where it was stopped and takes shards.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
+from ..evaluation.faithfulness.results import FILE
+from .clip_options import Skipped, add_alignment_options, aligned_clips, listed, loaded_aligner, print_skipped
 from .model_options import add_loading_options, add_measures_option, add_prefix_options, loaded, measures_on_trial
+from .status import add_shard_option, shard_of
 
 if TYPE_CHECKING:
     from ..evaluation.faithfulness import Trial
@@ -21,6 +24,7 @@ _EXAMPLES = """examples:
   speechmix faithfulness openai/whisper-small clips.tsv --out runs/small
   speechmix faithfulness facebook/wav2vec2-base-960h clips.tsv --measures all --judges silence patch
   speechmix faithfulness FOLDER clips.tsv --judges "silence (zeros)" --metric top_1
+  speechmix faithfulness openai/whisper-small study/examples --out run --shard 3/48     # beside other processes
 """
 _SHOWN = ["stack", "measure", "aggregation", "value", "low", "high", "over_random", "over_length", "over_position", "p"]
 
@@ -36,7 +40,9 @@ def add_commands(commands) -> None:
     command.set_defaults(command=_faithfulness)
     command.add_argument("model", metavar="MODEL", help="hub id or folder, with a CTC or language-model head")
     command.add_argument(
-        "manifest", metavar="MANIFEST", help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil, pair"
+        "manifest",
+        metavar="MANIFEST",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil, pair; or STUDY/examples",
     )
     add_measures_option(command)
     command.add_argument(
@@ -49,32 +55,55 @@ def add_commands(commands) -> None:
         "--fewest", type=int, default=3, help="words besides the target that a clip needs (default: 3)"
     )
     command.add_argument("--rows", type=int, default=12, help="rows of the table in the terminal (default: 12)")
-    command.add_argument("--out", metavar="FOLDER", help="for faithfulness.csv; a run's folder has it on its page")
+    command.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="for faithfulness.csv; a run's folder has it on its page; a stopped command goes on there",
+    )
+    add_shard_option(command)
+    command.add_argument("--overwrite", action="store_true", help="start afresh where --out holds other options")
     add_alignment_options(command)
     add_prefix_options(command)
     add_loading_options(command)
 
 
 def _faithfulness(options: argparse.Namespace) -> int:
-    from ..evaluation.faithfulness.trial import DEFAULT_METRICS, faithfulness
+    from ..evaluation.faithfulness.options import DEFAULT_METRICS
 
     if options.metric not in DEFAULT_METRICS:
         raise InputError(f"--metric should be one of {', '.join(DEFAULT_METRICS)}; found {options.metric!r}")
     skipped: Skipped = []
-    clips = aligned_clips(options, skipped)
-    trial = faithfulness(
-        loaded(options, options.model), clips, measures=measures_on_trial(options), judges=options.judges,
-        fewest=options.fewest, progress=sys.stderr.isatty(),
-    )  # fmt: skip
+    trial = _trial(options, skipped)
+    print_skipped(skipped)
+    if trial is None:
+        print(f"shard {options.shard} is done, others are not: `speechmix status {options.out}` says which")
+        return 0
     by_metric = trial.table[trial.table["metric"] == options.metric]
     for judge in [judge for judge in trial.judges if judge in set(by_metric["judge"])]:
         print(f"\n{_shown(trial, judge, options)}\n\n{trial.sentence(options.metric, judge=judge)}")
-    print_skipped(skipped)
     for row in trial.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False):
         print(f"left out ({row.what}, {row.count} clips): {row.reason}")
     if options.out:
-        print(f"table: {trial.write(Path(options.out))}")
+        print(f"table: {Path(options.out) / FILE}")
     return 0 if trial.judges else 1
+
+
+def _trial(options: argparse.Namespace, skipped: Skipped) -> Trial | None:
+    """The trial; None while other shards are not done."""
+    from ..evaluation.faithfulness.trial import faithfulness
+    from ..experiments.trials import faithfulness_of_clips
+
+    shard = shard_of(options)
+    asked = {"measures": measures_on_trial(options), "judges": options.judges, "fewest": options.fewest}
+    further = {**asked, "progress": sys.stderr.isatty()}
+    if not options.out:
+        if shard.count > 1:
+            raise InputError(f"--shard {shard} keeps what it finds in a folder: say which with --out")
+        return faithfulness(loaded(options, options.model), aligned_clips(options, skipped), **further)
+    return faithfulness_of_clips(
+        loaded(options, options.model), listed(options, skipped), options.out, aligner=loaded_aligner(options),
+        align_method=options.align, shard=shard, overwrite=options.overwrite, skipped=skipped, **further,
+    )  # fmt: skip
 
 
 def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:

@@ -43,6 +43,7 @@ def add_commands(commands) -> None:
     mine.add_argument("--out", required=True, metavar="STUDY", help="study folder")
     add_mining_options(mine)
     mine.add_argument("--language", default="fr", help="language spoken (default: fr)")
+    mine.add_argument("--seed", type=int, default=0, help="of --sample (default: 0)")
     mine.add_argument("--allow-outside", action="store_true", help="let a manifest name files outside its folder")
 
     align = commands.add_parser("align", help="place the words of the mined sentences; write TextGrids", **style)
@@ -157,7 +158,7 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
 
 
 def _mine(options) -> int:
-    from ..homophony.stage_lines import counted
+    from ..experiments.stage_lines import counted
     from ..homophony.stages import mine_corpus
 
     path = mine_corpus(
@@ -169,6 +170,7 @@ def _mine(options) -> int:
         language=options.language,
         split=options.split,
         sample=options.sample,
+        seed=options.seed,
         allow_outside=options.allow_outside,
         shard=shard_of(options),
         overwrite=options.overwrite,
@@ -180,7 +182,7 @@ def _mine(options) -> int:
 
 def _align(options) -> int:
     from ..adapters import load
-    from ..homophony.stage_lines import counted
+    from ..experiments.stage_lines import counted
     from ..homophony.stages import align_corpus
 
     if options.compare:
@@ -224,7 +226,7 @@ def _transcribe(options) -> int:
     from functools import partial
 
     from ..adapters import load
-    from ..homophony.stage_lines import counted
+    from ..experiments.stage_lines import counted
     from ..homophony.stages import transcribe_corpus
 
     models = [partial(load, source, device=options.device) for source in options.model]

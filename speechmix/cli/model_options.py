@@ -77,6 +77,6 @@ def model_loaders(
 
 def measures_on_trial(options: argparse.Namespace) -> str | Sequence[str]:
     """Names of the measures asked for, "all", or those by default."""
-    from ..evaluation.faithfulness.trial import DEFAULT_MEASURES
+    from ..evaluation.faithfulness.options import DEFAULT_MEASURES
 
     return "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..files.names import safe_name
 from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
 from .model_options import add_loading_options, model_loaders
+from .status import add_shard_option, refuse_shard
 
 if TYPE_CHECKING:
     from ..evaluation.probing import Probes
@@ -62,6 +63,7 @@ def add_commands(commands) -> None:
     command.add_argument(
         "--out", metavar="FOLDER", help="for probes.csv and a figure; a run's folder has them on its page"
     )
+    add_shard_option(command, instead="score --probe")
     add_alignment_options(command)
     add_loading_options(command)
 
@@ -69,6 +71,9 @@ def add_commands(commands) -> None:
 def _probe(options: argparse.Namespace) -> int:
     from ..evaluation.probing import probe
 
+    refuse_shard(
+        options, "states are read in shards by `speechmix score --probe --shard`, whose last shard fits the probes"
+    )
     skipped: Skipped = []
     clips = aligned_clips(options, skipped)
     positions = [int(name) if name.isdigit() else name for name in options.position]

@@ -33,16 +33,29 @@ def add_commands(commands) -> None:
     status.add_argument(
         "--missing",
         metavar="STAGE",
-        help="print only the missing shards of mine, align, transcribe or score: 7,12,20-31",
+        help="print only the missing shards of mine, align, transcribe, score or faithfulness: 7,12,20-31",
     )
 
 
-def add_shard_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add which part of the clips a process takes."""
-    command.add_argument(
-        "--shard", default="1/1", metavar="I/N",
-        help="only the clips of this part, counted from 1 (3/48), beside other processes with other parts",
-    )  # fmt: skip
+def add_shard_option(command: argparse.ArgumentParser | argparse._ArgumentGroup, *, instead: str = "") -> None:
+    """Add which part of the clips a process takes; where another command does it in shards, say which (`refuse_shard`)."""
+    what = "only the clips of this part, counted from 1 (3/48), beside other processes with other parts"
+    told = f"not here: the clips of a run are done in shards by `speechmix {instead}`" if instead else what
+    command.add_argument("--shard", default="1/1", metavar="I/N", help=told)
+
+
+def refuse_shard(options: argparse.Namespace, advice: str) -> None:
+    """Refuse a shard of a command that does all clips at once.
+
+    Raises
+    ------
+    InputError
+        If one was asked for.
+    """
+    if shard_of(options).count > 1:
+        raise InputError(
+            f"--shard {options.shard} is not of this command, which does all clips in one process: {advice}"
+        )
 
 
 def shard_of(options: argparse.Namespace) -> Shard:
@@ -60,26 +73,34 @@ def shard_of(options: argparse.Namespace) -> Shard:
 
 def _status(options: argparse.Namespace) -> int:
     from ..experiments.run_status import run_status
-    from ..homophony.stage_files import index_list
-    from ..homophony.status import is_study, missing_shards, status_text, study_status
+    from ..experiments.stage_files import TRIALS, index_list
+    from ..homophony.status import is_study, missing_shards, status_text, study_status, trial_status
 
     folder = Path(options.folder)
     studies = [study for study in (folder, folder / _CORPUS) if is_study(study)]
-    run = (folder / "run.json").is_file()
-    if not studies and not run:
-        raise InputError(f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json)")
+    run, trials = (folder / "run.json").is_file(), trial_status(folder)
+    if not studies and not run and trials.empty:
+        raise InputError(
+            f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json) nor a trial ({TRIALS}/)"
+        )
     if options.missing == _SCORE and run:
         print(index_list(run_status(folder).missing))
+        return 0
+    if options.missing == TRIALS:
+        print(missing_shards(trials, TRIALS))
         return 0
     if options.missing:
         if not studies:
             raise InputError(
-                f"{folder} holds no study: --missing lists shards of mine, align and transcribe, of a run: score"
+                f"{folder} holds no study: --missing lists shards of mine, align and transcribe; of a run score; of a trial "
+                f"{TRIALS}"
             )
         print(missing_shards(study_status(studies[0]), options.missing))
         return 0
     parts = [status_text(study_status(study), study) for study in studies]
     if run:
         parts.append(run_status(folder).text())
+    if len(trials):
+        parts.append(status_text(trials, folder))
     print("\n\n".join(parts))
     return 0

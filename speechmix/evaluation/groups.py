@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Columns of a manifest that may hold the lemma, in the order in which they are looked for.
 LEMMAS = ("lemma", "target_lemma", "noun")
+TIED_BY = ("pair", "text", "target", "foil", *LEMMAS)  # all columns that groups are made of
 _FEWEST = 5  # groups, below which a coarser tie is given up
 _MASK = "<mask>"  # in a target's place, and no word
 
@@ -77,7 +78,7 @@ def words_asked_about(clips: pd.DataFrame) -> pd.Series:
 
 def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
     """What may tie clips together: for each kind a label, "" where there is none."""
-    used = [name for name in ("pair", "text", "target", "foil", *LEMMAS) if name in clips]
+    used = [name for name in TIED_BY if name in clips]
     cells = clips[used].fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
     lemma = next((name for name in LEMMAS if name in cells), None)
     ties = {tie: cells[name] for tie, name in (("the pair", "pair"), ("the sentence", "text")) if name in cells}

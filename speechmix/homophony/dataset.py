@@ -149,6 +149,17 @@ def _without_bars() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
+def holds_examples(folder: str | PathLike) -> bool:
+    """Whether a folder is a data set that `write_examples` wrote.
+
+    Examples
+    --------
+    >>> holds_examples("nowhere")
+    False
+    """
+    return (Path(folder) / ABOUT).is_file() and (Path(folder) / PARQUET).is_file()
+
+
 def read_examples(
     folder: str | PathLike, *, audio_root: str | PathLike | None = None, skipped: list[tuple[str, str]] | None = None
 ) -> list[Clip]:

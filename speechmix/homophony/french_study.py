@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +19,17 @@ from .. import bundled
 from ..adapters import load
 from ..corpora.reading import listed_clips
 from ..errors import InputError, SpeechmixError
+from ..experiments.folder import RunFolder
 from ..experiments.run import score_clips
 from ..experiments.speech_ablations import speech_ablation
-from .stage_lines import counted
+from ..experiments.stage_lines import counted
+from ..files.whole_files import write_json
 
 if TYPE_CHECKING:
+    from ..adapters.model import Model
     from ..inputs.clips import Clip
 
+TITLE = "French homophony"
 SYNTHETIC = (
     "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two members of a pair are "
     "bit-identical except around the cue, so only the cue tells the number. No evidence about real speech models."
@@ -93,13 +99,18 @@ def _listed(options, skipped: list[tuple[str, str]]) -> list[Clip]:
 
 
 def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Clip]:
-    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again."""
+    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again.
+
+    A stage that was begun in shards goes on in them.
+    """
+    from ..experiments.stage_files import begun_shards
+    from ..experiments.stage_lines import options_of
     from .counts import summary
     from .dataset import read_examples
     from .drawing import parse_draw
     from .selection import select_examples
-    from .stage_lines import options_of
-    from .stages import align_corpus, mine_corpus, transcribe_corpus
+    from .stages import align_corpus, mine_corpus
+    from .study import PAIRS, WORDS
 
     folder = Path(options.out) / "corpus"
     again = {"overwrite": options.overwrite, "progress": sys.stderr.isatty()}
@@ -111,19 +122,65 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
     }
     reading |= {"parser": options.parser, "lexicon": options.lexicon, "allow_outside": options.allow_outside}
     templates = options.template or ("french",)
-    print(counted(mine_corpus(options.common_voice, folder, templates=templates, **reading, **again)))
-    print(counted(align_corpus(folder, model=aligner, textgrids=options.textgrids, **again)))
-    transcripts = transcribe_corpus(folder, models, **again)
-    print("\n".join(map(counted, transcripts)))
+    for shard in begun_shards(folder / PAIRS):
+        mine_corpus(options.common_voice, folder, templates=templates, shard=shard, **reading, **again)
+    print(counted(folder / PAIRS))
+    for shard in begun_shards(folder / WORDS):
+        align_corpus(folder, model=aligner, textgrids=options.textgrids, shard=shard, **again)
+    print(counted(folder / WORDS))
+    transcripts = [_transcribed(folder, load_model(), again) for load_model in models]
     choosing = {"balance": options.balance, "most": options.most, "seed": options.seed}
     choosing |= {"draw": parse_draw(options.draw) if options.draw else None}
     choosing |= {"audible_only": options.audible, "keep_doubtful": options.keep_doubtful}
-    examples = select_examples(folder, models=[options_of(path)["model"] for path in transcripts], **choosing)
+    examples = select_examples(folder, models=[options_of(path)["model"] for path in sorted(transcripts)], **choosing)
     print(f"\n{summary(examples)}\n")
     clips = read_examples(examples, skipped=skipped)
     if not clips:
         raise SpeechmixError(f"no pair became an example: {examples / 'dropped.csv'} says why, one by one")
     return clips
+
+
+def _transcribed(folder: Path, model: Model, again: dict[str, bool]) -> Path:
+    """What a model writes of the corpus, in one file or in the shards that were begun."""
+    from ..experiments.stage_files import begun_shards
+    from .stages import transcribe_corpus, transcripts_of
+
+    output = transcripts_of(folder, model)
+    for shard in begun_shards(output):
+        transcribe_corpus(folder, [model], shard=shard, **again)
+    print(counted(output))
+    return output
+
+
+def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
+    """What the page says first: which clips, by what name, and which random twins.
+
+    Examples
+    --------
+    >>> study_notes("fr", [0, 1])
+    ['Clips: fr. Random twins: seeds 0, 1.']
+    """
+    return [f"Clips: {clips}. Random twins: seeds {', '.join(map(str, seeds)) or 'none'}."]
+
+
+def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence[int]) -> None:
+    """Let the page of a run of a study's examples begin as that of `study`, unless the run has title and notes already.
+
+    Parameters
+    ----------
+    run, examples : path
+        Folder of the run; data set that `select_examples` wrote.
+    seeds : sequence of int
+        Of the random twins.
+    """
+    from .dataset import about
+
+    path = RunFolder(Path(run)).page_description
+    if not path.exists():
+        mined = about(examples).get("stages", {}).get("pairs", {})
+        notes = study_notes(Path(mined.get("source", examples)).name, seeds)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"title": TITLE, "notes": notes})
 
 
 def _report(run, options) -> Path:
@@ -148,7 +205,7 @@ def _report(run, options) -> Path:
             print(shown(study.ablation).to_string(index=False))
     source = options.clips or options.common_voice
     clips = Path(source).name if source else "synthetic clips of the package"
-    notes = [f"Clips: {clips}. Random twins: seeds {', '.join(map(str, options.seeds)) or 'none'}."]
-    page = write_study(study, title="French homophony", notes=notes if source else [SYNTHETIC, *notes])
+    notes = study_notes(clips, options.seeds)
+    page = write_study(study, title=TITLE, notes=notes if source else [SYNTHETIC, *notes])
     print(f"\npage: {page}")
     return page

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..experiments.stage_files import outputs_in
+from ..experiments.stage_lines import lines, options_of
 from ..files.locks import writing_to
 from ..files.whole_files import clear_leftovers
 from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples
 from .drawing import PUBLISHED_SEED, Candidate, drawn_by_count, drawn_evenly
-from .stage_files import outputs_in
-from .stage_lines import lines, options_of
 from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs
 from .templates import BALANCES
 from .transcripts import Comparison, columns_and_rows, compare

@@ -9,8 +9,8 @@ In: a corpus (see `speechmix.corpora.reading.read_corpus`), an aligner, recognis
     transcripts/<model>.jsonl      transcribe:  what each recogniser writes
     examples/                      select:      the annotated data set (see `speechmix.homophony.selection`)
 
-Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `speechmix.homophony.journal`. One that
-is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have one; see `speechmix.homophony.stage_files`.
+Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `experiments.journal`. One that is
+done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have one; see `experiments.stage_files`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..corpora.reading import read_corpus
 from ..errors import InputError
+from ..experiments.journal import LeftOut, run_stage
+from ..experiments.stage_lines import AT, input_digest, numbered_lines
 from ..files.identity import digest
 from ..files.names import safe_name, same_file
 from ..files.shards import WHOLE, Shard
 from ..inputs.rows import Rejected, Row
 from .french.lexicon import Lexicon
-from .journal import LeftOut, run_stage
 from .mined_lines import content_digest, described, mined_line, row_digest, templates_of
-from .stage_lines import AT, input_digest, numbered_lines
 from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, plain_line, refuse_other_pairs, sound_of
 
 if TYPE_CHECKING:
@@ -252,13 +252,17 @@ def transcribe_corpus(
             """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
             return {"of": heard_digest(line), **sound_of(line["path"], stored or line), **_place(line[AT], shard)}
 
-        output = study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
         path = run_stage(
-            output, items, work, options=options, ingredients=heard, unimportant=("file", AT), inputs={"pairs": mined},
-            why="not transcribed", shard=shard, overwrite=overwrite, progress=progress,
+            transcripts_of(study, model), items, work, options=options, ingredients=heard, unimportant=("file", AT),
+            inputs={"pairs": mined}, why="not transcribed", shard=shard, overwrite=overwrite, progress=progress,
         )  # fmt: skip
         paths.append(path)
     return paths
+
+
+def transcripts_of(study: Path, model: Model) -> Path:
+    """Output of a model's transcripts, by the name that one process gives it."""
+    return study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
 
 
 def _place(place: int, shard: Shard) -> dict[str, int]:

@@ -14,11 +14,21 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
+from ..experiments.stage_files import (
+    TRIALS,
+    UNFINISHED,
+    StageFiles,
+    command_of,
+    index_list,
+    outputs_in,
+    shard_file,
+    stage_files,
+)
+from ..experiments.stage_lines import header_of, kept_and_dropped, line_of, lines, options_of, said_reasons
 from ..files.shards import Shard
-from .stage_files import UNFINISHED, StageFiles, command_of, index_list, outputs_in, shard_file, stage_files
-from .stage_lines import header_of, kept_and_dropped, line_of, lines, options_of, said_reasons
 from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
+_OF_CLIPS = ("mine", "align")  # stages without a model of their own
 COLUMNS = (
     "stage", "model", "shards_done", "shards", "clips_done", "left_out", "reasons", "missing", "unfinished", "damaged",
 )  # fmt: skip
@@ -66,7 +76,7 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
     --------
     >>> import tempfile
     >>> from speechmix.files.shards import Shard
-    >>> from speechmix.homophony.journal import run_stage
+    >>> from speechmix.experiments.journal import run_stage
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = run_stage(folder / "pairs.jsonl", [], dict, options={}, shard=Shard(2, 3))
     >>> study_status(folder)[["stage", "shards_done", "shards", "missing"]].values.tolist()
@@ -84,13 +94,26 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def trial_status(folder: str | PathLike) -> pd.DataFrame:
+    """Where the trials of a folder stand (`speechmix faithfulness --out`): a row a model, with the columns of `study_status`.
+
+    Examples
+    --------
+    >>> trial_status("nowhere").empty
+    True
+    """
+    outputs = outputs_in(Path(folder) / TRIALS)
+    rows = [_row(output, files, files.count) for output in outputs for files in [stage_files(output)]]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
 def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
     """Return a status as text to print: a line a stage and model, and below it what is missing.
 
     Parameters
     ----------
     table : DataFrame
-        From `study_status`.
+        From `study_status` or `trial_status`.
     study : path
         The folder it is of, for the commands that the text names.
     """
@@ -108,7 +131,7 @@ def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
                 said.append(f"    {what}: {row[what]} ({advice})")
         if row["missing"] and row["shards"] > 1:
             said.append(f"    missing: {row['missing']}")
-    if not any(table["missing"]):
+    if not any(table["missing"]) and "mine" in set(table["stage"]):
         done = (Path(study) / EXAMPLES).is_dir()
         said.append(f"select: {'done' if done else f'not done: speechmix select {study}'}")
     return "\n".join(said)
@@ -120,8 +143,8 @@ def missing_shards(table: pd.DataFrame, stage: str) -> str:
     Parameters
     ----------
     table : DataFrame
-        From `study_status`.
-    stage : {"mine", "align", "transcribe"}
+        From `study_status` or `trial_status`.
+    stage : {"mine", "align", "transcribe", "faithfulness"}
 
     Raises
     ------
@@ -168,7 +191,7 @@ def _row(output: Path, files: StageFiles, expected: int) -> dict[str, object]:
     command = command_of(output)
     return {
         "stage": command,
-        "model": options_of(output).get("model", output.stem) if command == "transcribe" else "",
+        "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
         "shards_done": expected - len(missing), "shards": expected, "clips_done": n_kept, "left_out": dropped.total(),
         "reasons": said_reasons(dropped), "missing": index_list(missing), "unfinished": index_list(files.unfinished),
         "damaged": index_list(damaged),

@@ -15,7 +15,7 @@ import soundfile
 
 from speechmix.corpora.reading import clips_of_corpus, read_corpus
 from speechmix.errors import InputError
-from speechmix.homophony.stage_lines import kept
+from speechmix.experiments.stage_lines import kept
 from speechmix.homophony.stages import align_corpus
 from speechmix.homophony.study import sound_of
 from speechmix.inputs.audio_places import file_marks, open_bytes, place_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from speechmix.experiments.journal import LeftOut, run_stage
 from speechmix.files.text_files import read_csv
 from speechmix.homophony.counts import Counts, summary, write_counts
-from speechmix.homophony.journal import LeftOut, run_stage
 from speechmix.homophony.study import PAIRS, WORDS
 
 

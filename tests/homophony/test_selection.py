@@ -14,11 +14,11 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
+from speechmix.experiments.journal import run_stage
+from speechmix.experiments.stage_lines import input_digest, kept
 from speechmix.homophony.counts import Counts, count_figure
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
-from speechmix.homophony.journal import run_stage
 from speechmix.homophony.selection import select_examples
-from speechmix.homophony.stage_lines import input_digest, kept
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
 
 pytest.importorskip("jiwer", reason="selection by transcript needs the extra speechmix[french]")

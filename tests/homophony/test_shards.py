@@ -17,15 +17,16 @@ import soundfile
 
 from speechmix.cli import main
 from speechmix.errors import InputError, StorageError
+from speechmix.experiments.journal import run_stage
+from speechmix.experiments.stage_files import UNFINISHED
+from speechmix.experiments.stage_lines import AT, counted, kept, lines, options_of
 from speechmix.files.shards import WHOLE, Shard, place_of
 from speechmix.homophony import mined_lines, stages, transcripts
-from speechmix.homophony.journal import run_stage
 from speechmix.homophony.selection import select_examples
-from speechmix.homophony.stage_files import UNFINISHED
-from speechmix.homophony.stage_lines import AT, counted, kept, lines, options_of
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.homophony.status import missing_shards, status_text, study_status
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
+from speechmix.inputs.audio_places import open_bytes
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")
@@ -315,6 +316,24 @@ def test_what_one_process_writes_is_what_earlier_versions_wrote(whole):
     for output in (WORDS, SPELLED):
         last = json.loads((whole / output).read_text(encoding="utf-8").splitlines()[-1])
         assert last["inputs"] == {"pairs": entries.hexdigest()[:16]}
+
+
+def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_path, monkeypatch):
+    import datasets
+
+    rows = [
+        {"audio": {"bytes": b"RIFF%d" % i, "path": f"x/clip_{i:02}.wav"}, "sentence": f"les livres {i}"}
+        for i in range(11)
+    ]
+    data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
+    data.save_to_disk(tmp_path / "data")
+    shard = Shard(2, 3)
+    monkeypatch.setattr(mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[1], dropped=[]))
+    monkeypatch.setattr(mined_lines, "_PAIR", ())
+    path = do("mine", tmp_path / "data", tmp_path / "study", shard)
+    own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}
+    assert {line["key"]: open_bytes(line["path"]).read() for line in lines(path)} == own
+    assert not (tmp_path / "study" / "audio").exists()
 
 
 def test_more_shards_than_a_process_may_have_files_open(tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import tarfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ import soundfile
 
 from speechmix import Clip
 from speechmix.corpora.blimp import read_blimp
-from speechmix.corpora.reading import read_corpus
+from speechmix.corpora.reading import clips_of_corpus, read_corpus
+from speechmix.errors import SpeechmixError
 from speechmix.homophony.french.lexicon import Lexicon
 from speechmix.homophony.french.lexicon_files import read_rows
 from speechmix.homophony.templates import Template, load_template
@@ -23,6 +27,7 @@ from speechmix.inputs.manifests import read_clips
 from speechmix.inputs.rows import Rejected, Row
 from speechmix.inputs.word_files import read_words
 from speechmix.inputs.words import check_words
+from tests.corpora.containers import write_shar
 
 from .target import RATE, Target, copied, look_over, require, text_file, tone
 
@@ -73,6 +78,37 @@ def _read_corpus(source: str) -> Callable[[Path], Any]:
         return [row for row in rows if isinstance(row, Row)]
 
     return read
+
+
+def _read_container(name: str) -> Callable[[Path], Any]:
+    """Rows of a set that holds many recordings in a file, and their sounds, each read where it lies or refused."""
+
+    def read(folder: Path) -> Any:
+        rows = _read_corpus(name)(folder)
+        sounds = []
+        for clip in clips_of_corpus(folder / name, on_error=lambda row, name, error: None):
+            try:
+                sounds.append(clip.audio(RATE).tobytes())
+            except SpeechmixError:
+                sounds.append(b"")
+        return rows, sounds
+
+    return read
+
+
+def _write_tars(folder: Path) -> None:
+    (folder / "tars").mkdir()
+    with tarfile.open(folder / "tars" / "shard-000000.tar", "w") as tar:
+        for name in ("a", "b", "c"):
+            tar.add(tone(folder, f"{name}.wav", seconds=0.1), f"{name}.wav")
+            said = json.dumps({"text": "les livres", "language": "fr"}).encode()
+            member = tarfile.TarInfo(f"{name}.json")
+            member.size = len(said)
+            tar.addfile(member, io.BytesIO(said))
+
+
+def _write_shar(folder: Path) -> None:
+    write_shar(folder / "shar", aligned=True)
 
 
 def _write_release(folder: Path) -> None:
@@ -176,6 +212,8 @@ TARGETS = (
     ),
     Target("Common Voice", _write_release, _read_corpus(""), ("*.tsv",)),
     Target("datasets folder", _write_hub_folder, _read_corpus("data"), ("data/*",)),
+    *([Target("WebDataset", _write_tars, _read_container("tars"), ("tars/*",))] if find_spec("webdataset") else []),
+    *([Target("Lhotse Shar", _write_shar, _read_container("shar"), ("shar/*",))] if find_spec("lhotse") else []),
     Target(
         "BLiMP", text_file("regular_plural_subject_verb_agreement_1.jsonl", f"{json.dumps(_PAIR)}\n" * 2), _read_blimp
     ),

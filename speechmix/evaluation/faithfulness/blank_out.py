@@ -23,7 +23,8 @@ from ...errors import InputError
 from ...interventions.tokens import TOKEN_FILLS
 from ...measures.registry import measure_named
 from .leaderboard import BASELINES, ORACLE, summary
-from .trial import DEFAULT_MEASURES, FEWEST_WORDS, measures_of, on_trial
+from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
+from .trial import on_trial
 from .words import EACH_LAYER, RESIDUAL_ROLLOUT
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ from .deletion_results import DeletionCurves
 from .items import maps_by_measure
 from .judges import Removals
 from .leaderboard import ORACLE, VALUE_COLUMNS
+from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
 from .scores import of_curves, order_of
-from .trial import DEFAULT_MEASURES, FEWEST_WORDS, grouped, measures_of, shown
+from .trial import grouped, shown
 from .words import RESIDUAL_ROLLOUT, WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:

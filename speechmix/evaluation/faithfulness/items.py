@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,23 @@ from .words import WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:
     from ...maps.mixing import Maps
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one item.
+
+    Parameters
+    ----------
+    rows, drops : list of dict
+        Columns of `leaderboard.VALUE_COLUMNS` and `DROP_COLUMNS`, without item and group.
+    notes : list of dict
+        What could not be judged: what, reason.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    drops: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
 
 
 class ItemOnTrial:

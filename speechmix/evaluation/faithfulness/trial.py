@@ -18,31 +18,24 @@ import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ...measures.defined import check_defined
-from ...measures.registry import MEASURES, measure_named
-from ...scoring.question import TEXT_UNITS
 from ..groups import groups_of, item_table
-from .items import ItemOnTrial
-from .judges import check_judge
+from .items import ItemOnTrial, Judged
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
+from .options import (
+    DEFAULT_AGGREGATIONS,
+    DEFAULT_MEASURES,
+    DEFAULT_METRICS,
+    FEWEST_WORDS,
+    check_trial,
+    measures_of,
+    trial_options,
+)
 from .results import Trial
-from .scores import METRICS, SOFT_METRICS
-from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips import Clip
     from ...inputs.sentences import Sentence
-
-DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
-SLOW = ("hta", "hta_input")  # left out of "all"
-DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
-DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT, "input"))
-FEWEST_WORDS = 3
-# Named settings: options of `faithfulness`, and whether foils are left aside.
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "blank-out": {"judges": ("blank",), "aggregations": ("rollout",), "metrics": ("spearman",), "foils": "aside"},
-}
 
 
 def faithfulness(
@@ -107,7 +100,7 @@ def faithfulness(
     >>> trial = speechmix.faithfulness(model, clips, judges=["silence"])                  # doctest: +SKIP
     >>> print(trial.sentence())                                                           # doctest: +SKIP
     """
-    options = _options(protocol, judges, aggregations, metrics) | {"units": units}
+    options = trial_options(protocol=protocol, judges=judges, aggregations=aggregations, metrics=metrics, units=units)
     names = measures_of(model, measures)
     told = {"measures": list(names), "fewest": fewest, "protocol": protocol}
     return on_trial(model, items, names, options, fewest=fewest, progress=progress, told=told)
@@ -142,81 +135,78 @@ def on_trial(
         If there are no items.
     """
     items = list(items)
-    if options["units"] not in TEXT_UNITS:
-        raise InputError(f"units should be one of {TEXT_UNITS}, found {options['units']!r}")
-    if not items or fewest < 2:
-        raise InputError(f"expected items and fewest of at least 2, found {len(items)} items and fewest={fewest!r}")
-    labels, groups, ties = grouped(items)
+    if not items:
+        raise InputError("expected items to judge, found none")
+    check_trial(options, fewest)
     pairs = _pairs(items)
+    results = []
+    for index in shown(range(len(items)), model, progress):
+        other = pairs[index]
+        pair = None if other is None else items[other]
+        results.append(judged(model, items[index], pair, names, options, fewest=fewest))
+    return trial_of(results, item_table(items), {**model_facts(model), **told})
+
+
+def judged(
+    model: Model,
+    item: Clip | Sentence,
+    pair: Clip | Sentence | None,
+    names: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    fewest: int,
+) -> Judged:
+    """Judge one item: its part of a trial, which needs no other item but the other member of its pair.
+
+    Parameters
+    ----------
+    model, item, names, options, fewest
+        As for `on_trial`.
+    pair : Clip or Sentence, optional
+        The other member of its pair.
+    """
+    try:
+        decision = _decision(model, item, options)
+    except SpeechmixError as error:
+        return Judged(notes=[{"what": "item", "reason": str(error)}])
+    of_pair = None if pair is None else _quietly(model, pair, options)
+    item_on_trial = ItemOnTrial(decision, of_pair, names, options, fewest)
+    rows = list(item_on_trial.rows())
+    return Judged(rows, item_on_trial.drops, item_on_trial.notes)
+
+
+def trial_of(results: Iterable[Judged], table: pd.DataFrame, told: Mapping[str, Any]) -> Trial:
+    """Put together what was found of each item.
+
+    Parameters
+    ----------
+    results : iterable of Judged
+    table : DataFrame
+        A row for each of them, as `item_table` makes it.
+    told : mapping
+        For the provenance.
+    """
+    groups, ties = groups_of(table)
     rows: list[dict[str, Any]] = []
     drops: list[dict[str, Any]] = []
-    left_out: list[dict[str, str]] = []
-    for index in shown(range(len(items)), model, progress):
-        place = {"item": labels[index], "group": groups[index]}
-        try:
-            decision = _decision(model, items[index], options)
-        except SpeechmixError as error:
-            left_out.append({"item": labels[index], "what": "item", "reason": str(error)})
-            continue
-        other = pairs[index]
-        pair = None if other is None else _quietly(model, items[other], options)
-        item = ItemOnTrial(decision, pair, names, options, fewest)
-        rows += [{**place, **row} for row in item.rows()]
-        drops += [{**place, **drop} for drop in item.drops]
-        left_out += [{"item": labels[index], **note} for note in item.notes]
-    values = with_best_layer(pd.DataFrame(rows, columns=VALUE_COLUMNS))
-    facts = {"model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint}
+    left_out: list[dict[str, Any]] = []
+    for label, group, result in zip(table["clip"], groups, results, strict=True):
+        place = {"item": label, "group": group}
+        rows += [{**place, **row} for row in result.rows]
+        drops += [{**place, **drop} for drop in result.drops]
+        left_out += [{"item": label, **note} for note in result.notes]
     return Trial(
-        values,
+        with_best_layer(pd.DataFrame(rows, columns=VALUE_COLUMNS)),
         pd.DataFrame(left_out, columns=["item", "what", "reason"]),
         pd.DataFrame(drops, columns=DROP_COLUMNS),
         ties,
-        {**facts, **told, "items": len(items)},
+        {**told, "items": len(table)},
     )
 
 
-def _options(protocol: str | None, judges, aggregations, metrics) -> dict[str, Any]:
-    """Options as they were asked for, checked, with those of a protocol."""
-    judges = (judges,) if isinstance(judges, str) else judges
-    options = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics)}
-    options |= {"foils": "used", "value": "margin", "each_fill": False}
-    if protocol is not None:
-        if protocol not in PROTOCOLS:
-            raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
-        options |= {**PROTOCOLS[protocol], **({"judges": judges} if judges else {})}
-    for judge in options["judges"] or ():
-        check_judge(judge)
-    for name, allowed in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
-        unknown = set(options[name]) - set(allowed)
-        if unknown or not options[name]:
-            raise InputError(f"{name} are some of {allowed}, found {options[name]!r}")
-    return options
-
-
-def measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of measures, each defined for every stack of the model."""
-    if asked == "all":
-        names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
-    else:
-        names = [asked] if isinstance(asked, str) else list(asked)
-        for name in names:
-            for stack in model.stacks.values():
-                check_defined(measure_named(name), stack)
-            if name not in MEASURES:
-                raise InputError(
-                    f"{name} gives one number a target and ranks no words; measures are {', '.join(MEASURES)}"
-                )
-    return tuple(dict.fromkeys(name for name in names if name != "random"))  # which is a baseline
-
-
-def _is_defined(model: Model, name: str) -> bool:
-    from importlib.util import find_spec
-
-    with suppress(SpeechmixError):
-        for stack in model.stacks.values():
-            check_defined(measure_named(name), stack)
-        return name != "deeplift" or find_spec("captum") is not None
-    return False
+def model_facts(model: Model) -> dict[str, Any]:
+    """What a trial's provenance says of a model."""
+    return {"model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint}
 
 
 def _decision(model: Model, item: Clip | Sentence, options: Mapping[str, Any]) -> Decision:

@@ -266,7 +266,7 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_all_measures_are_those_that_are_defined():
-    from speechmix.evaluation.faithfulness.trial import measures_of
+    from speechmix.evaluation.faithfulness.options import measures_of
 
     names = measures_of(trained("tiny-french-ctc"), "all")
     assert not {"globenc", "hta", "random"} & set(names)

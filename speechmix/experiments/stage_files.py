@@ -17,7 +17,12 @@ from ..errors import InputError
 from ..files.shards import Shard
 
 UNFINISHED = ".unfinished"
-_COMMANDS = {"pairs": "mine", "words": "align"}  # of the stages; the others transcribe
+TRIALS = "faithfulness"  # folder of a trial's outputs, one a model
+_COMMANDS = {"pairs": "mine", "words": "align"}  # of outputs by their names
+_COMMANDS_OF_MODELS = {
+    "transcripts": "transcribe",
+    TRIALS: "faithfulness",
+}  # by their folder's, where there is one a model
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,18 @@ def stage_files(output: Path) -> StageFiles:
     for count, state in states.items():
         return StageFiles(count, frozenset(state[True]), frozenset(state[False] - state[True]))
     return StageFiles(0)
+
+
+def begun_shards(output: Path) -> list[Shard]:
+    """All shards of an output as it was begun, done or not; where it was not, all of it as one.
+
+    Examples
+    --------
+    >>> begun_shards(Path("nowhere/pairs.jsonl"))
+    [Shard(index=1, count=1)]
+    """
+    count = stage_files(output).count or 1
+    return [Shard(index, count) for index in range(1, count + 1)]
 
 
 def refuse_another_count(output: Path, shard: Shard) -> None:
@@ -144,8 +161,8 @@ def outputs_in(folder: Path) -> list[Path]:
 
 
 def command_of(output: Path) -> str:
-    """Return the command that makes an output: "mine", "align" or "transcribe"."""
-    return _COMMANDS.get(output.stem, "transcribe")
+    """Return the command that makes an output: "mine", "align", "transcribe" or "faithfulness"."""
+    return _COMMANDS.get(output.stem) or _COMMANDS_OF_MODELS.get(output.parent.name, output.stem)
 
 
 def index_list(indices: Iterable[int]) -> str:
@@ -174,8 +191,8 @@ def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
     state = f" ({index_list(unfinished)} unfinished: at work, or stopped)" if unfinished else ""
     command = command_of(output)
     where, title = output.parent, output.stem
-    if command == "transcribe":
-        where, title = where.parent, f"transcripts of {title}"
+    if command in _COMMANDS_OF_MODELS.values():
+        where, title = where.parent, f"{where.name} of {title}"
     return (
         f"{title} lack {shards}{state}: speechmix {command} ... --shard {names[0]}. "
         f"`speechmix status {where} --missing {command}` lists them all"

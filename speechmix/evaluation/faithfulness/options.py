@@ -1,0 +1,91 @@
+"""What a trial of measures is asked: options with their defaults, checked; which measures are defined for a model.
+
+In: options of `faithfulness`, a model. Out: the same as a dictionary that decides, with model and item, what is found of an
+item; names of measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InputError, SpeechmixError
+from ...measures.defined import check_defined
+from ...measures.registry import MEASURES, measure_named
+from ...scoring.question import TEXT_UNITS
+from .judges import check_judge
+from .scores import METRICS, SOFT_METRICS
+from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
+DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
+SLOW = ("hta", "hta_input")  # left out of "all"
+DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
+DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT, "input"))
+FEWEST_WORDS = 3
+# Named settings: options of `faithfulness`, and whether foils are left aside.
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "blank-out": {"judges": ("blank",), "aggregations": ("rollout",), "metrics": ("spearman",), "foils": "aside"},
+}
+
+
+def trial_options(
+    *,
+    judges: str | Sequence[str] | None = None,
+    aggregations: Sequence[str] = DEFAULT_AGGREGATIONS,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    protocol: str | None = None,
+    units: str = "word",
+) -> dict[str, Any]:
+    """Options of `faithfulness` as they were asked for, checked, with those of a protocol, as `judged` takes them."""
+    judges = (judges,) if isinstance(judges, str) else judges
+    options = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics)}
+    options |= {"foils": "used", "value": "margin", "each_fill": False, "units": units}
+    if protocol is not None:
+        if protocol not in PROTOCOLS:
+            raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
+        options |= {**PROTOCOLS[protocol], **({"judges": judges} if judges else {})}
+    for judge in options["judges"] or ():
+        check_judge(judge)
+    for name, allowed in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
+        unknown = set(options[name]) - set(allowed)
+        if unknown or not options[name]:
+            raise InputError(f"{name} are some of {allowed}, found {options[name]!r}")
+    return options
+
+
+def measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of measures, each defined for every stack of the model."""
+    if asked == "all":
+        names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
+    else:
+        names = [asked] if isinstance(asked, str) else list(asked)
+        for name in names:
+            for stack in model.stacks.values():
+                check_defined(measure_named(name), stack)
+            if name not in MEASURES:
+                raise InputError(
+                    f"{name} gives one number a target and ranks no words; measures are {', '.join(MEASURES)}"
+                )
+    return tuple(dict.fromkeys(name for name in names if name != "random"))  # which is a baseline
+
+
+def _is_defined(model: Model, name: str) -> bool:
+    from importlib.util import find_spec
+
+    with suppress(SpeechmixError):
+        for stack in model.stacks.values():
+            check_defined(measure_named(name), stack)
+        return name != "deeplift" or find_spec("captum") is not None
+    return False
+
+
+def check_trial(options: Mapping[str, Any], fewest: int) -> None:
+    """Raise `InputError` for units that cannot be, and where any order would be right half of the time."""
+    if options["units"] not in TEXT_UNITS:
+        raise InputError(f"units should be one of {TEXT_UNITS}, found {options['units']!r}")
+    if fewest < 2:
+        raise InputError(f"expected fewest of at least 2, found {fewest!r}")

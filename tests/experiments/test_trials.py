@@ -1,0 +1,169 @@
+"""A trial kept clip by clip: in shards, killed, done again, it has the tables of one that was done at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import speechmix
+from speechmix import bundled
+from speechmix.cli import main
+from speechmix.errors import InputError
+from speechmix.experiments import trials
+from speechmix.experiments.stage_files import TRIALS, begun_shards
+from speechmix.experiments.trials import faithfulness_of_clips
+from speechmix.files.shards import Shard
+from speechmix.homophony.status import missing_shards, status_text, trial_status
+from speechmix.inputs.clips import Clip
+from tests.conftest import trained
+from tests.reliability.kills import snapshot
+
+ASKED = {"measures": ["attention"], "judges": ["silence (zeros)", "patch"], "aggregations": ["best layer", "mean"]}
+ASKED |= {"metrics": ["spearman", "top_1", "average_precision"]}
+TABLES = ("faithfulness.csv", "faithfulness_values.csv")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return trained("tiny-french-ctc")
+
+
+@pytest.fixture(scope="module")
+def clips():
+    """Three pairs, one of whose members cannot be aligned, and one that has too few words to be judged."""
+    long = [clip for clip in bundled.clips() if len(clip.words) >= 4][:6]
+    silent = Clip.from_array(np.zeros(16_000, np.float32), 16_000, name="silent", meta=long[5].meta)  # of no text
+    few = next(clip for clip in bundled.clips() if len(clip.words) == 2)
+    return [*long[:5], silent, few]
+
+
+@pytest.fixture(scope="module")
+def whole(model, clips, tmp_path_factory):
+    """The folder of a trial that was done at once, and the trial."""
+    out = tmp_path_factory.mktemp("whole")
+    return out, faithfulness_of_clips(model, clips, out, **ASKED)
+
+
+def tables(out):
+    return {name: (out / name).read_bytes() for name in TABLES}
+
+
+def test_it_is_the_trial_of_clips_in_memory(model, clips, whole, tmp_path):
+    usable = [clip for clip in clips if clip.words]
+    plain = speechmix.faithfulness(model, usable, **ASKED)
+    for name in ("values", "drops", "left_out"):
+        pd.testing.assert_frame_equal(getattr(whole[1], name), getattr(plain, name))
+    assert (whole[1].ties, whole[1].provenance) == (plain.ties, plain.provenance)
+    plain.write(tmp_path)
+    assert tables(tmp_path) == tables(whole[0])
+    assert {"silence (zeros)", "patch", "cue"} == set(plain.values["judge"])
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips, whole, tmp_path):
+    skipped = []
+    for place, index in enumerate(order):
+        trial = faithfulness_of_clips(model, clips, tmp_path, shard=Shard(index, 3), skipped=skipped, **ASKED)
+        assert (trial is None) == (place < 2)
+    assert tables(tmp_path) == tables(whole[0])
+    assert {name for name, _ in skipped} == {clip.name for clip in clips if clip.words is None}
+    pd.testing.assert_frame_equal(trial.drops, whole[1].drops)
+    before = snapshot(tmp_path)
+    assert faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 3), **ASKED) is not None
+    assert snapshot(tmp_path) == before
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_path, monkeypatch):
+    judged, names = trials.judged, []
+
+    def deadly(model, item, *arguments, **options):
+        names.append(item.name)
+        if len(names) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return judged(model, item, *arguments, **options)
+
+    monkeypatch.setattr(trials, "judged", deadly)
+    child = os.fork()
+    if child == 0:
+        faithfulness_of_clips(model, clips, tmp_path, **ASKED)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    monkeypatch.setattr(
+        trials,
+        "judged",
+        lambda model, item, *more, **options: names.append(item.name) or judged(model, item, *more, **options),
+    )
+    faithfulness_of_clips(model, clips, tmp_path, **ASKED)
+    assert names == [clip.name for clip in clips if clip.words][3:]
+    assert tables(tmp_path) == tables(whole[0])
+
+
+def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(model, clips, whole, tmp_path, monkeypatch):
+    faithfulness_of_clips(model, clips, tmp_path, **ASKED)
+    judged, names = trials.judged, []
+    monkeypatch.setattr(
+        trials,
+        "judged",
+        lambda model, item, *more, **options: names.append(item.name) or judged(model, item, *more, **options),
+    )
+    changed = [clips[0].replace(foil="livre"), *clips[1:]]
+    faithfulness_of_clips(model, changed, tmp_path, **ASKED)
+    assert names == [clip.name for clip in clips[:2]]
+
+
+def test_other_options_and_other_clips_are_refused(model, clips, tmp_path):
+    faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **ASKED)
+    with pytest.raises(InputError, match=r"made with other options .*measures"):
+        faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 2), **{**ASKED, "measures": ["value_zeroing"]})
+    with pytest.raises(InputError, match=r"is made in 2 shards, and this is no --shard"):
+        faithfulness_of_clips(model, clips, tmp_path, **ASKED)
+    with pytest.raises(InputError, match="of other corpus than"):
+        faithfulness_of_clips(model, clips[:-1], tmp_path, shard=Shard(2, 2), **ASKED)
+    assert not (tmp_path / TABLES[0]).exists()
+
+
+def test_status_says_which_shards_are_missing(model, clips, tmp_path, capsys):
+    faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 3), **ASKED)
+    table = trial_status(tmp_path)
+    assert missing_shards(table, TRIALS) == "1,3"
+    assert status_text(table, tmp_path).startswith("faithfulness tiny-french-ctc: 1 of 3 shards; ")
+    assert main(["status", str(tmp_path), "--missing", "faithfulness"]) == 0
+    assert capsys.readouterr().out == "1,3\n"
+    assert main(["status", str(tmp_path)]) == 0
+    assert "missing: 1,3" in capsys.readouterr().out
+    assert len(begun_shards(tmp_path / TRIALS / "tiny-french-ctc.jsonl")) == 3
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:4]
+    rows = [
+        {"path": str(clip.path), "text": clip.text, "cue": clip.cue, "target": clip.target, "foil": clip.foil}
+        | {"words": [[word.text, word.start, word.end] for word in clip.words], "language": "fr", "name": clip.name}
+        for clip in clips
+    ]
+    (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    model = str(bundled.models()["tiny-french-ctc"])
+    command = ["faithfulness", model, str(tmp_path / "clips.jsonl"), "--allow-outside", "--device", "cpu"]
+    command += ["--measures", "attention", "--judges", "silence (zeros)"]
+    assert main([*command, "--shard", "1/2"]) == 1
+    assert "say which with --out" in capsys.readouterr().err
+    assert main([*command, "--shard", "1/2", "--out", str(tmp_path / "run")]) == 0
+    assert "shard 1/2 is done, others are not" in capsys.readouterr().out
+    assert main([*command, "--shard", "2/2", "--out", str(tmp_path / "run")]) == 0
+    assert f"table: {tmp_path / 'run' / TABLES[0]}" in capsys.readouterr().out
+    assert main([*command, "--out", str(tmp_path / "one")]) == 0
+    assert tables(tmp_path / "run") == tables(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"), [("ablate", "score --ablate --shard"), ("probe", "score --probe --shard")]
+)
+def test_commands_that_do_all_clips_at_once_name_the_one_that_takes_shards(command, advice, capsys):
+    clips = {"ablate": ["--model", "m", "--manifest", "c.tsv"], "probe": ["m", "--manifest", "c.tsv"]}
+    assert main([command, *clips[command], "--shard", "2/3"]) == 1
+    assert advice in capsys.readouterr().err
