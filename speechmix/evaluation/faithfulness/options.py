@@ -42,7 +42,7 @@ def trial_options(
 ) -> dict[str, Any]:
     """Options of `faithfulness` as they were asked for, checked, with those of a protocol, as `judged` takes them."""
     judges = (judges,) if isinstance(judges, str) else judges
-    options = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics)}
+    options: dict[str, Any] = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics)}
     options |= {"foils": "used", "value": "margin", "each_fill": False, "units": units}
     if protocol is not None:
         if protocol not in PROTOCOLS:
