@@ -50,6 +50,7 @@ _COLUMNS = pa.schema(
     + [(f"{side}_{name}", kind) for side in ("target", "source") for name, kind in _SIDE]
     + [("score", pa.float64()), ("share", pa.float64())]
 )
+_NUMBERS = ["score", "share"]  # hardly two alike: their bytes are put in an order that can be packed, a fifth smaller
 
 
 class ScoreFiles:
@@ -141,8 +142,9 @@ class _UnfinishedFiles:
             self._paths.append(unfinished_name(self._folder / "scores"))
             self._file = self._paths[-1].open("wb")
             self._writer = pq.ParquetWriter(
-                self._file, _COLUMNS, compression="zstd", write_page_checksum=True, store_schema=False
-            )
+                self._file, _COLUMNS, compression="zstd", write_page_checksum=True, store_schema=False,
+                use_dictionary=[name for name in _COLUMNS.names if name not in _NUMBERS], use_byte_stream_split=_NUMBERS,
+            )  # fmt: skip
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         if self._file.tell() > _MOST_IN_A_FILE:
             self._end_file()

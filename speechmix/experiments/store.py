@@ -127,9 +127,10 @@ def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> Non
             continue
         with memory_errors_named():
             shares = share_rows(of_measure, clip, asked.model)
-        rows.append((key, {"contributions": shares, "content": _labels(of_measure, key)}))
+        row: dict[str, Any] = {"contributions": shares}
         if asked.in_scores:
-            rows[-1][1]["scores"] = (of_measure, clip, asked.model)
+            row |= {"content": _labels(of_measure, key), "scores": (of_measure, clip, asked.model)}
+        rows.append((key, row))
     for key, row in rows:
         results.put(key, **row)
 
