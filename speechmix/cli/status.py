@@ -81,7 +81,7 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
 
     if options.workers == "1":
         return 1
-    if shard_of(options) != WHOLE:
+    if "shard" in vars(options) and shard_of(options) != WHOLE:
         raise InputError(
             "--workers divides a run among the processes of one machine, --shard among machines: give one of them"
         )

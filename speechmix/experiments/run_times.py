@@ -1,8 +1,8 @@
 """Where the time of a run went: seconds by model and phase, of all starts and shards.
 
 In: blocks in which a shard works on the clips, or on one model. Out: ``results/.shards/times-3-of-48.json`` of each shard,
-added to at every start of a run that asks the same, and ``times.csv`` of the whole run. No result depends on them, and they are the
-only numbers in a run's folder that are others the next time.
+added to at every start that asks the same; ``times.csv`` of the whole run. No result depends on them, and they are the only
+numbers in a run's folder that are others the next time.
 """
 
 from __future__ import annotations

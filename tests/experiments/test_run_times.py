@@ -108,11 +108,7 @@ def test_a_run_says_where_its_time_went(models, tmp_path):  # noqa: F811
     summed = by_phase(table)
     assert summed["% of the time"].sum() == pytest.approx(100)
     page = report(tmp_path).read_text(encoding="utf-8")
-    assert (
-        page.index("What was run")
-        < page.index("Where the time went")
-        < page.index("value_zeroing (ahead)" if 0 else "</main>")
-    )
+    assert page.index("What was run") < page.index("Where the time went") < page.index("</main>")
 
 
 def test_starts_and_shards_are_added_up_and_no_result_changes(models, tmp_path):  # noqa: F811
@@ -140,5 +136,5 @@ def test_times_of_another_question_are_forgotten_and_damaged_ones_are_none(model
     score_clips(models[:1], clips(2), tmp_path, **QUIET | {"measures": ["value_zeroing"], "overwrite": True})
     assert "attention" not in set(pd.read_csv(tmp_path / "times.csv")["phase"])
     (tmp_path / "times.csv").write_text("model\nx\n", encoding="utf-8")
-    with pytest.raises(InputError, match="times.csv is damaged"):
+    with pytest.raises(InputError, match=r"times\.csv is damaged"):
         _ = speechmix.open_run(tmp_path).times
