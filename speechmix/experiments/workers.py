@@ -205,6 +205,7 @@ def _run(workers: Sequence[_Worker], clips: Sequence[Clip], report: Callable[[st
             if kind == LINE:
                 report(f"[{worker.shard}] {content[0]}")
             elif kind == FAILED:
+                worker.is_done = True
                 error, text = content
                 raise error(text)
             elif kind == CLIP:

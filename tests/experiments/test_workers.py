@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +24,7 @@ from speechmix.experiments.run_status import run_status
 from speechmix.experiments.workers import score_in_workers, workers_for
 from speechmix.files.shards import Shard
 from tests.experiments.dying import load_once_dead
+from tests.experiments.test_run import clip as clip_in_memory
 from tests.experiments.test_shards_of_a_run import assert_same, tables
 
 CTC = str(bundled.models()["tiny-french-ctc"])
@@ -86,11 +92,46 @@ def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
 
 
 @pytest.mark.long
+def test_workers_of_a_command_that_is_killed_write_what_they_have_and_end(tmp_path):
+    manifest = Path(bundled.__file__).parent / "clips" / "manifest.jsonl"
+    arguments = [
+        "--manifest",
+        str(manifest),
+        "--model",
+        CTC,
+        "--random-twin",
+        "0",
+        "--target-rows-only",
+        "--no-figures",
+    ]
+    arguments += ["--device", "cpu", "--out", str(tmp_path)]
+    command = [sys.executable, "-u", "-m", "speechmix", "score", *arguments]
+    with subprocess.Popen([*command, "--workers", "2"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert next(line for line in process.stdout if line.startswith("["))
+        process.kill()
+    deadline = time.monotonic() + 120
+    while "at work" in set(run_status(tmp_path).table["state"]):
+        assert time.monotonic() < deadline, "workers go on though nobody waits for them"
+        time.sleep(0.2)
+    assert run_status(tmp_path).table["clips"].sum() > 0
+    subprocess.run([*command, "--workers", "2"], check=True)
+    subprocess.run([*command[:-1], str(tmp_path / "one")], check=True)
+    assert_same(tables(tmp_path), tables(tmp_path / "one"))
+
+
+@pytest.mark.long
 def test_an_error_that_a_worker_meets_is_raised_here_once(tmp_path):
     clips = bundled.clips()[:1]
     score_clips([TWIN], clips, tmp_path, report=str, **OPTIONS)
     with pytest.raises(InputError, match="holds a run with other options"):
         score_in_workers([TWIN], clips, tmp_path, workers=1, device="cpu", heads="each", report=str, **OPTIONS)
+
+
+def test_clips_in_memory_can_be_sent_to_a_process():
+    sent = clip_in_memory("a")
+    again = pickle.loads(pickle.dumps(sent))
+    assert (again.name, again.fingerprint, again.words) == (sent.name, sent.fingerprint, sent.words)
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused(tmp_path):
