@@ -76,7 +76,7 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
     InputError
         If it is no number, or a shard is asked for, too.
     """
-    from ..experiments.workers import workers_for
+    from ..experiments.machine import workers_for
     from ..files.shards import WHOLE
 
     if options.workers == "1":

@@ -8,7 +8,6 @@ they have and end.
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..adapters.memory import bytes_of_weights, free_bytes
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
 from ..files.shards import Shard
 from ..inputs.clips import Clip
 from .folder import RunFolder
+from .machine import environment, gpu_of
 from .merging import distinct_reasons
 from .run import Run
 from .run_status import clips_of_shard
@@ -36,40 +35,6 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 STARTS = 2  # of a worker that dies
-THREADS = 1  # of a worker, where `workers_for` splits the cores (tests/benchmarks/workers.py)
-_BYTES_OF_A_PROCESS = 2**30  # of Python, torch and transformers, and a clip on its way through a model
-_GPUS = "CUDA_VISIBLE_DEVICES"
-
-
-def workers_for(sources: Sequence[str | Path], *, device: str | None = None, revision: str | None = None) -> int:
-    """How many workers are best on this machine, for models of these sources.
-
-    One for each GPU; without one, one for each thread that torch would use in one process (`OMP_NUM_THREADS`, else the cores),
-    as long as memory holds twice the weights of the largest model, and 1 GiB, for each.
-
-    Parameters
-    ----------
-    sources : sequence of str or Path
-        Folders or hub ids; of one that is not on this machine yet, the size is unknown and taken for nothing.
-    device : str, optional
-        As in `speechmix.load`: "cpu" leaves GPUs alone, "cuda:1" is one GPU.
-    revision : str, optional
-
-    Examples
-    --------
-    >>> workers_for([], device="cuda:1")
-    1
-    """
-    if device not in (None, "cpu", "cuda"):
-        return 1
-    if device != "cpu" and torch.cuda.is_available():
-        return torch.cuda.device_count()
-    workers = max(1, torch.get_num_threads() // THREADS)
-    free = free_bytes(torch.device("cpu"))
-    if free is None:
-        return workers
-    largest = max((bytes_of_weights(source, revision) for source in sources), default=0)
-    return max(1, min(workers, free // (2 * largest + _BYTES_OF_A_PROCESS)))
 
 
 def score_in_workers(
@@ -94,7 +59,7 @@ def score_in_workers(
     clips : sequence of Clip
     out : path
     workers : int
-        How many (see `workers_for`); no more than there are clips. Each loads the models.
+        How many (see `speechmix.experiments.machine.workers_for`); no more than there are clips. Each loads the models.
     device : str, optional
         Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs, each worker sees one of
         them alone.
@@ -137,7 +102,7 @@ def score_in_workers(
     job = _sent(Job(models, clips, Path(out), aligner, options))
     threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
     workers_at_work = [
-        _Worker(Shard(index, count), job, threads | _gpu(index, device)) for index in range(1, count + 1)
+        _Worker(Shard(index, count), job, threads | gpu_of(index, device)) for index in range(1, count + 1)
     ]
     with _bar(len(clips) * len(models), count, progress) as show:
         try:
@@ -174,7 +139,7 @@ class _Worker:
         )
         self.starts += 1
         self.clips_by_model.clear()
-        with _environment(self.environment):
+        with environment(self.environment):
             self.process.start()
         theirs.close()  # so that the end of the process is the end of what comes
 
@@ -268,30 +233,6 @@ def _sent(job: Job) -> bytes:
             f"the models cannot be sent to a process ({error}): expected functions of a module, or functools.partial of one, "
             "as functools.partial(speechmix.load, 'openai/whisper-small')"
         ) from error
-
-
-def _gpu(index: int, device: str | None) -> dict[str, str]:
-    """Variable that shows a worker one of the GPUs that this process sees, in turn; none to leave it as it is."""
-    if device not in (None, "cuda") or not torch.cuda.is_available():
-        return {}
-    names = [name for name in os.environ.get(_GPUS, "").split(",") if name]
-    names = names or [*map(str, range(torch.cuda.device_count()))]
-    return {_GPUS: names[(index - 1) % len(names)]}
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have processes that are started now see these variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

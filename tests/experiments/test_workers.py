@@ -18,10 +18,11 @@ from speechmix import bundled
 from speechmix.adapters import memory
 from speechmix.cli import main
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.experiments import workers
+from speechmix.experiments import machine, workers
+from speechmix.experiments.machine import gpu_of, workers_for
 from speechmix.experiments.run import score_clips
 from speechmix.experiments.run_status import run_status
-from speechmix.experiments.workers import score_in_workers, workers_for
+from speechmix.experiments.workers import score_in_workers
 from speechmix.files.shards import Shard
 from tests.experiments.dying import load_once_dead
 from tests.experiments.test_run import clip as clip_in_memory
@@ -166,7 +167,7 @@ def test_auto_counts_threads_and_what_memory_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for free, expected in ((1000, 8), (22, 3), (5, 1), (None, 8)):
-        monkeypatch.setattr(workers, "free_bytes", lambda device, free=free: free and free * 2**30)
+        monkeypatch.setattr(machine, "free_bytes", lambda device, free=free: free and free * 2**30)
         assert workers_for([tmp_path]) == expected
 
 
@@ -175,7 +176,7 @@ def test_with_gpus_each_worker_sees_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert (workers_for([]), workers_for([], device="cuda:1")) == (2, 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [workers._gpu(index, None) for index in (1, 2, 3)] == [{"CUDA_VISIBLE_DEVICES": place} for place in "010"]
+    assert [gpu_of(index, None) for index in (1, 2, 3)] == [{"CUDA_VISIBLE_DEVICES": place} for place in "010"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-8f")
-    assert workers._gpu(2, "cuda") == {"CUDA_VISIBLE_DEVICES": "GPU-8f"}
-    assert workers._gpu(2, "cuda:1") == workers._gpu(2, "cpu") == {}
+    assert gpu_of(2, "cuda") == {"CUDA_VISIBLE_DEVICES": "GPU-8f"}
+    assert gpu_of(2, "cuda:1") == gpu_of(2, "cpu") == {}
