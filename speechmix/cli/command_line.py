@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
@@ -57,7 +58,7 @@ def _score(options) -> int:
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     models = model_loaders(options, options.model, options.random_twin)
-    asked = {
+    asked: dict[str, Any] = {
         "align_method": options.align,
         "figures": 0 if options.no_figures else options.figures,
         "ablation": options.ablate,

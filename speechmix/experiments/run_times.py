@@ -50,7 +50,7 @@ class RunTimes:
     @contextmanager
     def counted(self) -> Iterator[Counted]:
         """Count a block, which says whose time it is once it knows."""
-        of_model = Counted(Seconds(keep=lambda: self._write(of_model)), exact=self._exact)
+        of_model: Counted = Counted(Seconds(keep=lambda: self._write(of_model)), exact=self._exact)
         try:
             with counted(of_model.seconds):
                 yield of_model

@@ -130,8 +130,8 @@ class _Worker:
     process: SpawnProcess | None = None
     channel: Connection | None = None
 
-    def start(self) -> None:
-        """Start the process, or start it again."""
+    def start(self) -> Connection:
+        """Start the process, or start it again; returns what it is heard by."""
         context = get_context("spawn")
         self.channel, theirs = context.Pipe(duplex=False)
         self.process = context.Process(
@@ -142,6 +142,7 @@ class _Worker:
         with environment(self.environment):
             self.process.start()
         theirs.close()  # so that the end of the process is the end of what comes
+        return self.channel
 
     def end(self) -> str:
         """Say how it ended."""
@@ -151,44 +152,54 @@ class _Worker:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
-def _run(workers: Sequence[_Worker], clips: Sequence[Clip], report: Callable[[str], None], show: Callable[[int], None]):
+def _run(
+    workers: Sequence[_Worker],
+    clips: Sequence[Clip],
+    report: Callable[[str], None],
+    show: Callable[[int], None],
+) -> None:
     """Start workers and hear them until the last has ended; an error of one is raised here."""
-    for worker in workers:
-        worker.start()
     own = {worker.shard: sum(worker.shard.holds(clip.name) for clip in clips) for worker in workers}
-    at_work = {worker.channel: worker for worker in workers}
+    at_work = {worker.start(): worker for worker in workers}
     while at_work:
-        for channel in wait([*at_work]):
+        ready = wait([*at_work])
+        for channel in [channel for channel in at_work if channel in ready]:
             worker = at_work[channel]
             try:
-                kind, *content = channel.recv()
+                message = channel.recv()
             except (EOFError, OSError):
                 del at_work[channel]
-                if not worker.is_done and _is_started_again(worker, report):
-                    at_work[worker.channel] = worker
+                again = None if worker.is_done else _started_again(worker, report)
+                if again is not None:
+                    at_work[again] = worker
                 continue
-            if kind == LINE:
-                report(f"[{worker.shard}] {content[0]}")
-            elif kind == FAILED:
-                worker.is_done = True
-                error, text = content
-                raise error(text)
-            elif kind == CLIP:
-                stage, done, total = content
-                worker.clips_by_model[stage] = own[worker.shard] - total + done
-                show(sum(sum(one.clips_by_model.values()) for one in workers))
-            elif kind == DONE:
-                worker.is_done, worker.scored, worker.skipped = True, *content
+            _hear(worker, message, own[worker.shard], report)
+            if message[0] == CLIP:
+                show(sum(sum(other.clips_by_model.values()) for other in workers))
 
 
-def _is_started_again(worker: _Worker, report: Callable[[str], None]) -> bool:
-    """Start a worker that died again, unless it was before."""
+def _hear(worker: _Worker, message: tuple[Any, ...], own: int, report: Callable[[str], None]) -> None:
+    """Take in what a worker says, who has so many clips of its own."""
+    kind, *content = message
+    if kind == LINE:
+        report(f"[{worker.shard}] {content[0]}")
+    elif kind == CLIP:
+        stage, done, total = content
+        worker.clips_by_model[stage] = own - total + done
+    elif kind == DONE:
+        worker.is_done, worker.scored, worker.skipped = True, *content
+    elif kind == FAILED:
+        worker.is_done = True
+        error, text = content
+        raise error(text)
+
+
+def _started_again(worker: _Worker, report: Callable[[str], None]) -> Connection | None:
+    """Start a worker that died again, unless it was before; returns what it is heard by."""
     how = worker.end()
     again = worker.starts < STARTS
     report(f"[{worker.shard}] the worker died ({how}): {'started again' if again else 'its clips are missing'}")
-    if again:
-        worker.start()
-    return again
+    return worker.start() if again else None
 
 
 def _stop(workers: Sequence[_Worker]) -> None:

@@ -11,7 +11,7 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import bundled
 from ..adapters import load
@@ -58,7 +58,7 @@ def study(options: argparse.Namespace) -> Path:
         clips = _mined(options, models, aligner, skipped)
     else:
         clips = _listed(options, skipped) if options.clips else bundled.clips()
-    asked = {
+    asked: dict[str, Any] = {
         "measures": options.measures,
         "stacks": options.stacks,
         "figures": options.figures,
@@ -71,7 +71,7 @@ def study(options: argparse.Namespace) -> Path:
         "probes": not options.no_probes,
     }
     if options.workers > 1:
-        by = {"workers": options.workers, "device": options.device}
+        by: dict[str, Any] = {"workers": options.workers, "device": options.device}
         aligning = partial(opened, options.aligner) if options.aligner else None
         run = score_in_workers([*models, *twins], clips, options.out, aligner=aligning, **by, **asked)
     else:

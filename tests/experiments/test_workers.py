@@ -77,8 +77,9 @@ def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
     real = workers._Worker.start
 
     def start(worker):
-        real(worker)
+        channel = real(worker)
         workers_at_work.append(worker.process)
+        return channel
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers._Worker, "start", start)
