@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "speechmix"
 # From the ground up.
 FLOORS = (
     ("errors", "former_names"),
-    ("versions", "files"),
+    ("versions", "timing"),
+    ("files",),
     ("inputs",),
     ("maps", "bundled"),
     ("adapters",),

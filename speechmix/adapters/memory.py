@@ -70,3 +70,21 @@ def free_bytes(device: torch.device) -> int | None:
         elif words and words[0].isdigit():
             free.append(int(words[0]))
     return min(free, default=None)
+
+
+def bytes_of_weights(source: str | Path, revision: str | None = None) -> int:
+    """Size of the weights of a folder or hub id, as they lie on this machine; 0 where they do not yet."""
+    folder = Path(source)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+        try:
+            folder = Path(snapshot_download(str(source), revision=revision, local_files_only=True))
+        except (LocalEntryNotFoundError, HFValidationError):
+            return 0
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        sizes = [path.stat().st_size for path in folder.glob(pattern)]
+        if sizes:
+            return sum(sizes)
+    return 0

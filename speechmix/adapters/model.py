@@ -19,6 +19,7 @@ import torch
 
 from ..errors import InputError, ModelError
 from ..files.identity import digest
+from ..timing import phase
 from .adapted import has_adapters
 from .delta.products import WeightProducts
 from .fingerprint import Seen, fingerprint
@@ -216,7 +217,8 @@ class Model:
                 "processor=, or pass prepared inputs"
             )
         check_fits(self, len(audio))
-        return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
+        with phase("features"):
+            return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
 
     def grid(self, n_samples: int) -> FrameGrid:
         """Frames of a clip of `n_samples` samples at the model's rate.

@@ -8,11 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
-from .status import add_shard_option, refuse_shard, shard_of
+from .status import add_shard_option, add_workers_option, print_times, refuse_shard, shard_of, worker_count
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -69,7 +70,11 @@ def _check(options) -> int:
 
 
 def _score(options) -> int:
+    from functools import partial
+
+    from ..adapters import load
     from ..experiments.run import score_clips
+    from ..experiments.workers import score_in_workers
     from ..homophony.dataset import holds_examples
     from ..homophony.french_study import describe_page
     from ..scoring.question import Question
@@ -78,34 +83,41 @@ def _score(options) -> int:
     clips = named_clips(options, skipped)
     if options.manifest and holds_examples(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
-    run = score_clips(
-        model_loaders(options, options.model, options.random_twin),
-        clips,
-        options.out,
-        aligner=loaded_aligner(options),
-        align_method=options.align,
-        figures=0 if options.no_figures else options.figures,
-        ablation=options.ablate,
-        probes=options.probe,
-        twin_clips=options.twin_clips or None,
-        shard=shard_of(options),
-        overwrite=options.overwrite,
-        progress=sys.stderr.isatty() if options.progress is None else options.progress,
-        report=_say,
-        skipped=skipped,
-        measures=options.measure or Question.measures,
-        stacks=options.stack,
-        layers=options.layer,
-        units=options.units,
-        heads=options.heads,
-        pooling=options.pooling,
-        distance=options.distance,
-        rounding=options.rounding,
-        include=options.include or [],
-        targets="target" if options.target_rows_only else None,
+    models = model_loaders(options, options.model, options.random_twin)
+    asked: dict[str, Any] = {
+        "align_method": options.align,
+        "figures": 0 if options.no_figures else options.figures,
+        "ablation": options.ablate,
+        "probes": options.probe,
+        "twin_clips": options.twin_clips or None,
+        "overwrite": options.overwrite,
+        "progress": sys.stderr.isatty() if options.progress is None else options.progress,
+        "report": _say,
+        "skipped": skipped,
+        "profile": options.profile,
+        "measures": options.measure or Question.measures,
+        "stacks": options.stack,
+        "layers": options.layer,
+        "units": options.units,
+        "heads": options.heads,
+        "pooling": options.pooling,
+        "distance": options.distance,
+        "rounding": options.rounding,
+        "include": options.include or [],
+        "targets": "target" if options.target_rows_only else None,
         **({"product_dtype": options.product_dtype} if options.product_dtype else {}),
-    )
+    }
+    workers = worker_count(options, options.model)
+    if workers > 1:
+        aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
+        run = score_in_workers(
+            models, clips, options.out, workers=workers, device=options.device, aligner=aligner, **asked
+        )
+    else:
+        run = score_clips(models, clips, options.out, aligner=loaded_aligner(options), shard=shard_of(options), **asked)
     print(run.summary())
+    if options.profile:
+        print_times(run.out)
     return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
 
 
@@ -257,6 +269,10 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
     add_shard_option(output)
+    add_workers_option(output)
+    output.add_argument(
+        "--profile", action="store_true", help="wait for the GPU after every phase, and print where the time went"
+    )
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(
         "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
-from .status import add_shard_option, shard_of
+from .status import add_shard_option, add_workers_option, shard_of, worker_count
 
 _EXAMPLES = """the whole pipeline:
   speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
@@ -127,6 +127,7 @@ def _add_study(commands) -> None:
         help="also take the cue out of the sound and of the decoder's tokens, as published (see speechmix ablate --published)",
     )  # fmt: skip
     study.add_argument("--figures", type=int, default=4, help="clips to draw a figure of, per model (default: 4)")
+    add_workers_option(study)
     study.add_argument("--verbose", action="store_true", help="print a line a clip")
 
 
@@ -257,7 +258,9 @@ def _select(options) -> int:
 
 
 def _study(options) -> int:
+    from .. import bundled
     from ..homophony.french_study import study
 
+    options.workers = worker_count(options, options.models or [*bundled.models().values()])
     study(options)
     return 0

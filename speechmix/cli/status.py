@@ -1,4 +1,4 @@
-"""`speechmix status FOLDER`: what of a study or run is done, missing and failed; `--shard` of the commands that take one.
+"""`speechmix status FOLDER`: what of a study or run is done, missing and failed; `--shard` and `--workers` of others.
 
 In: the parser's subcommands. Out: lines for people; with `--missing STAGE` only the numbers of shards, for `sbatch --array`.
 """
@@ -6,6 +6,7 @@ In: the parser's subcommands. Out: lines for people; with `--missing STAGE` only
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,48 @@ def shard_of(options: argparse.Namespace) -> Shard:
     from ..files.shards import Shard
 
     return Shard.parse(options.shard)
+
+
+def add_workers_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add by how many processes of this machine the clips are scored."""
+    command.add_argument(
+        "--workers", default="1", metavar="N",
+        help="score by so many processes of this machine, each with a GPU or a share of the cores; auto: as many as it has "
+        "GPUs, or memory and cores for (default: 1)",
+    )  # fmt: skip
+
+
+def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
+    """How many workers were asked for, to score with models of these sources.
+
+    Raises
+    ------
+    InputError
+        If it is no number, or a shard is asked for, too.
+    """
+    from ..experiments.machine import workers_for
+    from ..files.shards import WHOLE
+
+    if options.workers == "1":
+        return 1
+    if "shard" in vars(options) and shard_of(options) != WHOLE:
+        raise InputError(
+            "--workers divides a run among the processes of one machine, --shard among machines: give one of them"
+        )
+    if options.workers == "auto":
+        return workers_for(sources, device=options.device, revision=vars(options).get("revision"))
+    if not (options.workers.isascii() and options.workers.isdigit() and int(options.workers)):
+        raise InputError(f"expected --workers auto, or a number of at least 1, found {options.workers!r}")
+    return int(options.workers)
+
+
+def print_times(out: Path) -> None:
+    """Print where the time of a run went: what there is of it, if other shards are still at work."""
+    from ..experiments.folder import RunFolder
+    from ..experiments.run_times import by_phase, run_times
+
+    print("where the time went, all starts and processes together:")
+    print(by_phase(run_times(RunFolder(out))).to_string(index=False, float_format="{:.1f}".format, na_rep=""))
 
 
 def _status(options: argparse.Namespace) -> int:

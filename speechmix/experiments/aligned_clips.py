@@ -7,7 +7,7 @@ of the clip table.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..adapters.model import Model
@@ -26,6 +26,10 @@ from .tables import facts_of
 from .word_times import MOST_TEXTGRIDS, keep_textgrid, with_words
 
 Skip = Callable[[str, object], None]
+Progress = (
+    bool | Callable[[str, int, int], None]
+)  # whether a bar is shown; or what is told a stage, clips done, all clips
+ALIGN = "align"  # the stage of word times
 
 
 class AlignedClips:
@@ -56,15 +60,15 @@ class AlignedClips:
         self._folder, self._clips, self._shard = folder, clips, shard
         self._aligner, self._method, self._needs_words = aligner, method, needs_words
 
-    def kept(self, skip: Skip, report: Callable[[str], None], progress: bool) -> tuple[list[Clip], list[str]]:
+    def kept(self, skip: Skip, report: Callable[[str], None], progress: Progress) -> tuple[list[Clip], list[str]]:
         """Clips of the shard that can be scored, and their part files below the run's folder."""
         ready: list[Clip] = []
         keys: list[Key] = []
         own = [(position, clip) for position, clip in enumerate(self._clips) if self._shard.holds(clip.name)]
-        todo = progress and any(clip.words is None for _, clip in own)
+        waiting = any(clip.words is None for _, clip in own)
         with Results(self._folder, Owner(), self._shard, report) as results:
             _remember_recordings(results)
-            for position, clip in shown(own, todo, "align"):
+            for position, clip in shown(own, progress if waiting else False, ALIGN, total=len(own)):
                 try:
                     with memory_errors_named():
                         clip.validate()
@@ -121,10 +125,19 @@ def _remember_recordings(results: Results) -> None:
             remember_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])
 
 
-def shown(items: Iterable, show: bool, description: str, *, total: int | None = None) -> Iterable:
-    """The same items, with a bar on standard error."""
-    if not show:
+def shown(items: Iterable, show: Progress, description: str, *, total: int) -> Iterable:
+    """The same items, with a bar on standard error, or told to who wants to know."""
+    if callable(show):
+        return _told(items, show, description, total)
+    if not show or not total:
         return items
     from tqdm.auto import tqdm
 
     return tqdm(items, desc=description, unit="clip", leave=False, total=total)
+
+
+def _told(items: Iterable, tell: Callable[[str, int, int], None], description: str, total: int) -> Iterator:
+    tell(description, 0, total)
+    for done, item in enumerate(items, 1):
+        yield item
+        tell(description, done, total)

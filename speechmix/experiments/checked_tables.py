@@ -17,6 +17,7 @@ from ..files.json_files import read_json_object
 from ..files.parquet_files import read_parquet
 from ..files.text_files import read_csv
 from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
+from .run_times import COLUMNS
 
 # What the tables of a run must have, where they are there at all: columns of text, of whole numbers, and of numbers.
 _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
@@ -80,6 +81,25 @@ def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
     if len(table) and set(table) != set(_REASON):
         raise damaged(folder.skipped, f"the columns clip, model and reason, found {', '.join(map(str, table))}")
     return [{name: row[name] for name in _REASON} for row in table.to_dict("records")]
+
+
+def checked_times(folder: RunFolder) -> pd.DataFrame:
+    """Return where the time of a run went; nothing in runs of earlier versions.
+
+    Raises
+    ------
+    InputError
+        If the table is damaged.
+    """
+    if not folder.times.is_file():
+        return pd.DataFrame(columns=[*COLUMNS])
+    table = read_csv(folder.times)
+    if any(name not in table for name in COLUMNS):
+        raise damaged(folder.times, f"the columns {', '.join(COLUMNS)}, found {', '.join(map(str, table))}")
+    try:
+        return table.astype({"seconds": float, "clips": int})
+    except ValueError as error:
+        raise damaged(folder.times, f"columns seconds and clips of numbers, found {error}") from error
 
 
 def _check_columns(

@@ -114,6 +114,15 @@ class RunFolder:
         """What each shard has done, and its lock."""
         return self.path / "results" / ".shards"
 
+    def times_of(self, shard: str) -> Path:
+        """How long a shard of this label took, and for what."""
+        return self.shards / f"times-{shard}.json"
+
+    @property
+    def times(self) -> Path:
+        """How long the run took, and for what."""
+        return self.path / "times.csv"
+
     @property
     def probes_question(self) -> Path:
         """What the tables of probes were made of."""

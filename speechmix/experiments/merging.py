@@ -8,7 +8,7 @@ files hold its results. Out: the run's tables, in the order of models and clips 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from ..inputs.clips import Clip
 from .folder import ABLATION, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
 from .part_files import Owner, Part, opened_part
 from .probing import stored_states, write_probes
+from .run_times import write_times
 from .tables import TableWriter, table_of_facts
 from .word_times import WORDS, placed
 
@@ -96,6 +97,7 @@ def write_tables(
     InputError
         If a part is damaged: start its shard again.
     """
+    write_times(folder)
     made_of = digest([asdict(marker) for marker in markers])
     if folder.stands(made_of):
         return
@@ -128,9 +130,13 @@ def write_tables(
 
 
 def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:
-    """Write the table of what was left out; what several shards say of one clip counts once."""
-    rows = list({(row["clip"], row["model"], row["reason"]): row for row in skipped}.values())
-    write_csv(pd.DataFrame(rows, columns=["clip", "model", "reason"]), folder.skipped)
+    """Write the table of what was left out."""
+    write_csv(pd.DataFrame(distinct_reasons(skipped), columns=["clip", "model", "reason"]), folder.skipped)
+
+
+def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """What was left out; what several shards say of one clip counts once."""
+    return list({(row["clip"], row["model"], row["reason"]): dict(row) for row in skipped}.values())
 
 
 def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[dict[str, Any]], dict[str, str]]:

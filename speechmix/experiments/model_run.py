@@ -17,7 +17,8 @@ from ..inputs.clips import Clip
 from ..maps.mixing import Maps
 from ..scoring.batches import clips_together, in_groups, prepare_ahead
 from ..scoring.question import Question
-from .aligned_clips import shown
+from ..timing import count_clip, phase
+from .aligned_clips import Progress, shown
 from .folder import RunFolder
 from .own_texts import needs_text, remember_written, texts_of
 from .part_files import Owner, Part
@@ -86,7 +87,7 @@ class ModelRun:
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
 
     def score(
-        self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: bool, *, probed: bool
+        self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress, *, probed: bool
     ) -> list[Part]:
         """Score clips; returns the part files that hold what became of them."""
         kept: dict[str, list[Key]] = {}
@@ -111,6 +112,7 @@ class ModelRun:
                     results.write_if_due()
                 run.done += 1
                 if maps:
+                    count_clip()
                     report(result_line(clip, self._model, results.contributions(keys)))
             return results.settled([key for clip in clips for key in kept.get(clip.name, ())])
 
@@ -135,7 +137,8 @@ class ModelRun:
             return measures.index(key[0]), stacks.index(key[1])
 
         if is_drawn or self._has_figures:
-            draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
+            with phase("figures"):
+                draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
 
     def _scored(
         self,
@@ -143,7 +146,7 @@ class ModelRun:
         texts: Mapping[str, Mapping[str, Any]],
         clips: Sequence[Clip],
         report: Report,
-        progress: bool,
+        progress: Progress,
     ) -> Iterator[tuple[Clip, list[Key], Maps | SpeechmixError]]:
         """Each clip with keys of its scores and the maps that were computed now (or why not): first those that are kept."""
         todo = []
@@ -157,7 +160,7 @@ class ModelRun:
             report(f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored before")
         at_once = clips_together(self._model)
         ahead = prepare_ahead(self._model, todo, count=at_once)
-        bar = shown(ahead, progress and bool(todo), f"score {self._model.label}", total=len(todo))
+        bar = shown(ahead, progress, f"score {self._model.label}", total=len(todo))
         for group in in_groups(bar, at_once):
             yield from self._scored_group(results, texts, group)
 
@@ -168,7 +171,8 @@ class ModelRun:
         written: dict[str, list[Key] | SpeechmixError] = {}
         for clip in group:
             try:
-                written[clip.name] = remember_written(results, texts, self._model, clip, self._wanted.question)
+                with phase("decoding"):
+                    written[clip.name] = remember_written(results, texts, self._model, clip, self._wanted.question)
             except SpeechmixError as error:
                 written[clip.name] = error
         able = [clip for clip in group if not isinstance(written[clip.name], SpeechmixError)]

@@ -29,6 +29,7 @@ from ..files.identity import digest
 from ..files.text_files import read_csv, write_csv
 from ..files.whole_files import write_json
 from ..inputs.clips import Clip
+from ..timing import phase
 from .folder import RunFolder
 from .out_of_memory import memory_errors_named
 from .part_files import Owner, Part
@@ -47,7 +48,7 @@ def keep_states(results: Results, model: Model, clip: Clip) -> Key:
     """Keep the states of a clip, unless they are there already."""
     key = Key(clip.name, STATES, _question(model, clip))
     if key not in results:
-        with memory_errors_named():
+        with phase(STATES), memory_errors_named():
             states = states_at(model, clip, POSITIONS)
         missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
         results.put(key, content=json.dumps(missing, ensure_ascii=False), vectors=_as_bytes(states))

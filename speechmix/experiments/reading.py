@@ -20,7 +20,7 @@ import pandas as pd
 from ..errors import InputError, SpeechmixError
 from ..inputs.clips import Clip, safe_name
 from ..maps.mixing import MixingMap
-from .checked_tables import checked_clips, checked_reasons, checked_tables, described_run
+from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, described_run
 from .folder import (
     ABLATION,
     BOUNDARIES,
@@ -140,6 +140,11 @@ class StoredRun:
     def parts(self) -> tuple[Part, ...]:
         """Part files that the tables are made of; none in a run of an earlier version."""
         return tuple(opened_part(self.out / name) for name in sorted(self.description.get("parts", ())))
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Where the time went, by model and phase: data_templates/tables.md has the columns."""
+        return checked_times(self.folder)
 
     def read_map(self, path: Path) -> MixingMap:
         """Return a map of this run, as `read_map` does; the file is read the first time."""

@@ -29,6 +29,7 @@ from ..files.parquet_files import compare_pages
 from ..files.shards import Shard
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
+from ..timing import phase
 from .folder import RunFolder
 from .part_files import (
     KEY,
@@ -138,7 +139,8 @@ class Results:
         self._new.append(row)
         self._new_bytes += len(content) + len(vectors) + 200 * len(contributions)
         if scores is not None:
-            self._scores.append(*scores)
+            with phase("writing"):
+                self._scores.append(*scores)
 
     def write_if_due(self) -> None:
         """Write what is new if it is much, or some time has gone by."""
@@ -151,8 +153,9 @@ class Results:
         """Write what is new as a part: its scores first, its rows last."""
         if not self._new:
             return
-        keys, table = [Key(row["clip"], row["kind"], row["question"]) for row in self._new], table_of(self._new)
-        self._know(self._written_part(keys, [table], self._scores), table)
+        with phase("writing"):
+            keys, table = [Key(row["clip"], row["kind"], row["question"]) for row in self._new], table_of(self._new)
+            self._know(self._written_part(keys, [table], self._scores), table)
         self._new, self._new_bytes, self._written = [], 0, time.monotonic()
 
     def _written_part(self, keys: Iterable[Key], tables: Iterable[pa.Table], scores: ScoreFiles) -> Part:
@@ -233,7 +236,7 @@ class Results:
         path = self._place / f"{self._shard.prefix}{part_name(keys)}.parquet"
         part = next((part for part in self._parts if part.path == path), None)
         if part is None:
-            with ScoreFiles(self._folder.scores) as scores:
+            with phase("writing"), ScoreFiles(self._folder.scores) as scores:
                 self._copy_scores(keys, scores)
                 part = self._written_part(keys, self.tables(keys), scores)
             self._know(part, part.read(KEY))

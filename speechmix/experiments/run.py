@@ -11,6 +11,7 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
     probes.csv, probe_answers.csv             with probes: what can be read off the target, layer by layer (probing.py)
     skipped.csv                               what was left out and why
+    times.csv                                 where the time went, by model and phase (run_times.py)
     words/<clip>.TextGrid                     where each word was placed, for runs of up to a thousand clips
     figures/<model>/<clip>.png
 
@@ -39,13 +40,14 @@ from ..files.shards import Shard
 from ..files.text_files import read_csv
 from ..inputs.clips import Clip
 from ..scoring.question import Question
-from .aligned_clips import AlignedClips
+from .aligned_clips import AlignedClips, Progress
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
 from .probing import PROBED_TWINS
+from .run_times import RunTimes
 from .store import ClipAsked
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
@@ -120,13 +122,14 @@ def score_clips(
     figures: int | None = 20,
     ablation: bool = False,
     overwrite: bool = False,
-    progress: bool = True,
+    progress: Progress = True,
     report: Callable[[str], None] = print,
     skipped: Sequence[tuple[str, str]] = (),
     batch_size: int | str = "auto",
     twin_clips: int | None = None,
     probes: bool = False,
     shard: Shard | str | None = None,
+    profile: bool = False,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -149,8 +152,9 @@ def score_clips(
         and let trained models transcribe the clips.
     overwrite : bool
         Go on in a folder that holds a run with other options: what depends on them is made again.
-    progress : bool
-        Show a bar on standard error.
+    progress : bool or callable
+        Show a bar on standard error; or a function that is told each stage ("align", "score MODEL"), how many clips of it are
+        done, and of how many.
     report : callable
         Gets one line a clip, and one for whatever is found damaged.
     skipped : sequence of (clip, reason)
@@ -167,6 +171,9 @@ def score_clips(
     shard : Shard or str, optional
         "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on several machines; the one that
         ends last writes the tables.
+    profile : bool
+        Wait for the GPU after every phase, so that each is charged its own time in ``times.csv``; without, a phase is charged
+        what it waits for. Nothing else changes, and nothing at all on a CPU.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -203,13 +210,15 @@ def score_clips(
         (folder.shards / f"{shard.label}.json").unlink(missing_ok=True)
         marker = Marker(shard.label, asked="", skipped=run.skipped)
         aligned = AlignedClips(folder, clips, shard, aligner, align_method, needs_words=question.units == "word")
-        ready, marker.clips = aligned.kept(run.skip, report, progress)
+        times = RunTimes(folder, shard, exact=profile)
+        with times.counted():
+            ready, marker.clips = aligned.kept(run.skip, report, progress)
         few = None if twin_clips is None else _names(few_of(clips, twin_clips))
         drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
         by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
         asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
         wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few)
-        _score(run, folder, models, ready, wanted, marker, shard, report, progress)
+        _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
         marker.done = run.done
         marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
         if had_tables and not run.done and shard.count == 1:
@@ -251,28 +260,35 @@ def _score(
     marker: Marker,
     shard: Shard,
     report: Callable[[str], None],
-    progress: bool,
+    progress: Progress,
+    times: RunTimes,
 ) -> None:
     """Score the clips with one model after the other, and note in the marker where its results are."""
     labels: dict[Any, str] = {}
     twins: dict[str, int] = {}
     for model in models:
-        model = model if isinstance(model, Model) else model()
-        label = same_file(model.label)
-        if label in labels:
-            labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
-            raise InputError(
-                f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
-            )
-        labels[label] = model.label
-        model.forget_fingerprint()
-        twin = twins.get(model.name, 0)
-        twins[model.name] = twin + (model.init == "random")
-        owner = Owner(model.name, model.init, model.seed, model.label)
-        of_model = ModelRun(folder, model, owner, wanted, twin=twin)
-        probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
-        parts = of_model.score(ready, shard, run, report, progress, probed=probed)
-        marker.models.append((vars(owner), folder.relative(parts), probed))
+        with times.counted() as counting:
+            model = counting.loaded(model)
+            _refuse_second(model, labels)
+            model.forget_fingerprint()
+            twin = twins.get(model.name, 0)
+            twins[model.name] = twin + (model.init == "random")
+            counting.owner = owner = Owner(model.name, model.init, model.seed, model.label)
+            of_model = ModelRun(folder, model, owner, wanted, twin=twin)
+            probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
+            parts = of_model.score(ready, shard, run, report, progress, probed=probed)
+            marker.models.append((vars(owner), folder.relative(parts), probed))
+
+
+def _refuse_second(model: Model, labels: dict[Any, str]) -> None:
+    """Raise an error if a model of one name in files is among the labels already, else put it there."""
+    label = same_file(model.label)
+    if label in labels:
+        labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
+        raise InputError(
+            f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
+        )
+    labels[label] = model.label
 
 
 def _finish(

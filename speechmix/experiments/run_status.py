@@ -113,6 +113,14 @@ def run_status(path: str | PathLike) -> RunStatus:
     )
 
 
+def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
+    """Names of the clips that a shard, done or not, has results of by so many models."""
+    parts = (opened_part(path) for path in folder.part_files())
+    by_model = _clips_of([part for part in parts if part.shard == shard.label])
+    names = [clips for label, clips in by_model.items() if label is not None]
+    return set.intersection(*names) if len(names) == models > 0 else set()
+
+
 def _clips_of(parts: list[Part]) -> dict[str | None, set[str]]:
     """Names of the clips that have results by each model."""
     names: dict[str | None, set[str]] = {}

@@ -26,6 +26,7 @@ from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
+from ..timing import phase
 from .folder import RunFolder
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .own_texts import written_of
@@ -125,7 +126,7 @@ def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> Non
         of_measure = {place: mixing_map for place, mixing_map in maps.items() if place[0] == key.kind}
         if not of_measure:
             continue
-        with memory_errors_named():
+        with phase("contributions"), memory_errors_named():
             shares = share_rows(of_measure, clip, asked.model)
         row: dict[str, Any] = {"contributions": shares}
         if asked.in_scores:
@@ -181,7 +182,7 @@ def keep_spelling(results: Results, model: Model, clip: Clip, *, by_layer: bool 
     keys = []
     for key, rows_of in _spelling_asked(model, clip, by_layer=by_layer).items():
         if key not in results:
-            with memory_errors_named():
+            with phase(key.kind), memory_errors_named():
                 rows = rows_of(model, clip)
             results.put(key, content=json.dumps(rows, ensure_ascii=False, default=_plain))
         keys.append(key)

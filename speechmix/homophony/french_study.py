@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import bundled
 from ..adapters import load
@@ -23,6 +23,7 @@ from ..experiments.folder import RunFolder
 from ..experiments.run import score_clips
 from ..experiments.speech_ablations import speech_ablation
 from ..experiments.stage_lines import counted
+from ..experiments.workers import score_in_workers
 from ..files.whole_files import write_json
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def study(options: argparse.Namespace) -> Path:
     Parameters
     ----------
     options : argparse.Namespace
-        What `speechmix study` takes, as it takes it.
+        What `speechmix study` takes, as it takes it; workers as a number.
 
     Raises
     ------
@@ -63,22 +64,24 @@ def study(options: argparse.Namespace) -> Path:
         clips = _mined(options, models, aligner, skipped)
     else:
         clips = _listed(options, skipped) if options.clips else bundled.clips()
-    run = score_clips(
-        [*models, *twins],
-        clips,
-        options.out,
-        measures=options.measures,
-        stacks=options.stacks,
-        aligner=aligner,
-        figures=options.figures,
-        ablation=True,
-        overwrite=options.overwrite,
-        progress=sys.stderr.isatty(),
-        report=print if options.verbose else lambda line: None,
-        skipped=skipped,
-        twin_clips=options.twin_clips or None,
-        probes=not options.no_probes,
-    )
+    asked: dict[str, Any] = {
+        "measures": options.measures,
+        "stacks": options.stacks,
+        "figures": options.figures,
+        "ablation": True,
+        "overwrite": options.overwrite,
+        "progress": sys.stderr.isatty(),
+        "report": print if options.verbose else lambda line: None,
+        "skipped": skipped,
+        "twin_clips": options.twin_clips or None,
+        "probes": not options.no_probes,
+    }
+    if options.workers > 1:
+        by: dict[str, Any] = {"workers": options.workers, "device": options.device}
+        aligning = partial(opened, options.aligner) if options.aligner else None
+        run = score_in_workers([*models, *twins], clips, options.out, aligner=aligning, **by, **asked)
+    else:
+        run = score_clips([*models, *twins], clips, options.out, aligner=aligner, **asked)
     if options.published_ablation:
         try:
             twin_clips = options.twin_clips or None

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..timing import phase
 from .audio_files import LONGEST, checked_length, checked_rate, decode, header_seconds
 from .audio_places import file_marks, file_of
 from .frames import Seconds
@@ -172,9 +173,10 @@ def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]
 
 @functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
 def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.ndarray, str]:
-    samples, found_rate = decode(path)
-    samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
-    return _resampled(samples, found_rate, sample_rate), _fingerprint(samples, found_rate)
+    with phase("reading"):
+        samples, found_rate = decode(path)
+        samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
+        return _resampled(samples, found_rate, sample_rate), _fingerprint(samples, found_rate)
 
 
 def audio_seconds(path: str | PathLike) -> Seconds:

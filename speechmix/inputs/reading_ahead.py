@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TypeVar
 
 from ..errors import SpeechmixError
+from ..timing import phase
 from .clips import Clip
 
 Item = TypeVar("Item")
@@ -47,7 +49,7 @@ def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: in
     with ThreadPoolExecutor(max_workers=1) as reader:
         waiting: deque[tuple[Item, Future]] = deque()
         for item in items:
-            waiting.append((item, reader.submit(attempt, item)))
+            waiting.append((item, reader.submit(copy_context().run, attempt, item)))
             if len(waiting) > count:
                 yield _prepared(*waiting.popleft())
         while waiting:
@@ -55,5 +57,6 @@ def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: in
 
 
 def _prepared(item: Item, preparing: Future) -> Item:
-    wait([preparing])
+    with phase("waiting for clips"):
+        wait([preparing])
     return item

@@ -30,7 +30,7 @@ from .study import Study
 from .study_clips import clip_cards, clip_table
 from .study_figures import need_pictures, pictures_of
 from .study_need import joint_sentences, need_by_number, shown_need, with_controls
-from .study_parts import agreement_part, boundaries_part, length_part, models_part
+from .study_parts import agreement_part, boundaries_part, length_part, models_part, times_part
 from .study_tables import headline_file, shown, shown_layers
 from .text_tables import latex, markdown
 from .wording import FEWEST_GROUPS, LENGTH, READING, method, number_of, sentences
@@ -217,7 +217,7 @@ def _said_controls(table: pd.DataFrame) -> str:
 
 def _provenance(study: Study) -> Part:
     run = study.run
-    return ("What was run", [*_further_twins(study), *models_part(run), _versions(run)])
+    return ("What was run", [*_further_twins(study), *models_part(run), _versions(run), *times_part(run)])
 
 
 def _transcription(run: StoredRun) -> list[Part]:

@@ -19,6 +19,7 @@ from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
 from ..experiments.folder import clip_folders, map_files
 from ..experiments.reading import StoredRun
+from ..experiments.run_times import by_phase
 from ..maps.mixing import MixingMap
 from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.figures import evenly
@@ -36,6 +37,11 @@ _EXPONENT = (
 _AGREEMENT = (
     "Spearman's rank correlation between measures: do the same clips get more (over clips, layer by layer; mean, lowest "
     "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same order; 0: none."
+)
+
+_TIMES = (
+    "Where the time went: seconds of all starts and processes together, each phase without those within it. What two measures "
+    "share is charged to the one that comes first; what a thread did ahead nobody waited for. times.csv has them by model."
 )
 
 
@@ -59,6 +65,11 @@ def models_part(run: StoredRun) -> list[Item]:
     options = run.description.get("options", {})
     listed = "; ".join(f"{name}: {_listed(value)}" for name, value in options.items() if value not in (None, [], ()))
     return [*([pd.DataFrame(rows)] if rows else []), *([f"Options: {listed}."] if listed else [])]
+
+
+def times_part(run: StoredRun) -> list[Item]:
+    """Where the time of the run went, all models, starts and shards together; nothing if it did not say."""
+    return [_TIMES, by_phase(run.times)] if len(run.times) else []
 
 
 def _readable(run: StoredRun, paths: Iterable[Path]) -> Iterator[MixingMap]:

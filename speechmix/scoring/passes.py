@@ -32,6 +32,7 @@ from ..measures.gradients import GradientPass
 from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
+from ..timing import phase
 from ..versions import versions
 from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
 from .collecting import FinishedMaps, ScoresByLayer, maps_from
@@ -92,16 +93,18 @@ def answers(
         collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
 
         def on_block(block: Block) -> None:
-            stack, units_here = block.stack.name, units_of[block.clip]
-            if stack not in units_here:
-                units_here[stack] = views[block.clip].units(block)
-            scored = _scored(block, units_here[stack], of_blocks, question, resources)
-            collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
+            with phase("maps"):
+                stack, units_here = block.stack.name, units_of[block.clip]
+                if stack not in units_here:
+                    units_here[stack] = views[block.clip].units(block)
+                scored = _scored(block, units_here[stack], of_blocks, question, resources)
+                collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
 
         inputs = padded_together(model, [view.prepared.inputs for view in views])
         with (
             _running(model, precision),  # from here on the stacks are bound to the modules as they are now
             Capture([model.stacks[stack] for stack in layers], on_block, layers=question.layers),
+            phase("forward"),
         ):
             output = model.family.run(
                 model.base, inputs_to_device(inputs, model.device, precision.states), tuple(layers)
@@ -109,10 +112,11 @@ def answers(
         states = getattr(output, "encoder_last_hidden_state", None)
         if states is not None:
             remember_encoder_states(model, states, views[0].prepared.sound, attention="sdpa")
-        maps_of = [
-            _labelled(view, scores, provenance, layers, of_blocks, question)
-            for view, scores, provenance in zip(views, maps_from(collected), provenances, strict=True)
-        ]
+        with phase("maps"):
+            maps_of = [
+                _labelled(view, scores, provenance, layers, of_blocks, question)
+                for view, scores, provenance in zip(views, maps_from(collected), provenances, strict=True)
+            ]
     if of_passes:
         for index, view in enumerate(views):
             maps = _differentiated(
@@ -149,7 +153,9 @@ def _scored(
     parts_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
     for group in units.groups(rows_at_once(block)):
         for measure in measures:
-            parts_of[measure.name].append(measure.function(block, group, **_read_by(measure, question, resources)))
+            with phase(measure.name):
+                scores = measure.function(block, group, **_read_by(measure, question, resources))
+            parts_of[measure.name].append(scores)
     for measure in measures:
         parts = parts_of[measure.name]
         scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
@@ -171,9 +177,11 @@ def _differentiated(
         if any(measure.objective for measure in measures):
             objective = objective_of(question.objective, model, view.item, view.prepared)
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        whole = GradientPass(model, inputs, layers, objective)
+        with phase("forward"):
+            whole = GradientPass(model, inputs, layers, objective)
         for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
-            scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
+            with phase(measure.name):
+                scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
             targets, sources = view.labels(stack)
             if measure.objective and objective is not None:
                 targets, notes = (objective.span,), {"objective": objective.details, **notes}

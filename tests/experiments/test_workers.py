@@ -1,0 +1,183 @@
+"""A run by several processes: tables of one, whoever dies; stopped, it goes on; what cannot be sent to one is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import speechmix
+from speechmix import bundled
+from speechmix.adapters import memory
+from speechmix.cli import main
+from speechmix.errors import InputError, SpeechmixError
+from speechmix.experiments import machine, workers
+from speechmix.experiments.machine import gpu_of, workers_for
+from speechmix.experiments.run import score_clips
+from speechmix.experiments.run_status import run_status
+from speechmix.experiments.workers import score_in_workers
+from speechmix.files.shards import Shard
+from tests.experiments.dying import load_once_dead
+from tests.experiments.test_run import clip as clip_in_memory
+from tests.experiments.test_shards_of_a_run import assert_same, tables
+
+CTC = str(bundled.models()["tiny-french-ctc"])
+TWIN = partial(speechmix.load, CTC, device="cpu", init="random", seed=0)
+OPTIONS = {"figures": 0, "progress": False, "targets": "target"}
+
+
+def test_tables_are_those_of_one_process_though_a_worker_died_once(tmp_path):
+    clips, lines = bundled.clips()[:6], []
+    assert {Shard(2, 2).holds(clip.name) for clip in clips} == {True, False}
+    score_clips([partial(speechmix.load, CTC, device="cpu"), TWIN], clips, tmp_path / "one", report=str, **OPTIONS)
+    (tmp_path / "deaths").mkdir()
+    dying = partial(load_once_dead, CTC, str(tmp_path / "deaths"), "2/2", times=1)
+    run = score_in_workers(
+        [dying, TWIN], clips, tmp_path / "two", workers=2, device="cpu", report=lines.append, **OPTIONS
+    )
+    assert len(list((tmp_path / "deaths").iterdir())) == 1
+    assert sum("killed by SIGKILL): started again" in line for line in lines) == 1
+    assert run.done == 12
+    assert not run.skipped
+    assert_same(tables(tmp_path / "two"), tables(tmp_path / "one"))
+    for clip in clips:
+        number = "2/2" if Shard(2, 2).holds(clip.name) else "1/2"
+        assert sum(line.startswith(f"[{number}] {clip.name}  ") for line in lines) == 2  # trained and random
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_twice_leaves_its_clips_missing_and_what_others_did(tmp_path):
+    clips = [*bundled.clips()[:3]]
+    (tmp_path / "deaths").mkdir()
+    dying = partial(load_once_dead, CTC, str(tmp_path / "deaths"), "1/2", times=9)
+    with pytest.raises(SpeechmixError, match="died twice: 1/2") as refused:
+        score_in_workers([dying], clips, tmp_path / "run", workers=2, device="cpu", report=str, **OPTIONS)
+    for clip in clips:
+        assert (clip.name in str(refused.value)) == Shard(1, 2).holds(clip.name)
+    status = run_status(tmp_path / "run")
+    assert (status.state, status.missing) == ("running", [1])
+    assert len(list((tmp_path / "deaths").iterdir())) == 2
+
+
+def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
+    clips, processes = bundled.clips()[:12], []
+
+    def stop(line):
+        processes.extend(workers_at_work)
+        raise KeyboardInterrupt
+
+    workers_at_work = []
+    real = workers._Worker.start
+
+    def start(worker):
+        channel = real(worker)
+        workers_at_work.append(worker.process)
+        return channel
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers._Worker, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            score_in_workers([TWIN], clips, tmp_path, workers=1, device="cpu", report=stop, **OPTIONS)
+    assert processes
+    assert not any(process.is_alive() for process in processes)
+    lines = []
+    run = score_clips([TWIN], clips, tmp_path, report=lines.append, **OPTIONS)
+    assert run.done == 12
+    assert any("clips were scored before" in line for line in lines)
+
+
+@pytest.mark.long
+def test_workers_of_a_command_that_is_killed_write_what_they_have_and_end(tmp_path):
+    manifest = Path(bundled.__file__).parent / "clips" / "manifest.jsonl"
+    arguments = [
+        "--manifest",
+        str(manifest),
+        "--model",
+        CTC,
+        "--random-twin",
+        "0",
+        "--target-rows-only",
+        "--no-figures",
+    ]
+    arguments += ["--device", "cpu", "--out", str(tmp_path)]
+    command = [sys.executable, "-u", "-m", "speechmix", "score", *arguments]
+    with subprocess.Popen([*command, "--workers", "2"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert next(line for line in process.stdout if line.startswith("["))
+        process.kill()
+    deadline = time.monotonic() + 120
+    while "at work" in set(run_status(tmp_path).table["state"]):
+        assert time.monotonic() < deadline, "workers go on though nobody waits for them"
+        time.sleep(0.2)
+    assert run_status(tmp_path).table["clips"].sum() > 0
+    subprocess.run([*command, "--workers", "2"], check=True)
+    subprocess.run([*command[:-1], str(tmp_path / "one")], check=True)
+    assert_same(tables(tmp_path), tables(tmp_path / "one"))
+
+
+@pytest.mark.long
+def test_an_error_that_a_worker_meets_is_raised_here_once(tmp_path):
+    clips = bundled.clips()[:1]
+    score_clips([TWIN], clips, tmp_path, report=str, **OPTIONS)
+    with pytest.raises(InputError, match="holds a run with other options"):
+        score_in_workers([TWIN], clips, tmp_path, workers=1, device="cpu", heads="each", report=str, **OPTIONS)
+
+
+def test_clips_in_memory_can_be_sent_to_a_process():
+    sent = clip_in_memory("a")
+    again = pickle.loads(pickle.dumps(sent))
+    assert (again.name, again.fingerprint, again.words) == (sent.name, sent.fingerprint, sent.words)
+
+
+def test_what_cannot_be_sent_to_a_process_is_refused(tmp_path):
+    for models, wrong in (([TWIN()], "found a model"), ([lambda: None], "cannot be sent to a process")):
+        with pytest.raises(InputError, match=wrong):
+            score_in_workers(models, bundled.clips()[:2], tmp_path, workers=2)
+    with pytest.raises(InputError, match="at least one worker"):
+        score_in_workers([TWIN], bundled.clips()[:2], tmp_path, workers=0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"), [(["--workers", "few"], "found 'few'"), (["--workers", "0"], "found '0'")]
+)
+def test_numbers_of_workers_on_the_command_line(arguments, wrong, tmp_path, capsys):
+    clip = str(bundled.clips()[0].path)
+    assert main(["score", clip, "--model", CTC, "--out", str(tmp_path), *arguments]) == 1
+    assert wrong in capsys.readouterr().err
+
+
+def test_workers_and_shards_are_one_or_the_other(tmp_path, capsys):
+    arguments = ["score", str(bundled.clips()[0].path), "--model", CTC, "--out", str(tmp_path)]
+    assert main([*arguments, "--workers", "2", "--shard", "1/2"]) == 1
+    assert "give one of them" in capsys.readouterr().err
+
+
+def test_auto_counts_threads_and_what_memory_holds(tmp_path, monkeypatch):
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    os.truncate(tmp_path / "model.safetensors", 3 * 2**30)  # sparse: takes no room
+    assert memory.bytes_of_weights(tmp_path) == 3 * 2**30
+    assert memory.bytes_of_weights("nobody/has-this-model") == 0
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for free, expected in ((1000, 8), (22, 3), (5, 1), (None, 8)):
+        monkeypatch.setattr(machine, "free_bytes", lambda device, free=free: free and free * 2**30)
+        assert workers_for([tmp_path]) == expected
+
+
+def test_with_gpus_each_worker_sees_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert (workers_for([]), workers_for([], device="cuda:1")) == (2, 1)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [gpu_of(index, None) for index in (1, 2, 3)] == [{"CUDA_VISIBLE_DEVICES": place} for place in "010"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-8f")
+    assert gpu_of(2, "cuda") == {"CUDA_VISIBLE_DEVICES": "GPU-8f"}
+    assert gpu_of(2, "cuda:1") == gpu_of(2, "cpu") == {}
