@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .engine import add_engine_options, engine_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .status import add_shard_option, shard_of
 
@@ -64,6 +65,7 @@ def _score(options) -> int:
         probes=options.probe,
         twin_clips=options.twin_clips or None,
         shard=shard_of(options),
+        engine=engine_of(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty() if options.progress is None else options.progress,
         report=_say,
@@ -230,6 +232,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
     add_shard_option(output)
+    add_engine_options(score.add_argument_group("cluster"))
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(
         "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"

@@ -60,6 +60,11 @@ class Marker:
     skipped: list[dict[str, str]] = field(default_factory=list)
     done: int = 0
 
+    def add(self, folder: RunFolder, owner: Owner, part: Part | None, *, probed: bool) -> None:
+        """Note where the results of a model are."""
+        place = None if part is None else part.path.relative_to(folder.path).as_posix()
+        self.models.append((vars(owner), place, probed))
+
     def write(self, folder: RunFolder) -> None:
         """Say in the run's folder that the shard is done."""
         write_json(folder.shards / f"{self.shard}.json", asdict(self))

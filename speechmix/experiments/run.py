@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -45,7 +45,9 @@ from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
-from .probing import PROBED_TWINS
+
+if TYPE_CHECKING:
+    from .ray_engine import RayEngine
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 
@@ -126,6 +128,7 @@ def score_clips(
     twin_clips: int | None = None,
     probes: bool = False,
     shard: Shard | str | None = None,
+    engine: RayEngine | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -166,6 +169,8 @@ def score_clips(
     shard : Shard or str, optional
         "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on several machines; the one that
         ends last writes the tables.
+    engine : RayEngine, optional
+        Hand the clips out to the workers of a cluster (ray_engine.py); the folder is the same as without.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -187,6 +192,8 @@ def score_clips(
     refuse_doubled(clips)
     question = Question.of_run({"measures": measures, **options})
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
+    if engine is not None and shard.count > 1:
+        raise InputError(f"expected an engine or a shard, found both (shard {shard}): an engine does all clips")
     run, folder = Run(Path(out)), RunFolder(Path(out))
     alignment = {
         "method": align_method,
@@ -206,7 +213,10 @@ def score_clips(
         few = None if twin_clips is None else _names(few_of(clips, twin_clips))
         drawn, by_layer = _names(clips[:figures]), _names(few_of(clips, CLIPS_BY_LAYER))  # the same whatever the shard
         wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, few)
-        _score(run, folder, models, ready, wanted, marker, shard, report, progress)
+        if engine is None:
+            _score(run, folder, models, ready, wanted, marker, shard, report, progress)
+        else:
+            engine.score(run, folder, models, ready, wanted, marker, report, progress)
         marker.done = run.done
         marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
         if had_tables and not run.done and shard.count == 1:
@@ -255,22 +265,30 @@ def _score(
     twins: dict[str, int] = {}
     for model in models:
         model = model if isinstance(model, Model) else model()
-        label = same_file(model.label)
-        if label in labels:
-            labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
-            raise InputError(
-                f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
-            )
-        labels[label] = model.label
+        refuse_doubled_label(labels, model.label)
         model.forget_fingerprint()
         twin = twins.get(model.name, 0)
         twins[model.name] = twin + (model.init == "random")
         owner = Owner(model.name, model.init, model.seed, model.label)
         of_model = ModelRun(folder, model, owner, wanted, twin=twin)
-        probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
-        part = of_model.score(ready, shard, run, report, progress, probed=probed)
-        place = None if part is None else part.path.relative_to(folder.path).as_posix()
-        marker.models.append((vars(owner), place, probed))
+        marker.add(folder, owner, of_model.score(ready, shard, run, report, progress), probed=of_model.probed)
+
+
+def refuse_doubled_label(labels: dict[Any, str], label: str) -> None:
+    """Note a model's label among those of a run.
+
+    Raises
+    ------
+    InputError
+        If another model's results lie under the same name.
+    """
+    file = same_file(label)
+    if file in labels:
+        labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))
+        raise InputError(
+            f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
+        )
+    labels[file] = label
 
 
 def _finish(
