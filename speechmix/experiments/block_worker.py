@@ -138,6 +138,8 @@ class BlockWorker:
         answers = {answer.clip.name: answer for answer in self._answers(block, heard, deaths)}
         self._results.write()
         self._attempts.end()
+        lines = list(self._lines)
+        self._lines.clear()  # the list itself is what `Results` reports to
         for position, clip in enumerate(clips):
             answer = answers.get(clip.name)
             yield {
@@ -146,9 +148,8 @@ class BlockWorker:
                 "keys": [list(key[1:]) for key in answer.keys] if answer else [],
                 "reason": str(answer.error) if answer and answer.error is not None else None,
                 "is_heard": answer is not None,
-                "lines": self._lines if position == 0 else [],
+                "lines": lines if position == 0 else [],
             }
-        self._lines.clear()
 
     def _answers(self, block: str, clips: Sequence[Clip], deaths: Mapping[str, int]) -> Iterator[Answer]:
         """What became of each clip. Where a worker died before, one clip at a time, so that the next death has one cause."""

@@ -21,6 +21,7 @@ import os
 import pickle
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ import pyarrow as pa
 
 from .. import errors
 from ..adapters.model import Model
-from ..errors import InputError, MissingExtraError, SpeechmixError
+from ..errors import InputError, MissingExtraError, ModelError, SpeechmixError, StorageError
 from ..files.identity import digest
 from ..files.shards import Shard
 from ..inputs.clips import Clip
@@ -55,6 +56,7 @@ _BLOCKS_OF_A_WORKER = 8  # at least, where there are clips enough: workers then 
 _MERGED_TOGETHER = 32  # blocks whose part files become one
 _ROUNDS = 3  # of a model: what came to nothing is given out again
 _IN_FLIGHT = 2  # blocks given to an actor at a time: one is at hand when another is done, and few wait for a slow one
+_LOOKS, _SECONDS_BETWEEN_LOOKS = 10, 6.0  # for what workers have written
 _OBJECT_STORE = 2**28  # bytes, of a Ray started here: rows are small, and its own choice is a third of the memory
 
 
@@ -152,6 +154,8 @@ class RayEngine:
                     of_model.take(row)
             except ray.exceptions.RayError as error:
                 failure = error
+        if of_model.owner is None:
+            raise ModelError(f"no worker could begin with a model, {_ROUNDS} times: {failure}")
         for clip in of_model.missing():
             of_model.leave_out(clip, f"no worker was done with it, {_ROUNDS} times{f' ({failure})' if failure else ''}")
 
@@ -179,7 +183,8 @@ class RayEngine:
             num_cpus=None if gpus else 1,
             num_gpus=gpus or None,
         )
-        for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        tables: Iterable[Any] = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        for table in tables:
             yield from table.to_pylist()
 
     @contextmanager
@@ -193,14 +198,15 @@ class RayEngine:
             raise MissingExtraError("ray", "cluster", "Ray as the engine of a run") from error
         is_ours = not ray.is_initialized()
         if is_ours:
+            address = self.address or os.environ.get("RAY_ADDRESS") or "local"
             options: dict[str, Any] = {"logging_level": "warning", "log_to_driver": False}
-            if self.address is None and "RAY_ADDRESS" not in os.environ:
+            if address == "local":
                 options |= {"object_store_memory": _OBJECT_STORE, "include_dashboard": False}
             try:
-                ray.init(address=self.address, **options)
+                ray.init(address=address, **options)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"no Ray at {self.address or 'this machine'} ({error}): start it, or give --address"
+                    f"no Ray at {address} ({error}): start it, or say with --address where it is"
                 ) from error
         context = ray.data.DataContext.get_current()
         former = context.enable_progress_bars, context.print_on_execution_start
@@ -296,7 +302,7 @@ class _OfModel:
             self.report(line)
         if self.owner is None:
             self.owner, self.probed = Owner(**json.loads(row["owner"])), row["probed"]
-        self._rows[row["clip"]] = row
+        self._rows[row["clip"]] = {name: row[name] for name in ("clip", "keys", "reason", "is_heard")}
         self._unmerged.setdefault(row["block"], []).append(row["clip"])
         if len(self._unmerged) > _MERGED_TOGETHER:
             self._merge()
@@ -328,5 +334,19 @@ class _OfModel:
                 self.run.done += 1
             else:
                 self.run.skip(row["clip"], row["reason"], self.owner.label)
-        with Results(self.folder, self.owner, Shard(), self.report) as results:
-            return results.settled([key for row in rows for key in self._keys(row["clip"])])
+        return self._settled([key for row in rows for key in self._keys(row["clip"])])
+
+    def _settled(self, keys: Sequence[Key]) -> Part | None:
+        """One part of what workers have written, as soon as it is seen here: a network file system shows it a little later."""
+        for last in (False,) * _LOOKS + (True,):
+            with Results(self.folder, self.owner or Owner(), Shard(), self.report) as results:
+                unseen = [key for key in keys if key not in results]
+                if not unseen:
+                    return results.settled(keys)
+            if not last:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        others = len({key.clip for key in unseen}) - 1
+        raise StorageError(
+            f"{self.folder.path} lacks what workers wrote of {unseen[0].clip!r} and {others} other clips: has it the same path "
+            "on all machines? The same command makes what is missing"
+        )

@@ -4,8 +4,8 @@
 
 In: seconds that a clip's pass takes, clips for each worker. A worker loads a tiny model, computes the maps of its first clip,
 sleeps for each further one and takes the maps of the first for its: all else is done as in any run (keys, tables, part files,
-notes, rows). Sleeping workers need no core of their own, so eight of them say on a small machine what Ray and the run add, as long as
-the machine is not busy otherwise: its load is printed. Out: for each number of workers
+notes, rows). Sleeping workers need no core of their own, so eight of them say on a small machine what Ray and the run add, if
+the machine has nothing else to do: its load is printed. Out: for each number of workers
 
     efficiency   seconds slept / (workers x seconds from the first clip's beginning to the last one's end)
     overhead     milliseconds a clip between what a worker sleeps, while it works on its blocks

@@ -118,6 +118,7 @@ def assert_same(out, whole):
     assert files(out) == {name: digest for name, digest in whole.items() if name != "run.json"}
 
 
+@pytest.mark.long
 def test_a_clip_that_kills_its_worker_is_left_out_and_the_rest_is_that_of_one_process(cluster, model, tmp_path):
     some, log = clips(40), tmp_path / "log"
     run = on_ray(cluster, loads(model, log, deadly=("clip-021",)), some, tmp_path / "run")
@@ -136,6 +137,7 @@ def test_a_clip_that_kills_its_worker_is_left_out_and_the_rest_is_that_of_one_pr
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
+@pytest.mark.long
 def test_what_cannot_be_loaded_is_said(cluster, model, tmp_path):
     with pytest.raises(ModelError, match="nowhere"):
         on_ray(cluster, [partial(speechmix.load, tmp_path / "nowhere")], clips(2), tmp_path / "run")
