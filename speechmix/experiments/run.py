@@ -33,7 +33,7 @@ from ..adapters.model import Model
 from ..errors import InputError, StorageError
 from ..files.identity import digest
 from ..files.locks import locked, writing_to
-from ..files.names import refuse_doubled, same_file
+from ..files.names import refuse_doubled, refuse_doubled_label
 from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
 from ..files.text_files import read_csv
@@ -47,7 +47,7 @@ from .model_run import ModelRun, Wanted
 from .part_files import Owner
 
 if TYPE_CHECKING:
-    from .ray_engine import RayEngine
+    from .block_engine import BlockEngine
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 
@@ -128,7 +128,7 @@ def score_clips(
     twin_clips: int | None = None,
     probes: bool = False,
     shard: Shard | str | None = None,
-    engine: RayEngine | None = None,
+    engine: BlockEngine | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -169,8 +169,8 @@ def score_clips(
     shard : Shard or str, optional
         "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on several machines; the one that
         ends last writes the tables.
-    engine : RayEngine, optional
-        Hand the clips out to the workers of a cluster (ray_engine.py); the folder is the same as without.
+    engine : BlockEngine, optional
+        Hand the clips out to the workers of a cluster (`RayEngine`); the folder is the same as without.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -261,7 +261,7 @@ def _score(
     progress: bool,
 ) -> None:
     """Score the clips with one model after the other, and note in the marker where its results are."""
-    labels: dict[Any, str] = {}
+    labels: dict[str, str] = {}
     twins: dict[str, int] = {}
     for model in models:
         model = model if isinstance(model, Model) else model()
@@ -272,23 +272,6 @@ def _score(
         owner = Owner(model.name, model.init, model.seed, model.label)
         of_model = ModelRun(folder, model, owner, wanted, twin=twin)
         marker.add(folder, owner, of_model.score(ready, shard, run, report, progress), probed=of_model.probed)
-
-
-def refuse_doubled_label(labels: dict[Any, str], label: str) -> None:
-    """Note a model's label among those of a run.
-
-    Raises
-    ------
-    InputError
-        If another model's results lie under the same name.
-    """
-    file = same_file(label)
-    if file in labels:
-        labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))
-        raise InputError(
-            f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
-        )
-    labels[file] = label
 
 
 def _finish(
