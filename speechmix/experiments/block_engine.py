@@ -116,9 +116,8 @@ class BlockEngine(ABC):
             missing = of_model.missing()
             if not missing:
                 return
-            rows = self.rows(asked, missing)
             try:
-                for row in shown(rows, progress, "score", total=len(missing)):
+                for row in shown(self.rows(asked, missing), progress, "score", total=len(missing)):
                     of_model.take(row)
             except EngineError as error:
                 failure = error
