@@ -100,7 +100,7 @@ class BlockEngine(ABC):
                         f"expected functions that load a model, for each worker loads its own, found {load.label}: give "
                         "functools.partial(speechmix.load, ...)"
                     )
-                asked = Pass(here.path, load, wanted, tuple(owners), tuple(here.part_files()), notes)
+                asked = Pass(here.path, load, wanted, tuple(owners), tuple(here.part_files()), notes / str(len(owners)))
                 of_model = _OfModel(folder, ready, run, report)
                 self._score_model(of_model, asked, progress)
                 if of_model.owner is not None:
