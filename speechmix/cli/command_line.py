@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .engine import add_engine_options, engine_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .status import add_shard_option, add_workers_option, print_times, refuse_shard, shard_of, worker_count
 
@@ -114,7 +115,15 @@ def _score(options) -> int:
             models, clips, options.out, workers=workers, device=options.device, aligner=aligner, **asked
         )
     else:
-        run = score_clips(models, clips, options.out, aligner=loaded_aligner(options), shard=shard_of(options), **asked)
+        run = score_clips(
+            models,
+            clips,
+            options.out,
+            aligner=loaded_aligner(options),
+            shard=shard_of(options),
+            engine=engine_of(options),
+            **asked,
+        )
     print(run.summary())
     if options.profile:
         print_times(run.out)
@@ -273,6 +282,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--profile", action="store_true", help="wait for the GPU after every phase, and print where the time went"
     )
+    add_engine_options(score.add_argument_group("cluster"))
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(
         "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"

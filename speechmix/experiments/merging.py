@@ -62,6 +62,10 @@ class Marker:
     skipped: list[dict[str, str]] = field(default_factory=list)
     done: int = 0
 
+    def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part], *, probed: bool) -> None:
+        """Note where the results of a model are."""
+        self.models.append((vars(owner), folder.relative(parts), probed))
+
     def write(self, folder: RunFolder) -> None:
         """Say in the run's folder that the shard is done."""
         write_json(folder.shards / f"{self.shard}.json", asdict(self))

@@ -22,7 +22,7 @@ from .aligned_clips import Progress, shown
 from .folder import RunFolder
 from .own_texts import needs_text, remember_written, texts_of
 from .part_files import Owner, Part
-from .probing import keep_states
+from .probing import PROBED_TWINS, keep_states
 from .results import Key, Results
 from .store import ClipAsked, MapsAsked, draw, keep_maps, keep_spelling
 from .tables import result_line
@@ -63,6 +63,24 @@ class Wanted:
     few: frozenset[str] | None
 
 
+@dataclass
+class Answer:
+    """What became of one clip.
+
+    Attributes
+    ----------
+    clip : Clip
+    keys : list of Key
+        Of what is kept of it.
+    error : SpeechmixError, optional
+        Why it is left out.
+    """
+
+    clip: Clip
+    keys: list[Key]
+    error: SpeechmixError | None = None
+
+
 class ModelRun:
     """The part of a run that is one model's.
 
@@ -74,6 +92,11 @@ class ModelRun:
     wanted : Wanted
     twin : int
         How many random twins of the model came before.
+
+    Attributes
+    ----------
+    probed : bool
+        Whether states are kept, to be probed.
     """
 
     def __init__(self, folder: RunFolder, model: Model, owner: Owner, wanted: Wanted, *, twin: int):
@@ -85,46 +108,78 @@ class ModelRun:
         self._asked = MapsAsked(model, wanted.question, wanted.clips, in_scores=self._few is None)
         self._has_figures = folder.path.joinpath("figures").is_dir()
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
+        self.probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
+        self._of_trained: Mapping[str, Mapping[str, Any]] | None = None
 
-    def score(
-        self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress, *, probed: bool
-    ) -> list[Part]:
+    def score(self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress) -> list[Part]:
         """Score clips; returns the part files that hold what became of them."""
         kept: dict[str, list[Key]] = {}
-        clips = [clip for clip in clips if self._few is None or clip.name in self._few]
-        texts: Mapping[str, Mapping[str, Any]] = {}
-        if self._model.init == "random" and any(needs_text(self._model, clip) for clip in clips):
-            texts = texts_of(self._folder, self._model.name)
         with Results(self._folder, self._owner, shard, report) as results, self._model.unchanged():
-            for clip, keys, maps in self._scored(results, texts, clips, report, progress):
-                try:
-                    if isinstance(maps, SpeechmixError):
-                        raise maps
-                    kept[clip.name] = keys
-                    self._further(results, clip, maps, keys, probed=probed, is_drawn=clip.name in self._drawn)
-                except StorageError:
-                    raise
-                except SpeechmixError as error:
-                    run.skip(clip.name, error, self._model.label)
-                    report(f"{clip.name}  {self._model.label}  SKIPPED: {error}")
-                    continue
-                finally:
-                    results.write_if_due()
-                run.done += 1
+            for answer in self.answers(results, clips, report, progress):
+                kept[answer.clip.name] = answer.keys
+                if answer.error is None:
+                    run.done += 1
+                else:
+                    run.skip(answer.clip.name, answer.error, self._model.label)
+            return results.settled([key for clip in clips for key in kept.get(clip.name, ())])
+
+    def heard(self, clips: Sequence[Clip]) -> list[Clip]:
+        """Return those of some clips that the model is to hear."""
+        return [clip for clip in clips if self._few is None or clip.name in self._few]
+
+    def answers(
+        self,
+        results: Results,
+        clips: Sequence[Clip],
+        report: Report,
+        progress: Progress,
+        begins: Callable[[Sequence[Clip]], object] | None = None,
+    ) -> Iterator[Answer]:
+        """Yield what became of each clip that the model is to hear: first those that are kept.
+
+        Parameters
+        ----------
+        results : Results
+            Of this model, which keep what is new.
+        clips, report, progress
+        begins : callable, optional
+            Is called with the clips that share a pass before it begins. Without it the report says how many were kept.
+        """
+        clips = self.heard(clips)
+        for clip, keys, maps in self._scored(results, clips, report, progress, begins):
+            answer = Answer(clip, [])
+            try:
+                if isinstance(maps, SpeechmixError):
+                    raise maps
+                answer.keys = keys
+                self._further(results, clip, maps, keys, is_drawn=clip.name in self._drawn)
                 if maps:
                     count_clip()
                     report(result_line(clip, self._model, results.contributions(keys)))
-            return results.settled([key for clip in clips for key in kept.get(clip.name, ())])
+            except StorageError:
+                raise
+            except SpeechmixError as error:
+                answer.error = error
+                report(f"{clip.name}  {self._model.label}  SKIPPED: {error}")
+            finally:
+                results.write_if_due()
+            yield answer
 
-    def _further(
-        self, results: Results, clip: Clip, maps: Maps, keys: list[Key], *, probed: bool, is_drawn: bool
-    ) -> None:
+    def _texts(self, clips: Sequence[Clip]) -> Mapping[str, Mapping[str, Any]]:
+        """What the trained model of this name wrote about clips without a text, for its twin."""
+        if self._model.init != "random" or not any(needs_text(self._model, clip) for clip in clips):
+            return {}
+        if self._of_trained is None:
+            self._of_trained = texts_of(self._folder, self._model.name)
+        return self._of_trained
+
+    def _further(self, results: Results, clip: Clip, maps: Maps, keys: list[Key], *, is_drawn: bool) -> None:
         """What is wanted besides scores; `keys` grow by what is kept."""
         measures = list(self._wanted.question.measures)
         questions = [key.question for key in keys if key.kind in measures]
         if self._spells:
             keys += keep_spelling(results, self._model, clip, by_layer=clip.name in self._by_layer)
-        if probed and clip.words:
+        if self.probed and clip.words:
             keys.append(keep_states(results, self._model, clip))
 
         def all_maps() -> Maps:
@@ -143,10 +198,10 @@ class ModelRun:
     def _scored(
         self,
         results: Results,
-        texts: Mapping[str, Mapping[str, Any]],
         clips: Sequence[Clip],
         report: Report,
         progress: Progress,
+        begins: Callable[[Sequence[Clip]], object] | None,
     ) -> Iterator[tuple[Clip, list[Key], Maps | SpeechmixError]]:
         """Each clip with keys of its scores and the maps that were computed now (or why not): first those that are kept."""
         todo = []
@@ -156,12 +211,15 @@ class ModelRun:
                 yield clip, keys, Maps({})
             else:
                 todo.append(clip)
-        if clips and len(todo) < len(clips):
+        if begins is None and len(todo) < len(clips):
             report(f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored before")
         at_once = clips_together(self._model)
         ahead = prepare_ahead(self._model, todo, count=at_once)
         bar = shown(ahead, progress, f"score {self._model.label}", total=len(todo))
+        texts = self._texts(todo)
         for group in in_groups(bar, at_once):
+            if begins is not None:
+                begins(group)
             yield from self._scored_group(results, texts, group)
 
     def _scored_group(

@@ -80,9 +80,19 @@ class Results:
         Which shard of the run this process does.
     report : callable
         Gets a line for what is damaged.
+    paths : iterable of Path, optional
+        Part files to know of; all that are there by default.
     """
 
-    def __init__(self, folder: RunFolder, owner: Owner, shard: Shard, report: Report):
+    def __init__(
+        self,
+        folder: RunFolder,
+        owner: Owner,
+        shard: Shard,
+        report: Report,
+        *,
+        paths: Iterable[Path] | None = None,
+    ):
         self._folder, self._owner, self._shard, self._report = folder, owner, shard, report
         self._place = folder.results(owner.label)
         self._parts: list[Part] = []
@@ -92,9 +102,18 @@ class Results:
         self._new: list[dict[str, Any]] = []
         self._new_bytes = 0
         self._scores = ScoreFiles(folder.scores)
-        for path in part_paths(self._place):
+        for path in part_paths(self._place) if paths is None else paths:
             self._take_in(path)
         self._began = self._written = time.monotonic()
+
+    def go_over_to(self, shard: Shard) -> None:
+        """From now on do another shard, whose parts are then known, too; what is new of the former is written."""
+        self.write()
+        self._shard = shard
+        known = {part.path for part in self._parts}
+        for path in part_paths(self._place):
+            if path.name.startswith(shard.prefix) and path not in known:
+                self._take_in(path)
 
     def _take_in(self, path: Path) -> None:
         """Know the rows of a part that is there; one that is damaged, or whose scores are, is none."""

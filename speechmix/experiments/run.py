@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -34,7 +34,7 @@ from ..adapters.model import Model
 from ..errors import InputError, StorageError
 from ..files.identity import digest
 from ..files.locks import locked, writing_to
-from ..files.names import refuse_doubled, same_file
+from ..files.names import refuse_doubled, refuse_doubled_label
 from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
 from ..files.text_files import read_csv
@@ -46,9 +46,11 @@ from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
-from .probing import PROBED_TWINS
 from .run_times import RunTimes
 from .store import ClipAsked
+
+if TYPE_CHECKING:
+    from .block_engine import BlockEngine
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 
@@ -130,6 +132,7 @@ def score_clips(
     probes: bool = False,
     shard: Shard | str | None = None,
     profile: bool = False,
+    engine: BlockEngine | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -174,6 +177,8 @@ def score_clips(
     profile : bool
         Wait for the GPU after every phase, so that each is charged its own time in ``times.csv``; without, a phase is charged
         what it waits for. Nothing else changes, and nothing at all on a CPU.
+    engine : BlockEngine, optional
+        Hand the clips out to the workers of a cluster (`RayEngine`); the folder is the same as without.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -195,6 +200,8 @@ def score_clips(
     refuse_doubled(clips)
     question = Question.of_run({"measures": measures, **options})
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
+    if engine is not None and shard.count > 1:
+        raise InputError(f"expected an engine or a shard, found both (shard {shard}): an engine does all clips")
     run, folder = Run(Path(out)), RunFolder(Path(out))
     alignment = {
         "method": align_method,
@@ -218,7 +225,10 @@ def score_clips(
         by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
         asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
         wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few)
-        _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
+        if engine is None:
+            _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
+        else:
+            engine.score(run, folder, models, ready, wanted, marker, report, progress)
         marker.done = run.done
         marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
         if had_tables and not run.done and shard.count == 1:
@@ -264,31 +274,18 @@ def _score(
     times: RunTimes,
 ) -> None:
     """Score the clips with one model after the other, and note in the marker where its results are."""
-    labels: dict[Any, str] = {}
+    labels: dict[str, str] = {}
     twins: dict[str, int] = {}
     for model in models:
         with times.counted() as counting:
             model = counting.loaded(model)
-            _refuse_second(model, labels)
+            refuse_doubled_label(labels, model.label)
             model.forget_fingerprint()
             twin = twins.get(model.name, 0)
             twins[model.name] = twin + (model.init == "random")
             counting.owner = owner = Owner(model.name, model.init, model.seed, model.label)
             of_model = ModelRun(folder, model, owner, wanted, twin=twin)
-            probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
-            parts = of_model.score(ready, shard, run, report, progress, probed=probed)
-            marker.models.append((vars(owner), folder.relative(parts), probed))
-
-
-def _refuse_second(model: Model, labels: dict[Any, str]) -> None:
-    """Raise an error if a model of one name in files is among the labels already, else put it there."""
-    label = same_file(model.label)
-    if label in labels:
-        labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[label], model.label)))
-        raise InputError(
-            f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
-        )
-    labels[label] = model.label
+            marker.add(folder, owner, of_model.score(ready, shard, run, report, progress), probed=of_model.probed)
 
 
 def _finish(

@@ -169,3 +169,20 @@ def _told_apart(paths: Sequence[Path]) -> list[str]:
 
 def _place(clip: Clip) -> str:
     return str(clip.path) if clip.path is not None else f"samples in memory ({clip.duration:.2f} s)"
+
+
+def refuse_doubled_label(labels: dict[str, str], label: str) -> None:
+    """Note a model's label among those of a run.
+
+    Raises
+    ------
+    InputError
+        If another model's results lie under the same name.
+    """
+    file = same_file(label)
+    if file in labels:
+        labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))
+        raise InputError(
+            f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
+        )
+    labels[file] = label
