@@ -203,7 +203,7 @@ class _OfModel:
         return self._settled([key for row in rows for key in self._keys(row["clip"])])
 
     def _settled(self, keys: Sequence[Key]) -> list[Part]:
-        """As few parts as may be of what workers have written, as soon as it is seen here: a network file system shows it a little later."""
+        """As few parts as may be of what workers wrote, once it is seen here: network file systems show it a little later."""
         for last in (False,) * _LOOKS + (True,):
             with Results(self.folder, self.owner or Owner(), Shard(), self.report) as results:
                 unseen = [key for key in keys if key not in results]
