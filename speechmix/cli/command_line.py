@@ -64,6 +64,8 @@ def _score(options) -> int:
         probes=options.probe,
         twin_clips=options.twin_clips or None,
         shard=shard_of(options),
+        maps=options.maps,
+        maps_dtype=options.maps_dtype,
         overwrite=options.overwrite,
         progress=sys.stderr.isatty() if options.progress is None else options.progress,
         report=_say,
@@ -229,6 +231,14 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
         "--figures", type=int, default=20, metavar="N", help="clips to draw a figure of, per model (default: 20)"
     )
     output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
+    output.add_argument(
+        "--maps",
+        action="store_true",
+        help="also keep maps of words as Parquet, a row each (maps of frames always are kept)",
+    )
+    output.add_argument(
+        "--maps-dtype", choices=("float32", "float16"), help="type of kept maps of frames (default: as computed)"
+    )
     add_shard_option(output)
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(

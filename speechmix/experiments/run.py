@@ -4,7 +4,8 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
 
     run.json                                  options, versions, whether it is complete, which part files its tables are made of
     results/<model>/<part>.parquet            what is known of each clip, as it was computed (results.py)
-    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py)
+    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py); not for frames
+    maps/<model>/<part>.parquet, .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
     transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
@@ -42,6 +43,7 @@ from ..scoring.question import Question
 from .aligned_clips import AlignedClips
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
+from .map_files import check_maps_dtype
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
@@ -126,6 +128,8 @@ def score_clips(
     twin_clips: int | None = None,
     probes: bool = False,
     shard: Shard | str | None = None,
+    maps: bool = False,
+    maps_dtype: str | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -166,6 +170,11 @@ def score_clips(
     shard : Shard or str, optional
         "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on several machines; the one that
         ends last writes the tables.
+    maps : bool
+        Also keep maps of words in files of their own, a row for each map in plain columns: ``maps/<model>/<part>.parquet``.
+        Maps of frames (``units="frame"``) always have files of their own, safetensors, instead of rows in the table of scores.
+    maps_dtype : {"float32", "float16"}, optional
+        Of maps of frames; as they are computed by default. Float16 keeps three digits, and scores up to 65,504.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -186,6 +195,7 @@ def score_clips(
         raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
     refuse_doubled(clips)
     question = Question.of_run({"measures": measures, **options})
+    check_maps_dtype(maps_dtype, question)
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
     run, folder = Run(Path(out)), RunFolder(Path(out))
     alignment = {
@@ -205,7 +215,7 @@ def score_clips(
         ready, marker.clips = aligned.kept(run.skip, report, progress)
         few = None if twin_clips is None else _names(few_of(clips, twin_clips))
         drawn, by_layer = _names(clips[:figures]), _names(few_of(clips, CLIPS_BY_LAYER))  # the same whatever the shard
-        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, few)
+        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, few, maps, maps_dtype)
         _score(run, folder, models, ready, wanted, marker, shard, report, progress)
         marker.done = run.done
         marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
