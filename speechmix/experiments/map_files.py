@@ -172,7 +172,7 @@ def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]
 
 
 def check_map_files(folder: Path, part: Part, most: int) -> None:
-    """Raise an `InputError` unless a part's files of maps are of the size they were written in, and whole up to `most` bytes."""
+    """Raise an `InputError` unless a part's files of maps have the size they were written in, and are whole up to `most` bytes."""
     small = []
     for name, size in part.maps.items():
         path = folder / name

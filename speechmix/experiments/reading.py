@@ -125,7 +125,7 @@ class StoredRun:
         Raises
         ------
         InputError
-            If the run has no scores, or they cannot be opened.
+            If the run has no scores (that of frames has `maps` alone), or they cannot be opened.
 
         Examples
         --------
@@ -156,6 +156,8 @@ class StoredRun:
 
     def maps(self, clip: str) -> Maps:
         """Maps of a clip by (model, init, seed) and (measure, stack); see `maps_of_clip`.
+
+        Scores of frame maps stay in their files until they are used.
 
         Examples
         --------

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import speechmix
@@ -68,7 +69,7 @@ def assert_maps_are_those_of_mix(out, models, units, names=("a", "bb", "ccc")):
                 for name in ("targets", "sources", "layers"):
                     assert getattr(of_model[key], name) == getattr(mixing_map, name)
                 told = json.loads(json.dumps(mixing_map.provenance))
-                assert told.items() <= {**of_model[key].provenance, "measures": told["measures"]}.items()
+                assert told.items() <= of_model[key].provenance.items()
 
 
 def test_maps_are_read_back_as_they_were_computed(models, whole):
@@ -143,9 +144,7 @@ def test_killed_on_the_way_and_started_again(models, whole, tmp_path):
     for call in (calls // 3, calls // 2, calls // 5):
         assert try_once(job, run, call=call)
     try_once(job, run)
-    killed = snapshot(run)
-    assert killed.keys() == expected.keys()
-    assert {name for name in killed if killed[name] != expected[name]} <= {"clips.csv"}  # where clips lie
+    assert snapshot(run) == expected
 
 
 @pytest.mark.parametrize("case", ["cut", "bit", "missing"])
@@ -156,16 +155,24 @@ def test_what_is_damaged_is_said_and_made_again(case, models, whole, tmp_path):
     run, lines = shutil.copytree(out, tmp_path / "run"), []
     for path in files_of_maps(run):
         data = bytearray(path.read_bytes())
-        data[-len(data) // 4 if path.suffix == ".safetensors" else len(data) // 3] ^= 16
+        data[-5 if path.suffix == ".safetensors" else _in_a_page_of_scores(path)] ^= 16
         path.write_bytes(data[: len(data) // 2] if case == "cut" else data)
         if case == "missing":
             path.unlink()
     if "units" in options:
         with pytest.warns(UserWarning, match="maps of 'ccc' are left out"):
-            assert len(speechmix.open_run(run).maps("ccc")) < 2 or case == "bit"
+            assert speechmix.open_run(run).maps("ccc") == {}
     score_clips(models, clips(), run, **{**options, "report": lines.append})
     assert sum("is damaged and made again" in line for line in lines) == 2
     assert snapshot(run) == snapshot(out)
+
+
+def _in_a_page_of_scores(path):
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    column = next(
+        group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema.startswith("scores")
+    )
+    return column.data_page_offset + column.total_compressed_size // 2
 
 
 def test_maps_of_words_come_and_go_without_a_pass(models, tmp_path, monkeypatch):
