@@ -62,8 +62,8 @@ def check_maps_dtype(dtype: str | None, question: Question) -> None:
         raise InputError(f"maps_dtype must be one of {DTYPES}, found {dtype!r}")
     if not goes_to_shards(question):
         raise InputError(
-            "maps_dtype is for maps of frames (units='frame'), which are kept in safetensors; maps of words are in Parquet, "
-            "in float32, for polars and R read no float16 there: leave it out"
+            "maps_dtype is for maps of frames (units='frame'); maps of words are small, and kept in float32, which every "
+            "reader of Parquet knows: leave it out"
         )
 
 
@@ -172,7 +172,13 @@ def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]
 
 
 def check_map_files(folder: Path, part: Part, most: int) -> None:
-    """Raise an `InputError` unless a part's files of maps have the size they were written in, and are whole up to `most` bytes."""
+    """Compare a part's files of maps with what was written: their size, and up to `most` bytes what is in them.
+
+    Raises
+    ------
+    InputError
+        If one is damaged.
+    """
     small = []
     for name, size in part.maps.items():
         path = folder / name
