@@ -172,7 +172,7 @@ def _in_a_page_of_scores(path):
     column = next(
         group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema.startswith("scores")
     )
-    return column.data_page_offset + column.total_compressed_size // 2
+    return (column.dictionary_page_offset + column.data_page_offset) // 2  # page headers have no checksum
 
 
 def test_maps_of_words_come_and_go_without_a_pass(models, tmp_path, monkeypatch):
