@@ -96,6 +96,8 @@ def _score(options) -> int:
         "report": _say,
         "skipped": skipped,
         "profile": options.profile,
+        "maps": options.maps,
+        "maps_dtype": options.maps_dtype,
         "measures": options.measure or Question.measures,
         "stacks": options.stack,
         "layers": options.layer,
@@ -277,6 +279,14 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
         "--figures", type=int, default=20, metavar="N", help="clips to draw a figure of, per model (default: 20)"
     )
     output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
+    output.add_argument(
+        "--maps",
+        action="store_true",
+        help="also keep maps of words as Parquet, a row each (maps of frames always are kept)",
+    )
+    output.add_argument(
+        "--maps-dtype", choices=("float32", "float16"), help="type of kept maps of frames (default: as computed)"
+    )
     add_shard_option(output)
     add_workers_option(output)
     output.add_argument(

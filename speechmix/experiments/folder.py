@@ -77,6 +77,11 @@ class RunFolder:
         return self.path / SCORES
 
     @property
+    def maps(self) -> Path:
+        """Folder of the maps that are files of their own (`experiments.map_files`)."""
+        return self.path / "maps"
+
+    @property
     def audio(self) -> Path:
         """Where audio files may lie that are no longer where the run found them."""
         return self.path / "audio"
@@ -130,7 +135,7 @@ class RunFolder:
 
     def map_folders(self) -> Iterator[Path]:
         """Folders of maps by model, in runs of earlier versions, in alphabetical order."""
-        return _folders_in(self.path / "maps")
+        return _folders_in(self.maps)
 
     def figure(self, model: Model, clip: Clip) -> Path:
         """Picture of a clip's maps."""
@@ -222,30 +227,35 @@ class RunFolder:
         return [part.path.relative_to(self.path).as_posix() for part in parts]
 
     def remove_part(self, part: Part) -> None:
-        """Remove a part: its rows first, so that scores which are there are all or nobody's."""
+        """Remove a part: its rows first, so that scores and maps which are there are all or nobody's."""
         part.path.unlink(missing_ok=True)
-        for name in part.scores:
-            (self.scores / name).unlink(missing_ok=True)
+        for path in self._files_of(part):
+            path.unlink(missing_ok=True)
+
+    def _files_of(self, part: Part) -> set[Path]:
+        """Files of scores and maps that belong to a part."""
+        return {self.scores / name for name in part.scores} | {self.maps / name for name in part.maps}
 
     def sweep(self) -> None:
-        """Remove parts that the tables are not made of, scores of no part, and results of earlier versions."""
+        """Remove parts that the tables are not made of, scores and maps of no part, and results of earlier versions."""
         standing, owned = self.standing_parts(), set()
         for path in self.part_files():
             part = opened_part(path)
             if path in standing:
-                owned |= {self.scores / name for name in part.scores}
+                owned |= self._files_of(part)
             else:
                 self.remove_part(part)
-        for path in self.scores.rglob("*.parquet"):
+        maps = [path for path in self.maps.rglob("*") if path.is_file()]
+        for path in (*self.scores.rglob("*.parquet"), *maps):
             if path not in owned:
                 path.unlink()
-        for former in ("maps", "spelling", "states", "written"):
+        for former in ("spelling", "states", "written"):
             shutil.rmtree(self.path / former, ignore_errors=True)
         for ending in ("parquet", "csv"):
             self.table(SCORES, ending).unlink(missing_ok=True)
         for path in self.words.glob("*.json"):
             path.unlink()
-        for tree in (self.scores, self.path / "results"):
+        for tree in (self.scores, self.maps, self.path / "results"):
             _remove_empty(tree)
 
     def _stored_description(self, report: Callable[[str], None]) -> dict[str, Any]:

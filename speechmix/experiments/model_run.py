@@ -24,7 +24,7 @@ from .own_texts import needs_text, remember_written, texts_of
 from .part_files import Owner, Part
 from .probing import PROBED_TWINS, keep_states
 from .results import Key, Results
-from .store import ClipAsked, MapsAsked, draw, keep_maps, keep_spelling
+from .store import ClipAsked, MapsAsked, draw, keep_map_rows, keep_maps, keep_spelling
 from .tables import result_line
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class Wanted:
     few : frozenset of str, optional
         Names of the clips that further random twins hear, which then only say how much the draw of weights matters; without it
         they are treated as the first.
+    maps : bool
+        Whether word maps are also kept in files of their own.
+    maps_dtype : str, optional
+        Type in which maps of frames are kept.
     """
 
     question: Question
@@ -61,6 +65,8 @@ class Wanted:
     by_layer: frozenset[str]
     clips: Mapping[str, ClipAsked]
     few: frozenset[str] | None
+    maps: bool
+    maps_dtype: str | None
 
 
 @dataclass
@@ -105,7 +111,9 @@ class ModelRun:
         self._few = wanted.few if is_further else None
         self._spells = wanted.ablation and model.can_spell and self._few is None
         self._drawn = frozenset() if is_further else wanted.drawn
-        self._asked = MapsAsked(model, wanted.question, wanted.clips, in_scores=self._few is None)
+        self._asked = MapsAsked(
+            model, wanted.question, wanted.clips, with_scores=self._few is None, maps_dtype=wanted.maps_dtype
+        )
         self._has_figures = folder.path.joinpath("figures").is_dir()
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
         self.probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
@@ -176,14 +184,15 @@ class ModelRun:
     def _further(self, results: Results, clip: Clip, maps: Maps, keys: list[Key], *, is_drawn: bool) -> None:
         """What is wanted besides scores; `keys` grow by what is kept."""
         measures = list(self._wanted.question.measures)
-        questions = [key.question for key in keys if key.kind in measures]
+        of_maps = [key for key in keys if key.kind in measures]
         if self._spells:
             keys += keep_spelling(results, self._model, clip, by_layer=clip.name in self._by_layer)
         if self.probed and clip.words:
             keys.append(keep_states(results, self._model, clip))
 
         def all_maps() -> Maps:
-            stored = {} if len(maps) and {name for name, _ in maps} == set(measures) else results.maps(clip, questions)
+            computed = {name for name, _ in maps}
+            stored = results.maps([key for key in of_maps if key.kind not in computed])
             return Maps({key: {**stored, **maps}[key] for key in sorted({**stored, **maps}, key=place)})
 
         stacks = list(self._model.stacks)
@@ -191,8 +200,11 @@ class ModelRun:
         def place(key: tuple[str, str]) -> tuple[int, int]:
             return measures.index(key[0]), stacks.index(key[1])
 
+        if self._wanted.maps and self._asked.in_scores:
+            keys.append(keep_map_rows(results, self._asked, clip, all_maps))
         if is_drawn or self._has_figures:
             with phase("figures"):
+                questions = [key.question for key in of_maps]
                 draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
 
     def _scored(

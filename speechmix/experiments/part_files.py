@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +62,15 @@ class Part:
     owner : Owner
     shard : str
         Label of the shard that wrote it.
-    scores : dict of str to int
-        Its files below ``scores``, with their bytes.
+    scores, maps : dict of str to int
+        Its files below ``scores`` and ``maps``, with their bytes.
     """
 
     path: Path
     owner: Owner
     shard: str
     scores: Mapping[str, int]
+    maps: Mapping[str, int] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> pa.Table:
         """Rows in the order in which they were written; pages are compared with their checksums.
@@ -111,10 +112,17 @@ def part_name(rows: Iterable[tuple[str, str, str]]) -> str:
     return name.hexdigest()
 
 
-def write_part(path: Path, tables: Iterable[pa.Table], owner: Owner, shard: str, scores: Mapping[str, int]) -> Part:
+def write_part(
+    path: Path,
+    tables: Iterable[pa.Table],
+    owner: Owner,
+    shard: str,
+    scores: Mapping[str, int],
+    maps: Mapping[str, int],
+) -> Part:
     """Write a part file, whole or not at all."""
-    part = Part(path, owner, shard, dict(scores))
-    told = {"owner": vars(owner), "shard": shard, "scores": dict(scores)}
+    part = Part(path, owner, shard, dict(scores), dict(maps))
+    told = {"owner": vars(owner), "shard": shard, "scores": part.scores, "maps": part.maps}
     schema = RESULTS.with_metadata({_TOLD: json.dumps(told, ensure_ascii=False)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -154,8 +162,10 @@ def opened_part(path: Path) -> Part:
             raise InputError(
                 f"{path}: expected the columns {', '.join(RESULTS.names)}, found {', '.join(schema.names)}"
             )
-        scores = {str(name): int(size) for name, size in told["scores"].items()}
-        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores)
+        scores, maps = (
+            {str(name): int(size) for name, size in told.get(kind, {}).items()} for kind in ("scores", "maps")
+        )
+        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps)
 
 
 def part_paths(folder: Path) -> list[Path]:

@@ -125,7 +125,7 @@ class StoredRun:
         Raises
         ------
         InputError
-            If the run has no scores, or they cannot be opened.
+            If the run has no scores (that of frames has `maps` alone), or they cannot be opened.
 
         Examples
         --------
@@ -134,6 +134,10 @@ class StoredRun:
         >>> run.scores.to_table(filter=ds.field("stack") == "encoder").to_pandas()        # doctest: +SKIP
         """
         files = [name for part in self.parts for name in part.scores] if self.parts else None
+        if files == [] and any(part.maps for part in self.parts):
+            raise InputError(
+                f"{self.out} is a run of frames, which has no table of cells: its maps are open_run(...).maps(clip)"
+            )
         return scores_in(self.folder.scores, files, self.folder.table(SCORES))
 
     @cached_property
@@ -157,6 +161,8 @@ class StoredRun:
 
     def maps(self, clip: str) -> Maps:
         """Maps of a clip by (model, init, seed) and (measure, stack); see `maps_of_clip`.
+
+        Scores of frame maps stay in their files until they are used.
 
         Examples
         --------
@@ -266,16 +272,17 @@ def _maps_by_model(
 
 
 def _parts_of_maps(run: StoredRun) -> list[Part]:
-    """Parts of trained models, and of the random twin of each with the smallest seed that has rows in the table of scores."""
+    """Parts of trained models, and of the random twin of each with the smallest seed whose scores are kept."""
     twins: dict[str | None, int] = {}
     for part in run.parts:
-        if part.owner.init == "random" and part.scores:
+        if part.owner.init == "random" and (part.scores or part.maps):
             seed = part.owner.seed or 0
             twins[part.owner.name] = min(seed, twins.get(part.owner.name, seed))
     return [
         part
         for part in run.parts
-        if part.scores and (part.owner.init == "trained" or (part.owner.seed or 0) == twins[part.owner.name])
+        if (part.scores or part.maps)
+        and (part.owner.init == "trained" or (part.owner.seed or 0) == twins[part.owner.name])
     ]
 
 

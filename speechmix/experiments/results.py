@@ -5,6 +5,7 @@ that went into it (its *question*). Out: part files (part_files.py) and the file
 
     results/<model>/<part>.parquet                             rows that become the run's tables, labels of maps
     scores/model=.../stack=.../trained.<part>.parquet          score_files.py
+    maps/<model>/<part>.parquet, .safetensors                  map_files.py
 
 What is new is written every half minute or so, and when a block of code ends, however it ends; what was written is found again
 if its question is still the same. At the end of a model `settled` puts all that the run wants into one part (a large run:
@@ -20,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +33,7 @@ from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
 from ..timing import phase
 from .folder import RunFolder
+from .map_files import MAPS, MapFiles, check_map_files
 from .part_files import (
     KEY,
     RESULTS,
@@ -44,7 +47,7 @@ from .part_files import (
     write_part,
 )
 from .score_files import CopiedScores, ScoreFiles
-from .stored_maps import maps_in_part
+from .stored_maps import maps_of_row
 
 Report = Callable[[str], None]
 _SECONDS, _SHARE = 30.0, 0.1  # what is new is written after so long, and after so much of the time that has gone by
@@ -101,7 +104,7 @@ class Results:
         self._read: dict[tuple[int, int], pa.Table] = {}
         self._new: list[dict[str, Any]] = []
         self._new_bytes = 0
-        self._scores = ScoreFiles(folder.scores)
+        self._scores, self._maps = ScoreFiles(folder.scores), self._map_files()
         for path in part_paths(self._place) if paths is None else paths:
             self._take_in(path)
         self._began = self._written = time.monotonic()
@@ -115,8 +118,11 @@ class Results:
             if path.name.startswith(shard.prefix) and path not in known:
                 self._take_in(path)
 
+    def _map_files(self) -> MapFiles:
+        return MapFiles(self._folder.maps, self._place.name)
+
     def _take_in(self, path: Path) -> None:
-        """Know the rows of a part that is there; one that is damaged, or whose scores are, is none."""
+        """Know the rows of a part that is there; one that is damaged, or whose scores or maps are, is none."""
         if self._shard.is_anothers(path.name):
             return
         try:
@@ -126,6 +132,7 @@ class Results:
                 compare_pages(path)
             for name, size in part.scores.items():
                 _check_scores(self._folder.scores / name, size)
+            check_map_files(self._folder.maps, part, _MOST_COMPARED)
         except InputError as error:
             self._report(f"{path} is damaged and made again ({error})")
             path.unlink(missing_ok=True)
@@ -151,8 +158,18 @@ class Results:
         content: str = "",
         vectors: bytes = b"",
         scores: tuple[Maps, Clip, Model] | None = None,
+        tensors: Mapping[str, tuple[np.ndarray, str]] | None = None,
+        map_rows: pa.Table | None = None,
     ) -> None:
-        """Keep a result; it is on the disk after the next `write`."""
+        """Keep a result; it is on the disk after the next `write`.
+
+        Scores are of word maps; `tensors` the scores of frame maps, each with the type they are kept in, and `map_rows` word
+        maps in Parquet (map_files.py).
+        """
+        for name, (of_map, dtype) in (tensors or {}).items():
+            self._maps.append_scores(name, of_map, dtype)
+        if map_rows is not None:
+            self._maps.append_rows(map_rows)
         self._places[key] = _Place(-1, len(self._new))
         row = {**key._asdict(), "contributions": list(contributions), "content": content, "vectors": vectors}
         self._new.append(row)
@@ -174,13 +191,15 @@ class Results:
             return
         with phase("writing"):
             keys, table = [Key(row["clip"], row["kind"], row["question"]) for row in self._new], table_of(self._new)
-            self._know(self._written_part(keys, [table], self._scores), table)
+            self._know(self._written_part(keys, [table], self._scores, self._maps), table)
         self._new, self._new_bytes, self._written = [], 0, time.monotonic()
 
-    def _written_part(self, keys: Iterable[Key], tables: Iterable[pa.Table], scores: ScoreFiles) -> Part:
+    def _written_part(
+        self, keys: Iterable[Key], tables: Iterable[pa.Table], scores: ScoreFiles, maps: MapFiles
+    ) -> Part:
         name = self._shard.prefix + part_name(keys)
-        sizes = scores.close(name)
-        return write_part(self._place / f"{name}.parquet", tables, self._owner, self._shard.label, sizes)
+        files = scores.close(name), maps.close(name)
+        return write_part(self._place / f"{name}.parquet", tables, self._owner, self._shard.label, *files)
 
     def row(self, key: Key) -> dict[str, Any]:
         """One result, as `put` takes it."""
@@ -221,12 +240,15 @@ class Results:
         """Rows of cue contributions of some results."""
         return [share for key in keys for share in self.row(key)["contributions"]]
 
-    def maps(self, clip: Clip, questions: Sequence[str]) -> dict[tuple[str, str], MixingMap]:
-        """Maps of a clip that are kept, by (measure, stack)."""
-        self.write()
+    def maps(self, keys: Iterable[Key]) -> dict[tuple[str, str], MixingMap]:
+        """Maps of some results, by (measure, stack)."""
         maps: dict[tuple[str, str], MixingMap] = {}
-        for part in dict.fromkeys(self._places[key].part for key in self._places if key.clip == clip.name):
-            maps |= maps_in_part(self._folder, self._parts[part], clip.name, questions=questions)
+        for key in keys:
+            if self._places[key].part < 0:
+                self.write()
+            part = self._parts[self._places[key].part]
+            for mixing_map in maps_of_row(self._folder, part, key.clip, self.row(key)["content"]):
+                maps[mixing_map.measure, mixing_map.stack] = mixing_map
         return maps
 
     def settled(self, keys: Sequence[Key]) -> list[Part]:
@@ -255,9 +277,10 @@ class Results:
         path = self._place / f"{self._shard.prefix}{part_name(keys)}.parquet"
         part = next((part for part in self._parts if part.path == path), None)
         if part is None:
-            with phase("writing"), ScoreFiles(self._folder.scores) as scores:
+            with phase("writing"), ScoreFiles(self._folder.scores) as scores, self._map_files() as maps:
                 self._copy_scores(keys, scores)
-                part = self._written_part(keys, self.tables(keys), scores)
+                self._copy_maps(keys, maps)
+                part = self._written_part(keys, self.tables(keys), scores, maps)
             self._know(part, part.read(KEY))
         return part
 
@@ -283,6 +306,23 @@ class Results:
                 if rows is not None and rows.num_rows:
                     scores.append_rows(place / f"{start}.", rows)
 
+    def _copy_maps(self, keys: Sequence[Key], maps: MapFiles) -> None:
+        """Files of maps of some results, in their order, from the parts that they lie in."""
+        copied: dict[int, CopiedScores] = {}
+        for key in keys:
+            number = self._places[key].part
+            part = self._parts[number]
+            if not part.maps:
+                continue
+            if key.kind != MAPS:
+                maps.append_copies(part, key.clip, self.row(key)["content"])
+                continue
+            if number not in copied:
+                copied[number] = maps.copied_rows(part)
+            rows = copied[number].rows_of(key.clip)
+            if rows is not None:
+                maps.append_rows(rows)
+
     def __enter__(self) -> Results:
         return self
 
@@ -292,6 +332,7 @@ class Results:
                 self.write()
         finally:
             self._scores.discard()
+            self._maps.discard()
 
 
 def _check_scores(path: Path, size: int) -> None:

@@ -4,7 +4,8 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
 
     run.json                                  options, versions, whether it is complete, which part files its tables are made of
     results/<model>/<part>.parquet            what is known of each clip, as it was computed (results.py)
-    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py)
+    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py); not for frames
+    maps/<model>/<part>.parquet, .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
     transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
@@ -43,6 +44,7 @@ from ..scoring.question import Question
 from .aligned_clips import AlignedClips, Progress
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
+from .map_files import check_maps_dtype
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .part_files import Owner
@@ -133,6 +135,8 @@ def score_clips(
     shard: Shard | str | None = None,
     profile: bool = False,
     engine: BlockEngine | None = None,
+    maps: bool = False,
+    maps_dtype: str | None = None,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -179,6 +183,11 @@ def score_clips(
         what it waits for. Nothing else changes, and nothing at all on a CPU.
     engine : BlockEngine, optional
         Hand the clips out to the workers of a cluster (`RayEngine`); the folder is the same as without.
+    maps : bool
+        Also keep maps of words in files of their own, a row for each map in plain columns: ``maps/<model>/<part>.parquet``.
+        Maps of frames (``units="frame"``) always have files of their own, safetensors, instead of rows in the table of scores.
+    maps_dtype : {"float32", "float16"}, optional
+        Of maps of frames; as they are computed by default. Float16 keeps three digits, and scores up to 65,504.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -199,6 +208,7 @@ def score_clips(
         raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
     refuse_doubled(clips)
     question = Question.of_run({"measures": measures, **options})
+    check_maps_dtype(maps_dtype, question)
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
     if engine is not None and shard.count > 1:
         raise InputError(f"expected an engine or a shard, found both (shard {shard}): an engine does all clips")
@@ -224,7 +234,7 @@ def score_clips(
         drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
         by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
         asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
-        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few)
+        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few, maps, maps_dtype)
         if engine is None:
             _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
         else:

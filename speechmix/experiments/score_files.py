@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
@@ -71,7 +71,7 @@ class ScoreFiles:
         self._waiting: dict[Path, list[pa.Table]] = defaultdict(list)
         self._rows: Counter[Path] = Counter()  # that wait, and their bytes
         self._bytes: Counter[Path] = Counter()
-        self._files: dict[Path, _UnfinishedFiles] = {}
+        self._files: dict[Path, UnfinishedFiles] = {}
 
     def append(self, maps: Maps, clip: Clip, model: Model) -> None:
         """Add every score of some maps of one clip, raw and as a share of its row."""
@@ -100,7 +100,7 @@ class ScoreFiles:
         by_clip = sorted(self._waiting.pop(place), key=lambda rows: rows["clip"][0].as_py())
         del self._rows[place], self._bytes[place]
         if place not in self._files:
-            self._files[place] = _UnfinishedFiles(self._folder / place.parent)
+            self._files[place] = UnfinishedFiles(self._folder / place.parent, _COLUMNS)
         self._files[place].write(pa.concat_tables([rows.cast(_COLUMNS) for rows in by_clip]))
 
     def close(self, part: str) -> dict[str, int]:
@@ -128,23 +128,34 @@ class ScoreFiles:
         self.discard()
 
 
-class _UnfinishedFiles:
-    """Files of one folder that have no name yet; the next is begun when one is large."""
+class UnfinishedFiles:
+    """Parquet files of one folder that have no name yet; the next is begun when one is large.
 
-    def __init__(self, folder: Path):
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
+    Parameters
+    ----------
+    folder : Path
+    schema : pyarrow.Schema
+        Of their rows.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema):
+        self._folder, self._schema = folder, schema
         self._paths: list[Path] = []
         self._file: BinaryIO | None = None
 
     def write(self, rows: pa.Table) -> None:
+        """Write rows as one row group."""
         if self._file is None:
-            self._paths.append(unfinished_name(self._folder / "scores"))
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._paths.append(unfinished_name(self._folder / "rows"))
             self._file = self._paths[-1].open("wb")
+            packing: dict[str, Any] = {}
+            if numbers := [name for name in _NUMBERS if name in self._schema.names]:
+                texts = [name for name in self._schema.names if name not in numbers]
+                packing = {"use_dictionary": texts, "use_byte_stream_split": numbers}
             self._writer = pq.ParquetWriter(
-                self._file, _COLUMNS, compression="zstd", write_page_checksum=True, store_schema=False,
-                use_dictionary=[name for name in _COLUMNS.names if name not in _NUMBERS], use_byte_stream_split=_NUMBERS,
-            )  # fmt: skip
+                self._file, self._schema, compression="zstd", write_page_checksum=True, store_schema=False, **packing
+            )
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         if self._file.tell() > _MOST_IN_A_FILE:
             self._end_file()
@@ -165,19 +176,21 @@ class _UnfinishedFiles:
         return named
 
     def discard(self) -> None:
+        """Remove what has no name yet."""
         self._end_file()
         for path in self._paths:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+        self._paths = []
 
 
 class CopiedScores:
-    """Rows of clips that lie in files of scores, taken out clip by clip; a few row groups are in memory.
+    """Rows of clips that lie in Parquet files of scores or maps, taken out clip by clip; a few row groups are in memory.
 
     Parameters
     ----------
     files : sequence of Path
-        Of one folder and one model.
+        Of one model, with a column `clip`.
     """
 
     def __init__(self, files: Sequence[Path]):

@@ -28,6 +28,8 @@ from ..scoring.forward import mix
 from ..scoring.question import Question
 from ..timing import phase
 from .folder import RunFolder
+from .map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
+from .map_shards import digests_as_stored
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .own_texts import written_of
 from .results import Key, Results
@@ -57,13 +59,28 @@ class MapsAsked:
     question : Question
     clips : mapping of str to ClipAsked
         By name; of others it is found out when they are asked about.
-    in_scores : bool
-        Whether every score goes to the table of scores.
+    with_scores : bool
+        Whether every score is kept: in the table of scores, or in shards.
+    maps_dtype : str, optional
+        Type of scores in shards; as they are computed by default.
+
+    Attributes
+    ----------
+    in_scores, in_shards : bool
     """
 
-    def __init__(self, model: Model, question: Question, clips: Mapping[str, ClipAsked], *, in_scores: bool = True):
-        self.model, self.question, self.in_scores = model, question, in_scores
-        self._clips = clips
+    def __init__(
+        self,
+        model: Model,
+        question: Question,
+        clips: Mapping[str, ClipAsked],
+        *,
+        with_scores: bool = True,
+        maps_dtype: str | None = None,
+    ):
+        self.model, self.question, self.maps_dtype, self._clips = model, question, maps_dtype, clips
+        self.in_shards = with_scores and goes_to_shards(question)
+        self.in_scores = with_scores and not self.in_shards
         self._asked = {name: self._asked_of(name) for name in question.measures}
 
     def _asked_of(self, name: str) -> str:
@@ -72,6 +89,7 @@ class MapsAsked:
         unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
         options = {option: asked[option] for option in asked if option not in unread}
         says = {"weights": self.model.fingerprint, "dtype": str(self.model.state_dtype), "in_scores": self.in_scores}
+        says |= {"in_shards": self.maps_dtype or "as computed"} if self.in_shards else {}
         return digest({"measure": measure.identity, **says, **options})
 
     def keys(self, clip: Clip) -> list[Key]:
@@ -129,20 +147,40 @@ def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> Non
         with phase("contributions"), memory_errors_named():
             shares = share_rows(of_measure, clip, asked.model)
         row: dict[str, Any] = {"contributions": shares}
+        if asked.in_scores or asked.in_shards:
+            row["content"] = _labels(of_measure, key, asked)
         if asked.in_scores:
-            row |= {"content": _labels(of_measure, key), "scores": (of_measure, clip, asked.model)}
+            row["scores"] = (of_measure, clip, asked.model)
+        if asked.in_shards:
+            row["tensors"] = {
+                tensor_name(clip.name, *place): (mixing_map.scores, asked.maps_dtype or mixing_map.scores.dtype.name)
+                for place, mixing_map in of_measure.items()
+            }
         rows.append((key, row))
     for key, row in rows:
         results.put(key, **row)
 
 
-def _labels(maps: Mapping[tuple[str, str], MixingMap], key: Key) -> str:
+def _labels(maps: Mapping[tuple[str, str], MixingMap], key: Key, asked: MapsAsked) -> str:
     """All of some maps but their scores, as text."""
     told = []
     for mixing_map in maps.values():
-        noted = replace(mixing_map, provenance={**mixing_map.provenance, "question": key.question})
-        told.append({**labels_as_text(noted), "dtype": str(mixing_map.scores.dtype), "shape": mixing_map.scores.shape})
+        provenance, scores = {**mixing_map.provenance, "question": key.question}, mixing_map.scores
+        in_shards: dict[str, Any] = {}
+        if asked.in_shards:
+            provenance["kept_as"] = asked.maps_dtype or scores.dtype.name
+            in_shards["digests"] = digests_as_stored(scores, provenance["kept_as"])
+        labels = labels_as_text(replace(mixing_map, provenance=provenance))
+        told.append({**labels, "dtype": str(scores.dtype), "shape": scores.shape, **in_shards})
     return json.dumps(told, ensure_ascii=False)
+
+
+def keep_map_rows(results: Results, asked: MapsAsked, clip: Clip, maps_of: Callable[[], Maps]) -> Key:
+    """Keep the maps of a clip in plain columns, unless they are there already; no pass is needed for those that were scored."""
+    key = Key(clip.name, MAPS, digest([key.question for key in asked.keys(clip)]))
+    if key not in results:
+        results.put(key, map_rows=rows_of_maps(maps_of(), clip, asked.model))
+    return key
 
 
 def _computed(

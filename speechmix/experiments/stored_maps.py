@@ -1,4 +1,4 @@
-"""Maps of a run, put together again from what is kept: their labels from a part file, their scores from the table of scores.
+"""Maps of a run, put together again from what is kept: labels from a part file, scores from the table of scores or from shards.
 
 In: a part, a clip. Out: its maps as they were computed, to the last bit. A further random twin has no rows in the table of
 scores, and so no maps.
@@ -7,7 +7,7 @@ scores, and so no maps.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..inputs.words import check_words
 from ..maps.headers import labels_from_text
 from ..maps.mixing import MixingMap
 from .folder import RunFolder
+from .map_files import frame_map_scores, tensor_name
 from .part_files import Part
 from .score_files import file_name, partition
 
@@ -26,34 +27,29 @@ Labels = Mapping[str, Any]
 _PLACES = ("layer", "head", "target", "source")
 
 
-def maps_in_part(
-    folder: RunFolder, part: Part, clip: str, *, questions: Iterable[str] | None = None
-) -> dict[tuple[str, str], MixingMap]:
+def maps_in_part(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
     """Maps of a clip that a part holds, by (measure, stack).
-
-    Parameters
-    ----------
-    folder : RunFolder
-    part : Part
-    clip : str
-    questions : iterable of str, optional
-        Hashes of the results that are wanted; all by default.
 
     Raises
     ------
     InputError
         If they are damaged.
     """
-    maps = {}
-    rows = part.rows_of(clip, ("clip", "kind", "question", "content")).to_pylist()
-    wanted = None if questions is None else set(questions)
-    for row in rows:
-        if row["content"].startswith('[{"measure"') and (wanted is None or row["question"] in wanted):
-            for labels in json.loads(row["content"]):
-                mixing_map = _stored_map(folder, part, clip, labels)
-                if mixing_map is not None:
-                    maps[mixing_map.measure, mixing_map.stack] = mixing_map
-    return maps
+    contents = part.rows_of(clip, ("clip", "content"))["content"].to_pylist()
+    return {
+        (mixing_map.measure, mixing_map.stack): mixing_map
+        for content in contents
+        for mixing_map in maps_of_row(folder, part, clip, content)
+    }
+
+
+def maps_of_row(folder: RunFolder, part: Part, clip: str, content: str) -> Iterator[MixingMap]:
+    """Maps that the content of a part's row speaks of; raises what `maps_in_part` raises."""
+    if content.startswith('[{"measure"'):
+        for labels in json.loads(content):
+            mixing_map = _stored_map(folder, part, clip, labels)
+            if mixing_map is not None:
+                yield mixing_map
 
 
 def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> MixingMap | None:
@@ -66,6 +62,11 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
         raise InputError(
             f"{where}: labels of a map that cannot be read ({error!r:.200}): make the run again"
         ) from error
+    if "digests" in labels:
+        name = tensor_name(clip, told["measure"], told["stack"])
+        return checked_map(
+            MixingMap(scores=frame_map_scores(folder.maps, part, name, labels["digests"]), **told), where
+        )
     owner = part.owner
     place = partition(owner.name or "", owner.init or "", told["measure"], told["stack"])
     names = [name for name in part.scores if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")]

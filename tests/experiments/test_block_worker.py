@@ -31,7 +31,7 @@ def model():
 @pytest.fixture
 def asked(model, tmp_path):
     few = frozenset(one.name for one in few_of(clips(), 2))
-    wanted = Wanted(Question(), "auto", False, False, frozenset(), frozenset(), {}, few)
+    wanted = Wanted(Question(), "auto", False, False, frozenset(), frozenset(), {}, few, False, None)
     return Pass(tmp_path / "run", lambda: model, wanted, (), (), tmp_path / "attempts")
 
 
