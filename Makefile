@@ -1,5 +1,7 @@
 # Needs only Python 3.11+ and make. `make demo` runs the study on synthetic French, `make test` the tests.
 PYTHON ?= python3
+# Else every process that a test starts would compile torch and transformers anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: env demo test soak lint bench docs notebooks clean

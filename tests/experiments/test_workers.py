@@ -66,6 +66,7 @@ def test_a_worker_that_dies_twice_leaves_its_clips_missing_and_what_others_did(t
     assert len(list((tmp_path / "deaths").iterdir())) == 2
 
 
+@pytest.mark.long
 def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
     clips, processes = bundled.clips()[:12], []
 

@@ -23,6 +23,7 @@ def recipe():
     return module
 
 
+@pytest.mark.long  # `make demo` does the same
 @pytest.mark.usefixtures("undrawn")
 def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(recipe, tmp_path, capsys, monkeypatch):
     clips = bundled.clips()
