@@ -2,7 +2,7 @@
 
 In: blocks of code with a name (`phase`), and a block that wants to know (`counted`). Out: `Seconds`. The time of a phase within
 another is its own alone. What a thread does beside the one that counts is counted under a name of its own, "reading (ahead)",
-for it is no time that anyone waited. Where nobody counts, and where somebody does, a phase costs a microsecond or two.
+for it is no time that anyone waited. A phase costs some microseconds, counted or not.
 """
 
 from __future__ import annotations

@@ -90,9 +90,9 @@ class AlignedClips:
         """Return the clip with its words, and the key of those that are placed here."""
         if clip.words is not None or not (clip.text or self._needs_words):
             return clip, []
-        aligned, key = with_words(results, clip, self._aligner, self._method)
+        aligned, key, is_new = with_words(results, clip, self._aligner, self._method)
         if len(self._clips) <= MOST_TEXTGRIDS:
-            keep_textgrid(self._folder, aligned)
+            keep_textgrid(self._folder, aligned, replace=is_new)
         for doubt in aligned.doubts:
             report(f"{aligned.name}  word times are DOUBTFUL: {doubt}")
         return aligned, [key]

@@ -193,13 +193,13 @@ class _OfModel:
 
     def settled(self) -> list[Part]:
         """Count what was done, and return the part files of the model, as a single process makes them."""
-        assert self.owner is not None
+        owner = self.owner or Owner()
         rows = [self._rows[clip.name] for clip in self.ready if self._rows[clip.name]["is_heard"]]
         for row in rows:
             if row["reason"] is None:
                 self.run.done += 1
             else:
-                self.run.skip(row["clip"], row["reason"], str(self.owner.label))
+                self.run.skip(row["clip"], row["reason"], str(owner.label))
         return self._settled([key for row in rows for key in self._keys(row["clip"])])
 
     def _settled(self, keys: Sequence[Key]) -> list[Part]:

@@ -111,7 +111,7 @@ class BlockWorker:
         folder, model = RunFolder(self.asked.folder), self.asked.load()
         model.forget_fingerprint()
         twin = sum((owner.name, owner.init) == (model.name, "random") for owner in self.asked.former)
-        self.owner = Owner(model.name, model.init, model.seed, model.label)
+        self.owner = Owner.of(model)
         self.run = ModelRun(folder, model, self.owner, self.asked.wanted, twin=twin)
         self._attempts = Attempts(self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes)
         own = [path for path in self.asked.parts if path.parent == folder.results(model.label)]

@@ -16,8 +16,9 @@ from ..inputs.clips import Clip
 from ..plots.figures import evenly
 from ..scoring.forward import mix_one
 from .folder import BOUNDARIES
-from .reading import StoredRun, clip_of, maps_of_clip, open_run
+from .reading import StoredRun, open_run
 from .run import Run
+from .stored_clips import clip_of, maps_of_clip
 from .tables import TableWriter, contribution_table
 
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")

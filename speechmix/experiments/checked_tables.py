@@ -131,15 +131,14 @@ def described_run(folder: RunFolder) -> dict[str, Any]:
         If these files are damaged.
     """
     description: dict[str, Any] = {}
-    kinds = {"options": dict, "state": str, "title": str, "notes": list, "parts": list}
+    kinds = {"options": dict, "state": str, "title": str, "notes": list, "parts": dict}
     for path in (folder.description, folder.page_description):
         if not path.is_file():
             continue
         content = read_json_object(path)
         wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key, kind()), kind)]
-        texts = [*content.get("notes", []), *content.get("parts", [])] if not wrong else []
-        if wrong or not all(isinstance(text, str) for text in texts):
-            raise damaged(path, f"other values for {', '.join(wrong) or 'notes or parts'}")
+        if wrong or not all(isinstance(note, str) for note in content.get("notes", [])):
+            raise damaged(path, f"other values for {', '.join(wrong) or 'notes'}")
         if isinstance(content.get("standing"), dict) and isinstance(content["standing"].get("options"), dict):
             content["options"] = content["standing"]["options"]  # the run was stopped: its tables are of before
         description |= content

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..evaluation.groups import groups_of
+from ..evaluation.groups import groups_of, item_table
 from ..inputs.clips import Clip
 from ..plots.figures import evenly
-from .tables import clip_table
 
 CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
 # Columns of a manifest by which clips are put in order, so that each kind has its part.
@@ -31,7 +30,7 @@ def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
     asked = [clip for clip in clips if clip.cue is not None and clip.target is not None] or list(clips)
     if len(asked) <= most:
         return asked
-    table = clip_table(asked)
+    table = item_table(asked)
     table["group"], _ = groups_of(table)
     kinds = [name for name in _KINDS if name in table]
     groups = list(dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"]))

@@ -5,7 +5,7 @@ In: a path and the options of a run. Out: `RunFolder`, which knows every place i
     options      of `mix`, with their defaults: a folder holds answers to one question
     alignment    how words were placed, and by which model
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
-    parts        the part files (part_files.py) that its tables are made of
+    parts        the part files (part_files.py) that its tables are made of, with size and hash of each
     state        "running", or "complete" when all tables stand
 
 The file is written whole or not at all. A damaged one is set aside and made again; nothing else depends on it, for every
@@ -24,6 +24,7 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
+from ..files.file_marks import FileMark
 from ..files.identity import file_digest
 from ..files.names import safe_name
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
@@ -193,8 +194,8 @@ class RunFolder:
         description = json.loads(self.description.read_text(encoding="utf-8"))
         for name in _OF_TABLES:
             description.pop(name, None)
-        names = [path.relative_to(self.path).as_posix() for path in parts]
-        made = {"done": done, "parts": names, "made_of": made_of, "tables": self._tables()}
+        marks = {path.relative_to(self.path).as_posix(): FileMark.of(path) for path in parts}
+        made = {"done": done, "parts": marks, "made_of": made_of, "tables": self._tables()}
         write_json(self.description, {**description, "state": COMPLETE, **made})
 
     def stands(self, made_of: str) -> bool:
@@ -214,13 +215,13 @@ class RunFolder:
         paths = [self.path / name for name in (*names, "clips.csv", "skipped.csv", "probes.csv", "probe_answers.csv")]
         return {path.name: file_digest(path) for path in paths if path.is_file()}
 
-    def standing_parts(self) -> frozenset[Path]:
-        """Part files that the run's tables are made of; none while there are no tables."""
+    def standing_parts(self) -> dict[Path, FileMark]:
+        """Part files that the run's tables are made of, as they were written; none while there are no tables."""
         try:
-            names = json.loads(self.description.read_bytes().decode("utf-8")).get("parts", ())
-            return frozenset(self.path / name for name in names)
+            marks = json.loads(self.description.read_bytes().decode("utf-8")).get("parts", {})
+            return {self.path / name: FileMark.read(mark) for name, mark in marks.items()}
         except (OSError, ValueError, AttributeError, TypeError):
-            return frozenset()
+            return {}
 
     def relative(self, parts: Sequence[Part]) -> list[str]:
         """Paths of parts below the folder."""
@@ -240,11 +241,10 @@ class RunFolder:
         """Remove parts that the tables are not made of, scores and maps of no part, and results of earlier versions."""
         standing, owned = self.standing_parts(), set()
         for path in self.part_files():
-            part = opened_part(path)
             if path in standing:
-                owned |= self._files_of(part)
-            else:
-                self.remove_part(part)
+                owned |= self._files_of(opened_part(path))
+            else:  # its scores and maps are nobody's then, and go below
+                path.unlink()
         maps = [path for path in self.maps.rglob("*") if path.is_file()]
         for path in (*self.scores.rglob("*.parquet"), *maps):
             if path not in owned:

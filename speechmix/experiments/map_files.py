@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from ..files.parquet_files import compare_pages
+from ..files.file_marks import FileMark
 from ..inputs.clips import Clip
 from ..maps.mixing import MixingMap
 from ..scoring.question import Question
@@ -118,11 +118,11 @@ class MapFiles:
             self._tables.write(pa.concat_tables(self._waiting).cast(COLUMNS).combine_chunks())
         self._waiting, self._cells = [], 0
 
-    def close(self, part: str) -> dict[str, int]:
-        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their bytes."""
+    def close(self, part: str) -> dict[str, FileMark]:
+        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their marks."""
         self._write_rows()
         paths = [*self._shards.close(part), *self._tables.close(part)]
-        return {path.relative_to(self._folder).as_posix(): path.stat().st_size for path in paths}
+        return {path.relative_to(self._folder).as_posix(): FileMark.of(path) for path in paths}
 
     def discard(self) -> None:
         """Remove what is unfinished."""
@@ -169,33 +169,6 @@ def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]
     if scores.dtype.itemsize == 2 or not scores.dtype.isnative:
         return scores.astype("float32" if scores.dtype.itemsize == 2 else scores.dtype.newbyteorder("="))
     return scores
-
-
-def check_map_files(folder: Path, part: Part, most: int) -> None:
-    """Compare a part's files of maps with what was written: their size, and up to `most` bytes what is in them.
-
-    Raises
-    ------
-    InputError
-        If one is damaged.
-    """
-    small = []
-    for name, size in part.maps.items():
-        path = folder / name
-        present = path.stat().st_size if path.is_file() else 0
-        if present != size:
-            raise InputError(f"{path}: expected {size:,} bytes, found {present:,}")
-        if size <= most and path.suffix == ".parquet":
-            compare_pages(path)
-        elif size <= most:
-            small.append(path)
-    if small:
-        rows = part.read(("clip", "content"))
-        for clip, content in zip(rows["clip"].to_pylist(), rows["content"].to_pylist(), strict=True):
-            for name, digests in _shared_by(clip, content):
-                path = shard_with(name, shards_of(folder, part), str(part.path))
-                if path in small:
-                    read_tensor(path, name, digests)
 
 
 def _shared_by(clip: str, content: str) -> Iterator[tuple[str, list[str]]]:

@@ -79,7 +79,7 @@ class Answer:
     keys : list of Key
         Of what is kept of it.
     error : SpeechmixError, optional
-        Why it is left out.
+        Why it, or what was asked for besides its scores, is left out.
     """
 
     clip: Clip
@@ -167,8 +167,8 @@ class ModelRun:
             except StorageError:
                 raise
             except SpeechmixError as error:
-                answer.error = error
-                report(f"{clip.name}  {self._model.label}  SKIPPED: {error}")
+                answer.error = SpeechmixError(f"scored, but not all else was done: {error}") if answer.keys else error
+                report(f"{clip.name}  {self._model.label}  {'' if answer.keys else 'SKIPPED: '}{answer.error}")
             finally:
                 results.write_if_due()
             yield answer

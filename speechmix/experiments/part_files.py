@@ -12,16 +12,21 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..evaluation.statistics import BASELINES
-from ..files.parquet_files import readable_parquet
+from ..files.file_marks import FileMark
+from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import UNFINISHED, whole_file
 from .tables import AFTER_TARGET
+
+if TYPE_CHECKING:
+    from ..adapters import Model
 
 KEY = ("clip", "kind", "question")
 ROWS_PER_GROUP = 1_000
@@ -40,6 +45,13 @@ RESULTS = pa.schema(
 class Owner:
     """Whose results they are, as tables name it; all missing for what is of the clips alone.
 
+    Attributes
+    ----------
+    name, init, seed, label
+        Of the model.
+    weights : str, optional
+        Its fingerprint; missing in parts of earlier versions.
+
     Examples
     --------
     >>> Owner("whisper-small", "random", 3, "whisper-small (random 3)").init
@@ -50,6 +62,11 @@ class Owner:
     init: str | None = None
     seed: int | None = None
     label: str | None = None
+    weights: str | None = None
+
+    @classmethod
+    def of(cls, model: Model) -> Owner:
+        return cls(model.name, model.init, model.seed, model.label, model.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -62,15 +79,15 @@ class Part:
     owner : Owner
     shard : str
         Label of the shard that wrote it.
-    scores, maps : dict of str to int
-        Its files below ``scores`` and ``maps``, with their bytes.
+    scores, maps : dict of str to FileMark
+        Its files below ``scores`` and ``maps``, as they were written.
     """
 
     path: Path
     owner: Owner
     shard: str
-    scores: Mapping[str, int]
-    maps: Mapping[str, int] = field(default_factory=dict)
+    scores: Mapping[str, FileMark]
+    maps: Mapping[str, FileMark] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> pa.Table:
         """Rows in the order in which they were written; pages are compared with their checksums.
@@ -92,14 +109,11 @@ class Part:
 
     def rows_of(self, clip: str, columns: Sequence[str]) -> pa.Table:
         """Rows of one clip."""
-        import pyarrow.compute as pc
-
         with readable_parquet(self.path):
             file, rows = pq.ParquetFile(self.path, page_checksum_verification=True), []
-            for group in range(file.num_row_groups):
-                names = file.read_row_group(group, columns=["clip"])["clip"]
-                if pc.any(pc.equal(names, clip)).as_py():
-                    rows.append(file.read_row_group(group, columns=list(columns)).filter(pc.equal(names, clip)))
+            for group in row_groups_of(self.path, "clip").get(clip, ()):
+                of_group = file.read_row_group(group, columns=["clip", *columns])
+                rows.append(of_group.filter(pc.equal(of_group["clip"], clip)).select(list(columns)))
         empty = pa.schema([RESULTS.field(name) for name in columns]).empty_table()
         return pa.concat_tables(rows) if rows else empty
 
@@ -117,8 +131,8 @@ def write_part(
     tables: Iterable[pa.Table],
     owner: Owner,
     shard: str,
-    scores: Mapping[str, int],
-    maps: Mapping[str, int],
+    scores: Mapping[str, FileMark],
+    maps: Mapping[str, FileMark],
 ) -> Part:
     """Write a part file, whole or not at all."""
     part = Part(path, owner, shard, dict(scores), dict(maps))
@@ -163,7 +177,7 @@ def opened_part(path: Path) -> Part:
                 f"{path}: expected the columns {', '.join(RESULTS.names)}, found {', '.join(schema.names)}"
             )
         scores, maps = (
-            {str(name): int(size) for name, size in told.get(kind, {}).items()} for kind in ("scores", "maps")
+            {str(name): FileMark.read(mark) for name, mark in told.get(kind, {}).items()} for kind in ("scores", "maps")
         )
         return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps)
 

@@ -18,6 +18,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
 from ..timing import phase
 from .folder import RunFolder
-from .map_files import MAPS, MapFiles, check_map_files
+from .map_files import MAPS, MapFiles
 from .part_files import (
     KEY,
     RESULTS,
@@ -53,9 +54,8 @@ Report = Callable[[str], None]
 _SECONDS, _SHARE = 30.0, 0.1  # what is new is written after so long, and after so much of the time that has gone by
 _MOST_WAITING = 2**26  # bytes of results in memory
 _LARGE = 2**26  # bytes of scores; what is made of smaller parts is made again when one is added
-_MOST_COMPARED = (
-    2**25
-)  # bytes of a file that is compared with its checksums when it is found; larger ones are when they are read
+# Bytes of a file that is compared with its checksums when it is found; larger ones are when they are read.
+_MOST_COMPARED = 2**25
 
 
 class Key(NamedTuple):
@@ -98,6 +98,7 @@ class Results:
     ):
         self._folder, self._owner, self._shard, self._report = folder, owner, shard, report
         self._place = folder.results(owner.label)
+        self._standing = folder.standing_parts()
         self._parts: list[Part] = []
         self._places: dict[Key, _Place] = {}
         self._rows: list[int] = []  # of each part
@@ -130,9 +131,11 @@ class Results:
             names = part.read(KEY)
             if path.stat().st_size <= _MOST_COMPARED:
                 compare_pages(path)
-            for name, size in part.scores.items():
-                _check_scores(self._folder.scores / name, size)
-            check_map_files(self._folder.maps, part, _MOST_COMPARED)
+            if path in self._standing:
+                self._standing[path].check(path, most=_MOST_COMPARED)
+            for files, marks in ((self._folder.scores, part.scores), (self._folder.maps, part.maps)):
+                for name, mark in marks.items():
+                    mark.check(files / name, most=_MOST_COMPARED)
         except InputError as error:
             self._report(f"{path} is damaged and made again ({error})")
             path.unlink(missing_ok=True)
@@ -254,23 +257,32 @@ class Results:
     def settled(self, keys: Sequence[Key]) -> list[Part]:
         """Put these results, and no others, into as few parts as may be, in this order, and return them.
 
-        A part that is large stays as it is if all of it is wanted; all others become one. Parts of this shard that are not
-        needed any more are removed, but those that the run's tables are made of stand until there are others.
+        A large part stays as it is if all of it is wanted, in its order; all others become one. Parts of this shard that
+        are not needed any more are removed, but those that the run's tables are made of stand until there are others.
         """
         self.write()
         counts = Counter(self._places[key].part for key in keys)
-        whole = {number for number, count in counts.items() if self._is_large(number) and count == self._rows[number]}
+        whole = {
+            number
+            for number, count in counts.items()
+            if self._is_large(number) and count == self._rows[number] and self._is_in_order(number, keys)
+        }
         others = [key for key in keys if self._places[key].part not in whole]
         settled = [self._parts[number] for number in sorted(whole)] + ([self._one_part(others)] if others else [])
-        kept = {part.path for part in settled} | self._folder.standing_parts()
+        kept = {part.path for part in settled} | self._folder.standing_parts().keys()
         for other in self._parts:
             is_own = self._shard.count == 1 or other.shard == self._shard.label
             if is_own and other.path not in kept:
                 self._folder.remove_part(other)
         return settled
 
+    def _is_in_order(self, number: int, keys: Sequence[Key]) -> bool:
+        """Whether a part holds its results in the order of these keys."""
+        rows = [place.row for key in keys if (place := self._places[key]).part == number]
+        return all(former < row for former, row in pairwise(rows))
+
     def _is_large(self, number: int) -> bool:
-        return sum(self._parts[number].scores.values()) >= _LARGE
+        return sum(mark.size for mark in self._parts[number].scores.values()) >= _LARGE
 
     def _one_part(self, keys: Sequence[Key]) -> Part:
         """The part that holds just these results: it is there, or made now of what is there."""
@@ -333,12 +345,3 @@ class Results:
         finally:
             self._scores.discard()
             self._maps.discard()
-
-
-def _check_scores(path: Path, size: int) -> None:
-    """Raise an `InputError` if a file of scores is not as it was written: of its size, and whole where that is soon read."""
-    found = path.stat().st_size if path.is_file() else 0
-    if found != size:
-        raise InputError(f"{path}: expected {size:,} bytes, found {found:,}")
-    if size <= _MOST_COMPARED:
-        compare_pages(path)

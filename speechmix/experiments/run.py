@@ -23,7 +23,7 @@ each then does the clips whose names are its own, and the one that ends last wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,7 +170,7 @@ def score_clips(
         Of `speechmix.mix`.
     twin_clips : int, optional
         How many clips the random twins of a model hear after its first one (`few_of`). They only say how much the draw of
-        weights matters: they have maps and cue contributions, no figures, no ablation and no rows in the table of scores.
+        weights matters: they have cue contributions, and no maps, figures, ablation or rows in the table of scores.
         By default they are treated as the first.
     probes : bool
         Also read the states of the target and of the deciding position, of trained models and a few of their twins, and probe
@@ -240,7 +240,7 @@ def score_clips(
         else:
             engine.score(run, folder, models, ready, wanted, marker, report, progress)
         marker.done = run.done
-        marker.asked = digest([question.described(), alignment, [clip.name for clip in clips], _labels(marker)])
+        marker.asked = _asked(clips, alignment, wanted, marker)
         if had_tables and not run.done and shard.count == 1:
             write_skipped(folder, run.skipped)
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
@@ -263,8 +263,16 @@ def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
         yield
 
 
-def _labels(marker: Marker) -> list[str]:
-    return [told["label"] for told, _, _ in marker.models]
+def _asked(clips: Sequence[Clip], alignment: Mapping[str, Any], wanted: Wanted, marker: Marker) -> str:
+    """Hash of what the whole run was asked, the same in each of its shards.
+
+    Sounds of other shards' clips are not read for it: one that changes is found by the shard that holds the clip.
+    """
+    of_clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in clips]
+    of_models = [owner for owner, _, _ in marker.models]
+    flags = [wanted.ablation, wanted.probes, wanted.maps, wanted.maps_dtype]
+    flags += [None if names is None else sorted(names) for names in (wanted.drawn, wanted.by_layer, wanted.few)]
+    return digest([wanted.question.described(), alignment, of_clips, of_models, flags])
 
 
 def _names(clips: Sequence[Clip]) -> frozenset[str]:
@@ -293,7 +301,7 @@ def _score(
             model.forget_fingerprint()
             twin = twins.get(model.name, 0)
             twins[model.name] = twin + (model.init == "random")
-            counting.owner = owner = Owner(model.name, model.init, model.seed, model.label)
+            counting.owner = owner = Owner.of(model)
             of_model = ModelRun(folder, model, owner, wanted, twin=twin)
             marker.add(folder, owner, of_model.score(ready, shard, run, report, progress), probed=of_model.probed)
 

@@ -26,7 +26,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from ..files.parquet_files import readable_parquet
+from ..files.file_marks import FileMark
+from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..inputs.spans import Span
@@ -103,16 +104,16 @@ class ScoreFiles:
             self._files[place] = UnfinishedFiles(self._folder / place.parent, _COLUMNS)
         self._files[place].write(pa.concat_tables([rows.cast(_COLUMNS) for rows in by_clip]))
 
-    def close(self, part: str) -> dict[str, int]:
-        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their bytes."""
+    def close(self, part: str) -> dict[str, FileMark]:
+        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their marks."""
         for place in list(self._waiting):
             self._write(place)
-        sizes = {}
+        marks = {}
         for place, files in sorted(self._files.items()):
             for path in files.close(f"{place.name}{part}"):
-                sizes[path.relative_to(self._folder).as_posix()] = path.stat().st_size
+                marks[path.relative_to(self._folder).as_posix()] = FileMark.of(path)
         self._files = {}
-        return sizes
+        return marks
 
     def discard(self) -> None:
         """Remove what is unfinished."""
@@ -197,11 +198,8 @@ class CopiedScores:
         self._groups: dict[str, list[tuple[Path, int]]] = defaultdict(list)
         self._read = lru_cache(maxsize=2)(self._read_group)
         for path in files:
-            with readable_parquet(path):
-                file = pq.ParquetFile(path)
-                for group in range(file.num_row_groups):
-                    for name in file.read_row_group(group, columns=["clip"])["clip"].unique().to_pylist():
-                        self._groups[name].append((path, group))
+            for clip, groups in row_groups_of(path, "clip").items():
+                self._groups[clip] += [(path, group) for group in groups]
 
     def _read_group(self, path: Path, group: int) -> tuple[pa.Table, dict[str, tuple[int, int]]]:
         """A row group, and where each clip's rows begin and how many there are: they are sorted by clip."""

@@ -180,7 +180,7 @@ def _with_words(
             try:
                 with memory_errors_named():
                     if clip.words is None and results is not None:
-                        clip, _ = with_words(results, clip, aligner, method)
+                        clip, *_ = with_words(results, clip, aligner, method)
                     elif clip.words is None:
                         clip = align(clip, model=aligner, method=method)
             except StorageError:

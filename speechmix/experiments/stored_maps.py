@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError, SpeechmixError
-from ..files.parquet_files import readable_parquet
+from ..files.file_marks import FileMark
+from ..files.parquet_files import mark_of, readable_parquet, row_groups_of
 from ..inputs.words import check_words
 from ..maps.headers import labels_from_text
 from ..maps.mixing import MixingMap
@@ -25,6 +30,17 @@ from .score_files import file_name, partition
 
 Labels = Mapping[str, Any]
 _PLACES = ("layer", "head", "target", "source")
+
+
+def former_map(path: Path) -> MixingMap:
+    """Read a map of a run of an earlier version, which kept each in a file.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, or does not say of which model and clip it is.
+    """
+    return checked_map(MixingMap.load(path), path)
 
 
 def maps_in_part(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
@@ -75,28 +91,39 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
     scores = np.full(shape, np.nan)
     count = 0
     for name in names:
-        path = folder.scores / name
-        with readable_parquet(path):
-            file = pq.ParquetFile(path, page_checksum_verification=True)
-            groups = [group for group in range(file.num_row_groups) if _may_hold(file, group, clip)]
-            for group in groups:
-                rows = file.read_row_group(group, columns=["clip", *_PLACES, "score"])
-                rows = rows.filter(np.asarray(rows["clip"]) == clip)
-                layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
-                index = [np.searchsorted(told["layers"], layer), target, source]
-                if len(shape) == 4:
-                    index.insert(1, head.astype(int))
-                scores[tuple(index)] = rows["score"].to_numpy()
-                count += rows.num_rows
+        for rows in _rows_of_clip(folder.scores / name, part.scores[name], clip):
+            layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
+            index = [np.searchsorted(told["layers"], layer), target, source]
+            if len(shape) == 4:
+                index.insert(1, head.astype(int))
+            scores[tuple(index)] = rows["score"].to_numpy()
+            count += rows.num_rows
     if count != scores.size:
         raise InputError(f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found {count}")
     return checked_map(MixingMap(scores=scores.astype(dtype), **told), where)
 
 
-def _may_hold(file: pq.ParquetFile, group: int, clip: str) -> bool:
-    """Whether a row group can hold a clip, by its least and largest name."""
-    statistics = file.metadata.row_group(group).column(0).statistics
-    return statistics is None or not statistics.has_min_max or statistics.min <= clip <= statistics.max
+def _rows_of_clip(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table]:
+    """Rows of a clip in a file of scores, a row group at a time."""
+    with readable_parquet(path):
+        mark = mark_of(path)
+        _check(path, written, mark)
+        for group in row_groups_of(path, "clip").get(clip, ()):
+            rows = _row_group(path, group, mark)
+            yield rows.filter(pc.equal(rows["clip"], clip))
+
+
+@lru_cache(maxsize=1_000)
+def _check(path: Path, written: FileMark, mark: object) -> None:
+    """Compare a file with what was written, once while it stays the same."""
+    written.check(path)
+
+
+@lru_cache(maxsize=12)
+def _row_group(path: Path, group: int, mark: object) -> pa.Table:
+    """A row group: the next clip that is asked for may well lie in it too."""
+    file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=["clip"])
+    return file.read_row_group(group, columns=["clip", *_PLACES, "score"])
 
 
 def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:

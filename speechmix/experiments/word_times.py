@@ -25,8 +25,8 @@ WORDS = "words"  # kind of result
 MOST_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each
 
 
-def with_words(results: Results, clip: Clip, aligner: Model | None, method: str) -> tuple[Clip, Key]:
-    """Return a clip that has text with its words: those that are kept, or aligned now; and their key.
+def with_words(results: Results, clip: Clip, aligner: Model | None, method: str) -> tuple[Clip, Key, bool]:
+    """Return a clip that has text with its words, their key, and whether they were aligned now and not by an earlier start.
 
     Parameters
     ----------
@@ -38,12 +38,12 @@ def with_words(results: Results, clip: Clip, aligner: Model | None, method: str)
     """
     key = Key(clip.name, WORDS, _question(clip, aligner, method))
     if key in results:
-        return placed(clip, results.row(key)["content"]), key
+        return placed(clip, results.row(key)["content"]), key, False
     aligned = _quietly_aligned(clip, aligner, method)
     content: dict[str, Any] = {"alignment": aligned.alignment, "doubts": list(aligned.doubts), "text": aligned.text}
     content |= {"words": [asdict(word) for word in aligned.words or ()]}
     results.put(key, content=json.dumps(content, ensure_ascii=False))
-    return aligned, key
+    return aligned, key, True
 
 
 def placed(clip: Clip, content: str) -> Clip:
@@ -62,9 +62,11 @@ def placed(clip: Clip, content: str) -> Clip:
         raise InputError(f"the word times that are kept of {clip.name!r} cannot be used ({error})") from error
 
 
-def keep_textgrid(folder: RunFolder, clip: Clip) -> None:
-    """Write the TextGrid of an aligned clip."""
+def keep_textgrid(folder: RunFolder, clip: Clip, *, replace: bool) -> None:
+    """Write the TextGrid of an aligned clip; one that is there, which a hand may have corrected, only to be replaced."""
     path = folder.words / f"{clip.name}.TextGrid"
+    if path.is_file() and not replace:
+        return
     with whole_file(path) as unfinished:
         write_textgrid(unfinished, clip.words or (), clip.duration)
 

@@ -52,9 +52,8 @@ class Job:
 
 def begin(job: bytes, shard: str, channel: Connection) -> None:
     """Do a shard of a pickled job in this process, which is there for nothing else."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the process that started this one, which says what follows
+    # Ctrl-C is for the process that started this one, which says what follows.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     Thread(target=_stop_with_parent, daemon=True).start()
 

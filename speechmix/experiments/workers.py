@@ -146,7 +146,8 @@ class _Worker:
 
     def end(self) -> str:
         """Say how it ended."""
-        assert self.process is not None
+        if self.process is None:
+            raise RuntimeError("end of a worker that was not started")
         self.process.join()
         code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

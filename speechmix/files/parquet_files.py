@@ -5,9 +5,11 @@ In: a path, and the columns that must be there. Out: a pandas table. A page that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -107,3 +109,34 @@ def _in_order(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         if all(isinstance(category, str) for category in cells.categories):
             table[name] = cells.reorder_categories(sorted(cells.categories))
     return table
+
+
+def mark_of(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written again."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def row_groups_of(path: Path, column: str) -> Mapping[str, list[int]]:
+    """Row groups of a Parquet file that hold each value of a column of text; read once, while the file stays the same.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    with readable_parquet(path):
+        return _row_groups_of(path, column, mark_of(path))
+
+
+@lru_cache(maxsize=32)
+def _row_groups_of(path: Path, column: str, mark: object) -> Mapping[str, list[int]]:
+    import pyarrow.parquet as pq
+
+    groups: dict[str, list[int]] = {}
+    file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=[column])
+    for group in range(file.num_row_groups):
+        chunks = file.read_row_group(group, columns=[column])[column].chunks
+        for text in dict.fromkeys(text for chunk in chunks for text in chunk.unique().to_pylist()):
+            groups.setdefault(text, []).append(group)
+    return groups

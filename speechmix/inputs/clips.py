@@ -339,11 +339,15 @@ class Clip:
 
     @property
     def ingredients(self) -> dict[str, Any]:
-        """What decides a model's answer about this clip: sound, text, words, cue, target, foil, language, a translation."""
+        """What decides a model's answer about this clip: its sound, and its `annotations`."""
+        return {"sound": self.sound, **self.annotations}
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """What is said of the sound: text, words, cue, target, foil, language, a translation."""
         roles = {role: request if (i := getattr(self, role)) is None else i for role, request in self._requests.items()}
         words = None if self.words is None else [[word.text, word.start, word.end] for word in self.words]
         return {
-            "sound": self.sound,
             "text": self.text,
             "words": words,
             **roles,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..experiments.reading import Maps, ModelKey, provenance_of
+from ..experiments.stored_clips import Maps, ModelKey, provenance_of
 from ..inputs.clips import Clip, safe_name
 from ..inputs.cue_and_target import cue_words
 from ..inputs.player import flac
@@ -72,7 +72,7 @@ def clip_card(
     clip : Clip or None
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
-        From `experiments.reading.maps_of_clip`.
+        From `experiments.stored_clips.maps_of_clip`.
     heading, facts : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import SpeechmixError
-from ..experiments.reading import Maps, StoredRun, clip_of, clip_row, maps_of_clip
+from ..experiments.reading import StoredRun
+from ..experiments.stored_clips import Maps, clip_of, clip_row, maps_of_clip
 from ..inputs.clips import Clip
 from ..plots.panels import model_name, spoken
 from .clip_card import ClipCard, clip_card, model_label

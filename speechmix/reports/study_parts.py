@@ -5,21 +5,18 @@ In: a `Study`. Out: parts of the page; none where there is nothing to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..errors import SpeechmixError
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
-from ..experiments.folder import clip_folders, map_files
 from ..experiments.reading import StoredRun
 from ..experiments.run_times import by_phase
+from ..experiments.scored_models import scored_models
 from ..maps.mixing import MixingMap
 from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.figures import evenly
@@ -46,22 +43,17 @@ _TIMES = (
 
 
 def models_part(run: StoredRun) -> list[Item]:
-    """Table of models and a line of options, as the maps' provenance has them."""
-    rows = []
-    for folder in run.folder.map_folders():
-        clips = list(clip_folders(folder))
-        first = next(_readable(run, (path for clip in clips for path in map_files(clip))), None)
-        if first is not None:
-            provenance = first.provenance
-            rows.append(
-                {
-                    "model": str(provenance["model"]),
-                    "weights": provenance["init"],
-                    "seed": "" if provenance.get("seed") is None else str(provenance["seed"]),
-                    "fingerprint": str(provenance.get("weights", "")),
-                    "clips": len(clips),
-                }
-            )
+    """Table of the models, with the clips that each scored, and a line of options."""
+    rows = [
+        {
+            "model": model.name,
+            "weights": model.init,
+            "seed": "" if model.seed is None else str(model.seed),
+            "fingerprint": model.weights,
+            "clips": len(model.clips),
+        }
+        for model in scored_models(run)
+    ]
     options = run.description.get("options", {})
     listed = "; ".join(f"{name}: {_listed(value)}" for name, value in options.items() if value not in (None, [], ()))
     return [*([pd.DataFrame(rows)] if rows else []), *([f"Options: {listed}."] if listed else [])]
@@ -72,13 +64,6 @@ def times_part(run: StoredRun) -> list[Item]:
     return [_TIMES, by_phase(run.times)] if len(run.times) else []
 
 
-def _readable(run: StoredRun, paths: Iterable[Path]) -> Iterator[MixingMap]:
-    """Maps that can be read; the page names the others where it shows their clips."""
-    for path in paths:
-        with suppress(SpeechmixError):
-            yield run.read_map(path)
-
-
 def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
@@ -86,17 +71,15 @@ def _listed(value: Any) -> str:
 def length_part(run: StoredRun) -> list[Part]:
     """How a word's share grows with its frames in the random twins, by measure and stack."""
     rows = []
-    for folder in run.folder.map_folders():
-        clips = evenly(list(clip_folders(folder)), _MOST_MAPS) if "random" in folder.name else []
-        for path in map_files(clips[0]) if clips else ():
-            maps = list(_readable(run, (clip / path.name for clip in clips if (clip / path.name).is_file())))
-            slope = length_exponent(maps) if maps else np.nan
+    for model in scored_models(run):
+        by_place: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
+        for clip in evenly(list(model.clips), _MOST_MAPS) if model.init == "random" else ():
+            for place, mixing_map in model.maps(clip).items():
+                by_place[place].append(mixing_map)
+        for (measure, stack), maps in by_place.items():
+            slope = length_exponent(maps)
             if np.isfinite(slope):
-                columns = {
-                    "model": str(maps[0].provenance["model"]),
-                    "stack": maps[0].stack,
-                    "measure": maps[0].measure,
-                }
+                columns = {"model": model.name, "stack": stack, "measure": measure}
                 rows.append({**columns, "exponent": slope, "clips": len(maps)})
     if not rows:
         return []

@@ -15,8 +15,9 @@ from speechmix.errors import InputError
 from speechmix.evaluation.cue_alignment import cue_alignment
 from speechmix.evaluation.length import length_matched_share
 from speechmix.evaluation.sensitivity import VARIANTS, with_moved_words
-from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
+from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
+from speechmix.experiments.stored_clips import clip_of, maps_of_clip
 from speechmix.inputs.spans import Span
 from speechmix.interventions.ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision

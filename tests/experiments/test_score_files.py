@@ -15,6 +15,7 @@ from speechmix.errors import InputError
 from speechmix.experiments import score_files
 from speechmix.experiments.score_files import CopiedScores, ScoreFiles, partition, scores_in
 from speechmix.experiments.tables import TableWriter
+from speechmix.files.file_marks import FileMark
 from speechmix.maps.mixing import MixingMap
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
@@ -41,9 +42,9 @@ def written(folder, maps_of, **options):
     with ScoreFiles(folder, **options) as files:
         for who, name, maps in maps_of:
             files.append({(m.measure, m.stack): m for m in maps}, clip(name), who)
-        sizes = files.close("part-0")
-    assert {name: (folder / name).stat().st_size for name in sizes} == sizes
-    return scores_in(folder, sorted(sizes), folder.with_suffix(".parquet"))
+        marks = files.close("part-0")
+    assert {name: FileMark.of(folder / name) for name in marks} == marks
+    return scores_in(folder, sorted(marks), folder.with_suffix(".parquet"))
 
 
 @pytest.fixture
@@ -202,3 +203,28 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
             large.append(rows(number))
     assert not (tmp_path / "small.csv").exists()
     assert len(pd.read_parquet(tmp_path / "small.parquet")) == 15
+
+
+def test_no_flipped_bit_is_read_as_a_number(tmp_path):
+    """Pages have checksums, their headers and the footer have none: the whole file is compared with its hash."""
+    import transformers
+
+    from speechmix.experiments.run import score_clips
+    from tests.conftest import build
+    from tests.experiments.test_run import clip
+
+    model = speechmix.load(build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor())
+    score_clips(model, [clip("a"), clip("bb")], tmp_path, figures=0, progress=False, report=lambda line: None)
+    assert speechmix.open_run(tmp_path).maps("a")
+    [scores], [part] = (tmp_path / "scores").rglob("*.parquet"), (tmp_path / "results").glob("[!_.]*/*.parquet")
+    for path in (scores, part):
+        content = path.read_bytes()
+        for place in range(4, len(content), len(content) // 40):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            if path == scores:
+                with pytest.warns(UserWarning, match="1 maps of 'a' are left out.*damaged"):
+                    assert not speechmix.open_run(tmp_path).maps("a")
+            else:
+                with pytest.raises(InputError, match="damaged"):
+                    speechmix.open_run(tmp_path).maps("a")
+        path.write_bytes(content)

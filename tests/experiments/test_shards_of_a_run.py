@@ -181,3 +181,62 @@ def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
             other.submit(score_clips, models, clips(2), tmp_path, **QUIET).result()
     with pytest.raises(InputError, match="3/48"):
         score_clips(models, clips(2), tmp_path, shard="3/2", **QUIET)
+
+
+def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, monkeypatch):
+    """Other weights, a flag, a text: tables of both would be of no run."""
+    from speechmix.experiments import run
+
+    real, written = run.write_tables, []
+    monkeypatch.setattr(run, "write_tables", lambda *given: (written.append(1), real(*given)))
+
+    def both(first, second):
+        written.clear()
+        for index, asked in ((2, first), (1, second), (2, second)):
+            by = asked.pop("by", models)
+            score_clips(
+                by, asked.pop("of", clips(3)), tmp_path, shard=f"{index}/2", **{**QUIET, **asked, "overwrite": True}
+            )
+            asked["by"] = by
+            yield bool(written)
+
+    import transformers
+
+    extractor, others = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
+    with_other_weights = [speechmix.load(_shifted(others), processor=extractor), models[1]]
+    assert [*both({"by": with_other_weights}, {})] == [False, False, True]
+    assert [*both({"maps": True}, {"by": with_other_weights, "maps": True})] == [False, False, True]
+    assert [*both({"twin_clips": 1}, {})] == [False, False, True]
+    renamed = [one.replace(meta={"side": "left"}) for one in clips(3)]
+    score_clips(models, renamed, tmp_path, shard="2/2", **{**QUIET, "overwrite": True})
+    assert len(written) == 1
+
+
+def _shifted(model):
+    import torch
+
+    with torch.no_grad():
+        next(model.parameters()).add_(0.1)
+    return model
+
+
+def test_a_damaged_part_that_nothing_is_made_of_is_swept(models, whole, tmp_path):
+    stray = tmp_path / "results" / "another_model" / "0123456789abcdef.parquet"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"PAR1 and then nothing")
+    score_clips(models, clips(), tmp_path, **QUIET)
+    assert not stray.exists()
+    assert_same(tables(tmp_path), tables(whole))
+
+
+def test_a_large_part_in_another_order_is_made_again(models, tmp_path, monkeypatch):
+    """Tables are merged from parts in the order of the clips: one in another order would lose rows."""
+    from speechmix.experiments import results
+
+    monkeypatch.setattr(results, "_LARGE", 1)
+    score_clips(models, clips()[::-1], tmp_path, **QUIET)
+    score_clips(models, clips(), tmp_path, **QUIET)
+    fresh = tmp_path / "fresh"
+    score_clips(models, clips(), fresh, **QUIET)
+    assert_same(tables(tmp_path), tables(fresh))
+    assert len(speechmix.open_run(tmp_path).contributions["clip"].unique()) == 7

@@ -14,7 +14,8 @@ from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics import corrected
 from speechmix.evaluation.twins import combined_p
-from speechmix.experiments.reading import clip_of, maps_of_clip, open_run
+from speechmix.experiments.reading import open_run
+from speechmix.experiments.stored_clips import clip_of, maps_of_clip
 from speechmix.reports.clip_card import clip_card
 from speechmix.reports.study import Study
 from speechmix.reports.study_clips import reasons_to_show

@@ -1,0 +1,48 @@
+"""Parts of the page on a run that was really made, by tiny models of random weights: what is read off stored results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import speechmix
+from speechmix.evaluation.length import length_exponent
+from speechmix.experiments.run import score_clips
+from speechmix.reports.study_parts import length_part, models_part
+from tests.conftest import build
+from tests.experiments.test_run import clip
+
+WORDS = [("les", 0.1, 0.2), ("livres", 0.2, 0.5), ("verts", 0.5, 0.9)]  # of different lengths
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    import transformers
+
+    extractor, trained = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
+    models = [speechmix.load(trained, processor=extractor)]
+    models += [speechmix.load(trained, processor=extractor, init="random", seed=seed) for seed in (3, 5)]
+    clips = [clip(name, words=WORDS, text="les livres verts") for name in ("a", "bb", "ccc")]
+    out = tmp_path_factory.mktemp("run")
+    score_clips(models, clips, out, twin_clips=2, figures=0, progress=False, report=lambda line: None)
+    return out, models
+
+
+def test_the_table_of_models_has_each_with_its_weights_and_clips(run):
+    out, models = run
+    table = models_part(speechmix.open_run(out))[0]
+    expected = [
+        (model.name, model.init, "" if model.seed is None else str(model.seed), model.fingerprint) for model in models
+    ]
+    assert list(table[["model", "weights", "seed", "fingerprint"]].itertuples(index=False, name=None)) == expected
+    assert table["clips"].tolist() == [3, 3, 2]
+
+
+def test_what_length_alone_does_is_read_off_the_maps_of_the_twin(run):
+    out, models = run
+    [(_, [_, table])] = length_part(speechmix.open_run(out))
+    clips = [clip(name, words=WORDS, text="les livres verts") for name in ("a", "bb", "ccc")]
+    maps = [speechmix.mix(models[1], one)["value_zeroing", "encoder"] for one in clips]
+    assert table[["measure", "stack", "clips"]].values.tolist() == [["value_zeroing", "encoder", 3]]
+    assert float(table["exponent"][0]) == pytest.approx(length_exponent(maps), abs=0.005)
+    assert np.isfinite(length_exponent(maps))
