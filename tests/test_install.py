@@ -60,6 +60,7 @@ class TestBounds:
 class TestPlan:
     """What `pip install` would choose without constraints.txt. Asks the package index; skipped where there is none."""
 
+    @pytest.mark.long
     def test_of_the_requirements(self, tmp_path):
         """Newest version within each bound; quick, as nothing is asked about what they need in turn."""
         check_plan(plan("--no-deps", *map(str, CORE), folder=tmp_path, seconds=60))
