@@ -21,6 +21,7 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..files.names import safe_name
 from .audio import audio_file, mono
+from .audio_places import place_of
 from .clip_facts import ClipDetails, ClipFacts, checked_text, refuse_strangers
 from .cue_and_target import Cue, CueRequest, cue_words, find_cue_and_target, spelled_cue
 from .frames import Seconds
@@ -266,7 +267,7 @@ class Clip:
             return self.replace(words=words, alignment=alignment)
         from .word_files import read_words, word_file_kind  # only when a file is given
 
-        utterance = self.path.stem if self.path else self.name
+        utterance = self.path.stem if self.path is not None and place_of(self.path) is None else self.name
         placed = read_words(words, tier=tier, utterance=utterance)
         return self.replace(words=placed, alignment=alignment or word_file_kind(words))
 
