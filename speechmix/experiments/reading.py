@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..errors import InputError, SpeechmixError
-from ..inputs.clips import Clip, safe_name
+from ..files.names import safe_name
+from ..inputs.clips import Clip
 from ..maps.mixing import MixingMap
 from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, described_run
 from .folder import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def write_tars(folder: Path, *, said_in: str = "text") -> Path:
                 said = {"txt": text} if said_in == "txt" else {"json": {said_in: text, "language": "fr"}}
                 tar.write({"__key__": NAMES[index], ENDINGS[index]: encoded(index), **said})
     return folder
+
+
+def tar_of(path: Path, *members: tuple[str, bytes]) -> Path:
+    """A tar of these members, in this order."""
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return path
 
 
 def write_shar(folder: Path, *, aligned: bool = False, shard_size: int | None = 3) -> Path:

@@ -24,21 +24,12 @@ from tests.corpora.containers import (
     add_json,
     data_set,
     encoded,
+    tar_of,
     write_arrow,
     write_parquet,
     write_shar,
     write_tars,
 )
-
-
-def tar_of(path, *members: tuple[str, bytes]):
-    path.parent.mkdir(exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return path
 
 
 def tone(frequency: float, seconds: float = 0.25) -> bytes:
