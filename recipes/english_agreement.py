@@ -35,8 +35,8 @@ from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence
 from speechmix.experiments.agreement_scoring import Alignment, aligned_items, decided_items, stack_of
 from speechmix.experiments.fine_tuning import Training, fine_tune_choice
 from speechmix.experiments.item_lines import folder_for_question
+from speechmix.files.names import safe_name
 from speechmix.files.text_files import write_csv
-from speechmix.inputs.clips import safe_name
 from speechmix.maps.numerics import DISTANCES
 from speechmix.measures import MEASURES, measure_named
 from speechmix.plots.alignment_table import published_alignment

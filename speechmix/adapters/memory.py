@@ -54,9 +54,10 @@ def bytes_per_sample(model: Model) -> float:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory that is free on a device, in bytes; None where nobody knows."""
+    """Memory that is free on a device, in bytes, also what torch holds there for use again; None where nobody knows."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
     if device.type != "cpu":
         return None
     free = []

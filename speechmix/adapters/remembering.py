@@ -12,7 +12,6 @@ from collections.abc import Hashable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ class Remembered:
 
     Examples
     --------
+    >>> import torch
     >>> remembered = Remembered(limit=8)
     >>> for name in "abc":
     ...     remembered.keep(name, {"x": torch.zeros(1)})
@@ -92,15 +92,16 @@ def features_of(model: Model, clip: Clip) -> Features:
     InputError
         If the clip's audio cannot be read.
     """
-    if model.heard is None:
-        return Features(model.features(clip.audio(model.sample_rate)), None)
+    heard = model.heard  # once: a thread that is late must not give what it made to the next `unchanged`
+    if heard is None:
+        return Features(dict(model.features(clip.audio(model.sample_rate))), None)
     sound = clip.sound
-    features = model.heard.features.get(sound)
+    features = heard.features.get(sound)
     if features is None:
         features = dict(model.features(clip.audio(model.sample_rate)))
         if clip.sound != sound:  # the file was exchanged in between
             return Features(features, None)
-        model.heard.features.keep(sound, features)
+        heard.features.keep(sound, features)
     return Features(dict(features), sound)
 
 
@@ -126,7 +127,7 @@ def encoder_output(model: Model, features: Tensor, sound: str | None, *, attenti
     """
     from transformers.modeling_outputs import BaseModelOutput
 
-    key = _key(model, sound, features.dtype, attention)
+    key = _key(model, sound, features, attention)
     states = None if model.heard is None or sound is None else model.heard.encoder_states.get(key)
     if states is not None:
         return BaseModelOutput(states["states"])
@@ -138,9 +139,10 @@ def encoder_output(model: Model, features: Tensor, sound: str | None, *, attenti
 def remember_encoder_states(model: Model, states: Tensor, sound: str | None, *, attention: str | None = None) -> None:
     """Keep an encoder's output [1, T, D] for the next question about the sound."""
     if model.heard is not None and sound is not None and len(states) == 1:
-        key = _key(model, sound, states.dtype, attention)
+        key = _key(model, sound, states, attention)
         model.heard.encoder_states.keep(key, {"states": states.detach()})
 
 
-def _key(model: Model, sound: str | None, dtype: torch.dtype, attention: str | None) -> tuple:
-    return sound, dtype, attention or getattr(model.config, "_attn_implementation", None)
+def _key(model: Model, sound: str | None, made: Tensor, attention: str | None) -> tuple:
+    """What decides an encoder's output: the sound, where and how precisely it is computed, by which attention."""
+    return sound, made.device, made.dtype, attention or getattr(model.config, "_attn_implementation", None)

@@ -60,13 +60,15 @@ def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
     Returns
     -------
     list of np.ndarray
-        In the same order; each has memory of its own.
+        In the same order, half precision as float32. None is a part of a larger one; that of a tensor which lies on the host
+        already may be its memory.
 
     Examples
     --------
     >>> [array.shape for array in to_host([torch.zeros(2, 3), torch.ones(4)])]
     [(2, 3), (4,)]
     """
+    tensors = [tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor for tensor in tensors]
     arrays: dict[int, np.ndarray] = {}
     for parcel in _parcels(tensors):
         if len(parcel) == 1:

@@ -26,8 +26,8 @@ def text_among(names: Iterable[str]) -> str | None:
     return next((name for name in TEXTS if name in names), None)
 
 
-def audio_and_text(source: Source, features: dict[str, Any]) -> tuple[str, str]:
-    """Columns of the recording and of the text.
+def audio_and_text(source: Source, features: dict[str, Any], *, text_is_needed: bool = True) -> tuple[str, str | None]:
+    """Columns of the recording and of the text; of the text None if there is none and none is needed.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ def audio_and_text(source: Source, features: dict[str, Any]) -> tuple[str, str]:
         Whose `audio` and `text` decide, if they are given.
     features : dict
         Name of a column -> its type, as `datasets` has it.
+    text_is_needed : bool
+        Whether a set without a column of text is an error; one that was named must be there.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def audio_and_text(source: Source, features: dict[str, Any]) -> tuple[str, str]:
     sounds = sounds or [name for name in ("audio",) if name in features]
     audio = source.audio or ("audio" if "audio" in sounds else sounds[0] if len(sounds) == 1 else None)
     text = source.text or text_among(features)
-    if audio in features and text in features:
+    if audio in features and (text in features or (text is None and not text_is_needed)):
         return audio, text
     listed = ", ".join(f"{name} ({_kind(feature)})" for name, feature in features.items())
     raise InputError(

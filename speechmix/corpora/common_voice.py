@@ -53,15 +53,22 @@ def is_release(folder: Path) -> bool:
     return any(map(is_release_table, folder.glob("*.tsv")))
 
 
+def releases_in(folder: Path) -> list[Path]:
+    """Folders of releases: this one, else those in it, else those one further down."""
+    for level in ("", "*/", "*/*/"):
+        if releases := sorted({table.parent for table in folder.glob(f"{level}*.tsv") if is_release_table(table)}):
+            return releases
+    return []
+
+
 def _language_folder(folder: Path) -> Path:
     """Return the folder that holds the tables: this one, or the only one below it that does."""
-    for level in ("", "*/", "*/*/"):
-        releases = sorted({table.parent for table in folder.glob(f"{level}*.tsv") if is_release_table(table)})
-        if len(releases) == 1:
-            return releases[0]
-        if releases:
-            names = ", ".join(str(release.relative_to(folder)) for release in releases[:8])
-            raise InputError(f"{folder} holds the releases {names}: name one of them")
+    releases = releases_in(folder)
+    if len(releases) == 1:
+        return releases[0]
+    if releases:
+        names = ", ".join(str(release.relative_to(folder)) for release in releases[:8])
+        raise InputError(f"{folder} holds the releases {names}: name one of them")
     raise InputError(
         f"{folder}: expected a Common Voice release (tables *.tsv with the columns path and sentence, beside their clips), "
         "a folder of datasets (save_to_disk, Parquet files, metadata.csv beside audio files), tars of WebDataset, or cuts of "

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..files.parquet_files import readable_parquet
 from ..inputs.audio_places import Cell, Stretch, place_of
 
@@ -53,6 +54,11 @@ def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
     data : datasets.Dataset
     audio : str
         Column of the recordings.
+
+    Raises
+    ------
+    InputError
+        If a file is damaged, or the column holds something else.
     """
     import pyarrow as pa
 
@@ -63,17 +69,53 @@ def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
             for batch in pa.ipc.open_stream(whole):
                 batch.validate(full=True)
                 recordings = batch.column(audio)
-                names = recordings.field("path").to_pylist()
-                others = batch.drop_columns([audio]).to_pylist()
+                others = batch.select(_other_columns(batch.schema, audio)).to_pylist()
+                if _holds_names(recordings.type, audio, file):
+                    for cells, name in zip(others, recordings.to_pylist(), strict=True):
+                        yield Stored(cells, _named(name, cells))
+                    continue
                 encoded = recordings.field("bytes")
                 places = _places(encoded, whole)
-                for row, (cells, name) in enumerate(zip(others, names, strict=True)):
-                    if not encoded[row].is_valid:
+                for row, (cells, name) in enumerate(zip(others, recordings.field("path").to_pylist(), strict=True)):
+                    if not (recordings[row].is_valid and encoded[row].is_valid):
                         yield Stored(cells, _named(name, cells))
                     elif places is None:  # of a compressed file, unpacked in memory
                         yield Stored(cells, _named(name, cells), encoded[row].as_py())
                     else:
                         yield Stored(cells, _named(name, cells), place=str(Stretch(file, *places[row])))
+
+
+def _other_columns(schema: Any, audio: str) -> list[str]:
+    """Columns beside the recordings that can be read for every row: none that hold bytes, as a second recording does."""
+    return [field.name for field in schema if field.name != audio and not _has_bytes(field.type)]
+
+
+def _has_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_nested(kind):
+        return any(_has_bytes(kind.field(index).type) for index in range(kind.num_fields))
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _holds_names(kind: Any, audio: str, file: str) -> bool:
+    """Whether a column holds names of files, and not recordings, each with its name.
+
+    Raises
+    ------
+    InputError
+        If it holds neither.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    if pa.types.is_struct(kind) and {"bytes", "path"} <= {field.name for field in kind}:
+        return False
+    raise InputError(
+        f"{file}: expected recordings in the column {audio} (bytes and path, as `datasets` stores them) or names of files, "
+        f"found {kind}: cast it with cast_column({audio!r}, datasets.Audio(decode=False)) and save the set again"
+    )
 
 
 def _places(encoded: Any, whole: Any) -> list[tuple[int, int]] | None:
@@ -117,21 +159,45 @@ def parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator[Stor
     files : sequence of Path
     audio : str
         Column of the recordings.
+
+    Raises
+    ------
+    InputError
+        If a file is damaged, or has no such column, or one that holds something else.
     """
     import pyarrow.parquet as pq
 
     for file in files:
         place = os.path.abspath(file)
         with readable_parquet(file), pq.ParquetFile(file) as opened:
-            columns = [name for name in opened.schema_arrow.names if name != audio]
-            embedded = _holds_recordings(opened, f"{audio}.bytes")
+            schema = opened.schema_arrow
+            has_names = _holds_names(schema.field(audio).type, audio, place)
+            embedded = not has_names and _holds_recordings(opened, f"{audio}.bytes")
+            columns = [*_other_columns(schema, audio), audio if has_names else f"{audio}.path"]
             row = 0
-            for batch in opened.iter_batches(_BATCH, columns=[*columns, f"{audio}.path"]):
+            for batch in opened.iter_batches(_BATCH, columns=columns):
                 batch.validate(full=True)
                 for cells in batch.to_pylist():
-                    name = _named((cells.pop(audio, None) or {}).get("path"), cells)
-                    yield Stored(cells, name, place=str(Cell(place, audio, row)) if embedded else "")
+                    recording = cells.pop(audio, None)
+                    name = recording if has_names else (recording or {}).get("path")
+                    yield Stored(cells, _named(name, cells), place=_cell(place, audio, row) if embedded else "")
                     row += 1
+
+
+def _cell(file: str, column: str, row: int) -> str:
+    """The place of a recording.
+
+    Raises
+    ------
+    InputError
+        If there is no way to write it.
+    """
+    cell = Cell(file, column, row)
+    if place_of(str(cell)) != cell:
+        raise InputError(
+            f"{file}: expected a file ending in .parquet and a column without / and #, found {column!r}: rename it"
+        )
+    return str(cell)
 
 
 def _holds_recordings(file: Any, column: str) -> bool:

@@ -9,12 +9,13 @@ its cue and its target.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..files.table_files import RowError
-from ..inputs.rows import Rejected, Row, checked_sentence, located_audio, row_name
+from ..inputs.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
 from ..inputs.spans import Word
 from ..inputs.words import comparable
 from .columns import audio_and_text
@@ -39,23 +40,31 @@ def metadata_table(source: Source) -> Path | None:
     Raises
     ------
     InputError
-        If the folder has several splits and none was named.
+        If the folder has several splits and none was named, or what was said behind it has no meaning for a table.
     """
     tables = {
         table.parent.name if "/" in pattern else "": table
         for pattern in ("metadata.csv", "metadata.jsonl", "*/metadata.csv", "*/metadata.jsonl")
         for table in source.path.glob(pattern)
     }
-    return tables.get("") or (_split(tables, source) if tables else None)
+    if not tables:
+        return None
+    source.refuse("config", "text", "audio", kind="a folder of audio files with a table")
+    if "" in tables:
+        source.refuse("split", kind="a folder of audio files with one table")
+        return tables[""]
+    return _split(tables, source)
 
 
-def read_dataset(source: Source) -> Iterator[Row | Rejected]:
+def read_dataset(source: Source, *, sentences: bool = True) -> Iterator[Row | Rejected]:
     """Read the recordings of a data set.
 
     Parameters
     ----------
     source : Source
         A folder or hub id; the split is needed if there are several. From the hub it is streamed, not downloaded as a whole.
+    sentences : bool
+        Reject rows without a sentence; without it no column of text is needed.
 
     Raises
     ------
@@ -63,14 +72,14 @@ def read_dataset(source: Source) -> Iterator[Row | Rejected]:
         If it cannot be loaded, the split is not certain, or it has no column of audio or text, or several.
     """
     features, rows = _opened(source)
-    audio, text = audio_and_text(source, features)
+    audio, text = audio_and_text(source, features, text_is_needed=sentences)
     root = source.path if source.path.is_dir() else Path()
     for number, stored in enumerate(rows(audio)):
-        name = row_name(stored.path, number)
+        name, origin = row_name(stored.path, number), Origin(number + 1, path=stored.path)
         try:
-            yield _row(name, stored, text, root)
+            yield _row(name, stored, _sentence(stored.cells, text, sentences), text, root, origin)
         except RowError as error:
-            yield Rejected(name, error.why, str(error))
+            yield Rejected(name, error.why, str(error), origin)
 
 
 def _opened(source: Source) -> tuple[dict[str, Any], Any]:
@@ -88,7 +97,7 @@ def _opened(source: Source) -> tuple[dict[str, Any], Any]:
             files = [Path(file) for file in _split(parquet_files(source.location, source.config), source)]
             return dict(_parquet_features(files[0])), lambda audio: parquet_rows(path, files, audio)
         data = _split(datasets.load_dataset(source.location, source.config, streaming=True), source)
-        features = data.features or dict.fromkeys(next(iter(data.take(1))))
+        features = data.features or dict.fromkeys(next(iter(data.take(1)), {}))
         return features, lambda audio: _streamed(data, audio, source)
     except InputError:
         raise
@@ -138,15 +147,22 @@ def _streamed(data: Any, audio: str, source: Source) -> Iterator[Stored]:
         ) from error
 
 
-def _row(name: str, stored: Stored, text: str, root: Path) -> Row:
+def _sentence(cells: dict[str, Any], text: str | None, is_needed: bool) -> str:
+    sentence = cells.get(text) if text is not None else None
+    return checked_sentence(sentence) if is_needed or sentence not in (None, "") else ""
+
+
+def _row(name: str, stored: Stored, sentence: str, text: str | None, root: Path, origin: Origin) -> Row:
     cells, path, content = stored.cells, stored.place or stored.path, stored.content
-    sentence = checked_sentence(cells[text])
     if content is None:
+        if not path:
+            raise RowError("missing clip", "expected a recording, found neither its bytes nor the name of a file")
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
-        located_audio(root, path)
+        if not stored.place:  # else the reader has it open, wherever a link to it leads
+            located_audio(root, path)
     meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
-    row = Row(name, sentence, root, path if content is None else None, content, meta=meta)
+    row = Row(name, sentence, root, path if content is None else None, content, meta=meta, origin=origin)
     return _annotated(row, cells) if all(name in cells for name in _PAPER) else row
 
 
@@ -176,7 +192,7 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
                 pair["cue"] = (cue_index, pairs[0]["target"])
                 pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
             pairs.append(pair)
-    return Row(row.name, row.text, row.root, row.path, row.audio, words, tuple(pairs), row.meta)
+    return replace(row, words=words, pairs=tuple(pairs))
 
 
 def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:

@@ -2,12 +2,13 @@
 
 In: a folder with `cuts.000000.jsonl.gz`, `recording.000000.tar`, ..., as `CutSet.to_shar` writes it. Out: `Row`s whose
 recording is a place in its tar, with text, language, speaker and, where there is an alignment of words, word times. Cuts are
-read by Lhotse itself (extra `lhotse`).
+read by Lhotse itself (extra `lhotse`). Of cuts of one id the first has the first recording of that id, and so on.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,12 @@ from ..inputs.manifest_rows import row_of_cells
 from ..inputs.rows import Origin, Rejected, Row, row_name
 from .tar_members import CutOffTar, members
 
-_NONE = (".nodata", ".nometa", ".json")  # a field that a cut lacks; what describes the recording
+Places = dict[
+    str, deque[Stretch | None]
+]  # recordings by the id of their cut, in the tar's order; None where a cut has none
+
+_NO_RECORDING = ".nodata"
+_DESCRIPTIONS = (".nometa", ".json")
 
 
 def is_shar(folder: Path) -> bool:
@@ -28,7 +34,16 @@ def is_shar(folder: Path) -> bool:
 
 
 def _cuts(folder: Path) -> list[Path]:
-    return sorted([*folder.glob("cuts.*.jsonl.gz"), *folder.glob("cuts.*.jsonl")])
+    shards = sorted([*folder.glob("cuts.*.jsonl.gz"), *folder.glob("cuts.*.jsonl")])
+    alone = (
+        folder / "cuts.jsonl.gz"
+    )  # with shard_size=None; without its tar it is a list of cuts whose sound lies elsewhere
+    return shards or ([alone] if alone.is_file() and _tar_of(alone).is_file() else [])
+
+
+def _tar_of(cuts: Path) -> Path:
+    """The tar of the recordings of a file of cuts."""
+    return cuts.with_name(f"recording{cuts.name.removeprefix('cuts').partition('.jsonl')[0]}.tar")
 
 
 def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejected]:
@@ -58,7 +73,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
         raise MissingExtraError("lhotse", "lhotse", "reading Lhotse Shar") from error
 
     shards = _cuts(folder)
-    tars = [folder / f"recording.{shard.name.split('.')[1]}.tar" for shard in shards]
+    tars = [_tar_of(shard) for shard in shards]
     missing = [tar.name for tar in tars if not tar.is_file()]
     if missing:
         raise InputError(
@@ -75,21 +90,22 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
             origin = Origin(number, path=f"{shard.name}/{cut.id}")
             called = row_name(f"{cut.id}.wav", number)
             try:
-                yield row_of_cells(called, _cells(cut, places), folder, origin=origin, sentences=sentences)
+                recording, cells = _recording(cut, places), _cells(cut)
+                yield row_of_cells(called, cells, folder, origin=origin, sentences=sentences, recording=recording)
             except InputError as error:
                 why = getattr(error, "why", "unreadable row")
                 yield Rejected(called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin)
         yield from problems
 
 
-def _places(tar: Path, problems: list[Rejected]) -> dict[str, Stretch]:
-    """Where the recording of each cut of a shard is, by its id."""
-    places: dict[str, Stretch] = {}
+def _places(tar: Path, problems: list[Rejected]) -> Places:
+    """Where the recordings of a shard are."""
+    places: Places = defaultdict(deque)
     try:
         for member in members(tar):
             stem, dot, ending = member.name.rpartition(".")
-            if f"{dot}{ending}" not in _NONE:
-                places[stem] = member.place
+            if f"{dot}{ending}" not in _DESCRIPTIONS:
+                places[stem].append(None if f"{dot}{ending}" == _NO_RECORDING else member.place)
     except CutOffTar as error:
         problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
     return places
@@ -106,16 +122,36 @@ def _next_cut(cuts: Iterator[Any], shard: Path, problems: list[Rejected]) -> Any
         return None
 
 
-def _cells(cut: Any, places: dict[str, Stretch]) -> Cells:
-    """What a cut says, as a row of a manifest says it."""
-    place = places.get(str(cut.id))
+def _recording(cut: Any, places: Places) -> Stretch:
+    """Where the next recording of a cut's id is."""
+    waiting = places.get(str(cut.id))
+    place = waiting.popleft() if waiting else None
     if place is None:
         raise RowError("missing clip", "expected a recording of this cut in the tar, found none")
-    supervisions = sorted(cut.supervisions, key=lambda supervision: supervision.start)
-    cells: Cells = {"path": str(Stretch(Path(place.file).name, place.offset, place.size))}
+    return place
+
+
+def _cells(cut: Any) -> Cells:
+    """What a cut says, as a row of a manifest says it.
+
+    Raises
+    ------
+    RowError
+        If it says that in another form: Lhotse checks no types.
+    """
+    try:
+        return _cells_of(sorted(cut.supervisions, key=lambda supervision: supervision.start))
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = f"expected supervisions with text, times and words, found what cannot be read ({error})"
+        raise RowError("unreadable row", reason[:400]) from error
+
+
+def _cells_of(supervisions: list[Any]) -> Cells:
+    cells: Cells = {}
     for supervision in supervisions:
         custom = supervision.custom or {}
         cells |= {name: value for name, value in custom.items() if isinstance(value, (str, int, float))}
+    cells.pop("words", None)  # of a manifest it is the path of a file
     text = " ".join(supervision.text.strip() for supervision in supervisions if supervision.text)
     for name in ("language", "speaker", "gender"):
         values = {value for supervision in supervisions if (value := getattr(supervision, name))}

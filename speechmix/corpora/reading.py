@@ -15,9 +15,10 @@ from pathlib import Path
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
+from ..inputs.doubled_rows import told_apart
 from ..inputs.manifest_rows import manifest_rows
 from ..inputs.manifests import clip_of_row, read_clips
-from ..inputs.rows import Rejected, Row, lot, told_apart
+from ..inputs.rows import Rejected, Row, lot
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
 from .sources import Source
 
@@ -140,27 +141,33 @@ def _rows(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[R
     if webdataset_tars.is_pattern(source) or (path.is_file() and webdataset_tars.tars_of(source)):
         return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
     if path.is_file():
+        source.refuse("config", "split", "text", "audio", kind="a table with columns of its own")
         return manifest_rows(path, allow_outside=allow_outside, sentences=sentences)
     if path.is_dir():
         return _rows_of_folder(source, allow_outside=allow_outside, sentences=sentences)
     if source.is_hub_id:
-        return hub_datasets.read_dataset(source)
+        return hub_datasets.read_dataset(source, sentences=sentences)
     raise InputError(
         f"no such corpus: {source.location}. Expected a folder, a table (.tsv, .csv, .jsonl), tars or a hub id"
     )
 
 
 def _rows_of_folder(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[Row | Rejected]:
-    path = source.path
+    """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
+    path, tars = source.path, webdataset_tars.tars_of(source)
     if lhotse_shar.is_shar(path):
+        source.refuse("config", "split", "text", "audio", kind="a folder of Lhotse Shar")
         return lhotse_shar.read_shar(path, sentences=sentences)
-    if webdataset_tars.tars_of(source):
-        return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
     if not common_voice.is_release(path):
+        if any(tar.suffix == ".tar" for tar in tars):
+            return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
         if hub_datasets.is_dataset_folder(path):
-            return hub_datasets.read_dataset(source)
+            return hub_datasets.read_dataset(source, sentences=sentences)
         if table := hub_datasets.metadata_table(source):
             return manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
+        if tars and not common_voice.releases_in(path):
+            return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
+    source.refuse("config", "text", "audio", kind="a release of Common Voice")
     return common_voice.read_release(path, split=source.split)
 
 

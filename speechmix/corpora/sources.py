@@ -80,6 +80,33 @@ class Source:
         path = self.path
         return not _is_there(self.location) and bool(_HUB_ID.fullmatch(self.location)) and path.suffix not in _FILES
 
+    def refuse(self, *options: str, kind: str) -> None:
+        """Refuse what was said behind a corpus of which it cannot be asked: left unheard, it would give other rows.
+
+        Parameters
+        ----------
+        *options : str
+            Names of attributes that must be None.
+        kind : str
+            What the corpus is ("a table").
+
+        Raises
+        ------
+        InputError
+            If one of them is given.
+
+        Examples
+        --------
+        >>> Source("clips.tsv", split="test").refuse("split", kind="a table")
+        Traceback (most recent call last):
+        speechmix.errors.InputError: clips.tsv is a table, which has no split: leave 'test' out, or name the files meant
+        """
+        for option in options:
+            if (value := getattr(self, option)) is not None:
+                raise InputError(
+                    f"{self.location} is {kind}, which has no {option}: leave {value!r} out, or name the files meant"
+                )
+
     def with_split(self, split: str | None) -> Source:
         """Return the source with a split that was said elsewhere.
 

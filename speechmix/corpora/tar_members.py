@@ -6,6 +6,7 @@ In: an uncompressed tar. Out: `Member`s in its order; what they hold is passed o
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,14 @@ from ..errors import InputError
 from ..files.table_files import MOST_CHARACTERS, RowError
 from ..inputs.audio_places import Stretch, open_bytes, open_unbuffered
 
-_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"(\xb5": "unzstd"}
+# A tar begins with the name of its first member: so much of each that no name is taken for it.
+_COMPRESSED = {
+    re.compile(rb"\x1f\x8b\x08"): "gunzip",
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): "bunzip2",
+    re.compile(rb"\xfd7zXZ\0"): "unxz",
+    re.compile(rb"\x28\xb5\x2f\xfd"): "unzstd",
+}
+_LONGEST_MARK = 10
 
 
 class CutOffTar(InputError):
@@ -75,7 +83,7 @@ def members(tar: Path) -> Iterator[Member]:
         with open_unbuffered(tar) as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(0)
-            _refuse_compressed(tar, file.read(2))
+            _refuse_compressed(tar, file.read(_LONGEST_MARK))
             file.seek(0)
             if not end:
                 raise CutOffTar(f"{tar}: expected a tar, found 0 bytes: fetch it again")
@@ -95,11 +103,13 @@ def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Mem
     while True:
         try:
             entry = opened.next()
-        except tarfile.ReadError as error:
+        except (tarfile.ReadError, ValueError) as error:  # of a number in a header too
             raise CutOffTar(f"{tar}: it was cut off ({error}): fetch it again") from error
         if entry is None:
             return
         vars(opened).update(members=[])  # else a list of all of them grows
+        if entry.size < 0:  # it would lead back, and round for ever
+            raise CutOffTar(f"{tar}: the header of {entry.name[:200]!r} is damaged: fetch it again")
         if entry.isreg() and not entry.issparse():
             if entry.offset_data + entry.size > end:
                 raise CutOffTar(f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again")
@@ -107,7 +117,8 @@ def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Mem
 
 
 def _refuse_compressed(tar: Path, head: bytes) -> None:
-    if command := _COMPRESSED.get(head):
+    command = next((command for mark, command in _COMPRESSED.items() if mark.match(head)), None)
+    if command is not None:
         raise InputError(
             f"{tar} is compressed as a whole, so that no recording in it can be read by itself: `{command}` it first "
             "(the recordings in it are compressed anyway)"

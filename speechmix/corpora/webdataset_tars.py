@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import InputError, MissingExtraError
 from ..files.table_files import Cells, RowError
-from ..inputs.manifest_rows import row_of_cells
+from ..inputs.manifest_rows import TEXTS, row_of_cells
 from ..inputs.rows import Origin, Rejected, Row, row_name
 from .columns import text_among
 from .sources import Source
@@ -76,7 +76,7 @@ def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = F
     Raises
     ------
     InputError
-        If a tar is compressed or none.
+        If a tar is compressed or none, or the source names a split, which tars do not have.
     MissingExtraError
         If webdataset is not installed.
     """
@@ -85,6 +85,7 @@ def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = F
     except ImportError as error:
         raise MissingExtraError("webdataset", "webdataset", _PURPOSE) from error
 
+    source.refuse("config", "split", kind="a set of tars")
     number = 0
     for tar in tars_of(source):
         problems: list[Rejected] = []
@@ -126,16 +127,17 @@ def _row(
     sample: dict[str, Any], source: Source, tar: Path, origin: Origin, sentences: bool, allow_outside: bool
 ) -> Row:
     parts = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
-    cells = _cells(parts)
-    place = _recording(parts, source).place
-    cells |= {"path": f"{tar.name}::{place.offset}+{place.size}"}
+    cells, key = _cells(parts), sample["__key__"]
+    recording = _recording(parts, source).place
     text = _text(parts, cells, source)
     if text is not None:
         cells["text"] = text
     name = cells.get("name")
-    called = row_name(f"{sample['__key__']}.wav", origin.row, name=name if isinstance(name, str) else "")
-    root = tar.parent
-    return row_of_cells(called, cells, root, origin=origin, sentences=sentences, allow_outside=allow_outside)
+    called = row_name(f"{key}.wav", origin.row, name=name if isinstance(name, str) else "")
+    return row_of_cells(
+        called, cells, tar.parent, origin=origin, sentences=sentences, allow_outside=allow_outside, recording=recording,
+        utterance=key.rpartition("/")[2],
+    )  # fmt: skip
 
 
 def _cells(parts: dict[str, Member]) -> Cells:
@@ -178,12 +180,18 @@ def _recording(parts: dict[str, Member], source: Source) -> Member:
 
 
 def _text(parts: dict[str, Member], cells: Cells, source: Source) -> str | None:
-    """The sentence: as the source says, else the `.txt`, else what the JSON calls so, which is taken out of the cells."""
+    """The sentence: as the source says, and then nothing else; or the `.txt`, or what the JSON calls so, taken out of it."""
     member = source.text or "txt"
     if member in parts:
         return _decoded(parts[member])
-    text = cells.pop(source.text or text_among(cells) or "", None)
-    return text if isinstance(text, str) else None
+    entry = source.text or text_among(cells) or ""
+    text = cells.pop(entry, None)
+    if text is not None and not isinstance(text, str):
+        raise RowError("unreadable row", f"expected {entry} to be a string, found {text!r}"[:400])
+    if source.text:
+        for column in TEXTS:
+            cells.pop(column, None)
+    return text
 
 
 def _decoded(member: Member) -> str:

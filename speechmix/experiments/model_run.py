@@ -7,6 +7,7 @@ used, and what cannot be done is recorded and left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -226,13 +227,13 @@ class ModelRun:
         if begins is None and len(todo) < len(clips):
             report(f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored before")
         at_once = clips_together(self._model)
-        ahead = prepare_ahead(self._model, todo, count=at_once)
-        bar = shown(ahead, progress, f"score {self._model.label}", total=len(todo))
         texts = self._texts(todo)
-        for group in in_groups(bar, at_once):
-            if begins is not None:
-                begins(group)
-            yield from self._scored_group(results, texts, group)
+        with closing(prepare_ahead(self._model, todo, count=at_once)) as ahead:
+            bar = shown(ahead, progress, f"score {self._model.label}", total=len(todo))
+            for group in in_groups(bar, at_once):
+                if begins is not None:
+                    begins(group)
+                yield from self._scored_group(results, texts, group)
 
     def _scored_group(
         self, results: Results, texts: Mapping[str, Mapping[str, Any]], group: Sequence[Clip]

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..files.table_files import Cells, RowError, read_table, table_columns
+from .audio_places import Stretch, place_of
 from .clip_facts import checked_text
 from .cue_and_target import find_cue_and_target
 from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, path_cell, row_name
@@ -46,7 +48,7 @@ def manifest_rows(
     Yields
     ------
     Row or Rejected
-        Names may occur more than once: see `speechmix.inputs.rows.told_apart`.
+        Names may occur more than once: see `speechmix.inputs.doubled_rows.told_apart`.
 
     Raises
     ------
@@ -58,8 +60,8 @@ def manifest_rows(
     from_release = is_release_table(table) and clips.is_dir()
     required = ("path|file_name", "|".join(TEXTS)) if sentences else ("path|file_name",)
     for number, cells in read_table(table, required=required):
-        if isinstance(cells, dict) and "file_name" in cells:  # so in a folder of audio files as `datasets` reads it
-            cells.setdefault("path", cells.pop("file_name"))
+        if isinstance(cells, dict) and "path" not in cells and "file_name" in cells:  # an AudioFolder of `datasets`
+            cells["path"] = cells.pop("file_name")
         readable_cells = {} if isinstance(cells, RowError) else cells
         name, path = (
             cell if isinstance(cell := readable_cells.get(column), str) else "" for column in ("name", "path")
@@ -94,8 +96,22 @@ def row_of_cells(
     allow_outside: bool = False,
     sentences: bool = False,
     repeatable: bool = False,
+    recording: Stretch | None = None,
+    utterance: str | None = None,
 ) -> Row:
-    """Return the row that cells say, checked; `cells` has the columns of a manifest, the other options are `manifest_rows`'s.
+    """Return the row that cells say, checked; `cells` has the columns of a manifest.
+
+    Parameters
+    ----------
+    name, cells, root, origin
+        Of the row.
+    tier, allow_outside, sentences, repeatable
+        As in `manifest_rows`, and of the row.
+    recording : Stretch, optional
+        Where the sound is, in a file in `root` that its reader has open, instead of a path that the cells name: it is not
+        asked where a link to that file leads.
+    utterance : str, optional
+        What a word file of several recordings calls this one; by default as its audio file is called, or else the row.
 
     Raises
     ------
@@ -104,16 +120,14 @@ def row_of_cells(
     InputError
         If its text is empty.
     """
-    if "path" not in cells:
+    if recording is None and "path" not in cells:
         raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
     text_column = next((column for column in TEXTS if column in cells), "text")
     sentence = checked_sentence(cells.get(text_column)) if sentences else None
     strings = {column: _string(cells, column) for column in (text_column, "foil", "language", "translation", "name")}
-    path = path_cell(cells["path"])
-    if root.name == "clips" and not repeatable and "." not in path:
-        path += ".mp3"  # so in the oldest releases
-    located_audio(root, path, allow_outside=allow_outside)
-    words, alignment = _words(cells, root, path, tier, allow_outside)
+    path = _path_of(cells, root, repeatable, allow_outside) if recording is None else _within(recording)
+    file_name = os.path.splitext(os.path.basename(path))[0] if place_of(path) is None else name
+    words, alignment = _words(cells, root, utterance or file_name, tier, allow_outside)
     requests: dict[str, Any] = {role: cells[role] for role in ROLES if role in cells}
     where = f"clip {name!r}"
     text = checked_text(sentence or strings[text_column], where=where)
@@ -138,6 +152,20 @@ def row_of_cells(
     )
 
 
+def _path_of(cells: Cells, root: Path, repeatable: bool, outside: bool) -> str:
+    """Path of the audio file, which is there, as the cells have it."""
+    path = path_cell(cells["path"])
+    if root.name == "clips" and not repeatable and "." not in path:
+        path += ".mp3"  # so in the oldest releases
+    located_audio(root, path, allow_outside=outside)
+    return path
+
+
+def _within(recording: Stretch) -> str:
+    """A place, relative to the folder of its file."""
+    return str(replace(recording, file=os.path.basename(recording.file)))
+
+
 def _string(cells: Cells, column: str) -> str | None:
     cell = cells.get(column)
     if cell is not None and not isinstance(cell, str):
@@ -146,7 +174,7 @@ def _string(cells: Cells, column: str) -> str | None:
 
 
 def _words(
-    cells: Cells, root: Path, path: str, tier: str | None, outside: bool
+    cells: Cells, root: Path, utterance: str, tier: str | None, outside: bool
 ) -> tuple[tuple[Word, ...] | None, str | None]:
     """Word times that a row brings, as a list or in a file, and which kind of file that is."""
     word_cell = cells.get("words")
@@ -158,8 +186,7 @@ def _words(
         if isinstance(word_cell, list):
             return check_words(words_from_items(word_cell, where="words")), "given"
         file = located(root, word_cell, allow_outside=outside)
-        stem = os.path.splitext(os.path.basename(path))[0]
-        return tuple(read_words(file, tier=tier, utterance=stem)), word_file_kind(file)
+        return tuple(read_words(file, tier=tier, utterance=utterance)), word_file_kind(file)
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ..errors import InputError
 from .clips import Clip
+from .doubled_rows import told_apart
 from .manifest_rows import manifest_rows
-from .rows import Row, told_apart
+from .rows import Row
 
 OnError = str | Callable[[int, str, InputError], None]
 

@@ -7,7 +7,7 @@ the few files read last, and whoever asks for a clip's samples finds them there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
@@ -20,7 +20,7 @@ from .clips import Clip
 Item = TypeVar("Item")
 
 
-def read_ahead(items: Iterable[Item], *, sample_rate: int, count: int = 1) -> Iterator[Item]:
+def read_ahead(items: Iterable[Item], *, sample_rate: int, count: int = 1) -> Generator[Item, None, None]:
     """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip passes through.
 
     An audio file that cannot be read is no error here: whoever asks for its samples is told.
@@ -28,8 +28,10 @@ def read_ahead(items: Iterable[Item], *, sample_rate: int, count: int = 1) -> It
     return ahead(items, lambda clip: clip.audio(sample_rate), count=count)
 
 
-def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1) -> Iterator[Item]:
+def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1) -> Generator[Item, None, None]:
     """Yield items, each clip after it was prepared, while a thread prepares the `count` that follow.
+
+    Who stops early closes the generator: the thread then finishes the clip at hand, and no other.
 
     Parameters
     ----------
@@ -46,7 +48,8 @@ def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: in
             if isinstance(item, Clip):
                 prepare(item)
 
-    with ThreadPoolExecutor(max_workers=1) as reader:
+    reader = ThreadPoolExecutor(max_workers=1)
+    try:
         waiting: deque[tuple[Item, Future]] = deque()
         for item in items:
             waiting.append((item, reader.submit(copy_context().run, attempt, item)))
@@ -54,6 +57,8 @@ def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: in
                 yield _prepared(*waiting.popleft())
         while waiting:
             yield _prepared(*waiting.popleft())
+    finally:
+        reader.shutdown(cancel_futures=True)
 
 
 def _prepared(item: Item, preparing: Future) -> Item:

@@ -1,8 +1,7 @@
 """A row of a manifest or of a corpus: one recording that can be used, or the reason why not.
 
-In: what a table says of a recording. Out: `Row`s and `Rejected` rows, their sentences and paths checked, their names told
-apart. What was seen before (names, duplicates) is in temporary databases on disk, so 100,000 rows need no more memory
-than 1,000.
+In: what a table says of a recording. Out: `Row`s and `Rejected` rows, their sentences and paths checked; doubled_rows.py tells
+their names apart.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ import functools
 import hashlib
 import os
 import re
-import sqlite3
 import unicodedata
-import warnings
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..files.names import Names, safe_name
+from ..files.names import safe_name
 from ..files.table_files import RowError
-from .audio_places import Stretch, place_of
+from .audio_places import place_of
 from .spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -204,56 +200,6 @@ def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> s
 @functools.lru_cache(maxsize=8)
 def _real(folder: Path) -> str:
     return os.path.realpath(folder)
-
-
-def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
-    """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus had before.
-
-    A row that is rejected has its name too, so that the others keep theirs when its file is there one day. Names that a
-    manifest itself gives twice are told apart like others, with a warning: a long run should not end because of them.
-
-    Parameters
-    ----------
-    rows : iterable of Row or Rejected
-    where : str
-        What to call the table in the warning.
-    """
-    names, recordings, doubled = Names(), _Seen(), []
-    for row in rows:
-        identity = ""
-        if isinstance(row, Row) and not row.repeatable:
-            place = place_of(row.path or "")
-            if row.path is not None and place is None:
-                identity = os.path.normpath(row.path)
-            else:  # of a set that holds its recordings: name, sentence and, if it is known, the number of bytes
-                identity = f"{row.name}\0{row.text}\0{place.size if isinstance(place, Stretch) else ''}"
-        if identity and not recordings.add(identity):
-            reason = f"{identity.split(chr(0))[0]} occurs in an earlier row"
-            yield Rejected(row.name, "duplicate", reason, row.origin)
-            continue
-        name = names.unused(row.name, str(row.origin))
-        if row.origin.name and name != row.name:
-            doubled.append(f"{row.origin.name[:80]!r} of {row.origin}, as in {names.owner(row.name)}: now {name!r}")
-            doubled[6:] = []
-        yield replace(row, name=name) if name != row.name else row
-    if doubled:
-        shown = "\n  ".join([*doubled[:5], *(["..."] if len(doubled) > 5 else [])])
-        warnings.warn(f"{where}: names that occur more than once got a number:\n  {shown}", stacklevel=2)
-
-
-class _Seen:
-    """What has been seen, on disk."""
-
-    def __init__(self):
-        self._keys = sqlite3.connect("", isolation_level=None).cursor()
-        self._keys.executescript(
-            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE seen (key TEXT PRIMARY KEY)"
-        )
-        self._keys.execute("BEGIN")
-
-    def add(self, key: str) -> bool:
-        """Note a key; True if it is the first time."""
-        return self._keys.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount == 1
 
 
 def lot(name: str, seed: int) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..experiments.stored_clips import Maps, ModelKey, provenance_of
-from ..inputs.clips import Clip, safe_name
+from ..files.names import safe_name
+from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..inputs.player import flac
 from ..inputs.spans import Span

@@ -5,7 +5,7 @@ In: a model, its inputs for several clips, a captured block. Out: one padded bat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ def bytes_of_a_clip(model: Model) -> int:
     return floats * model.state_dtype.itemsize
 
 
-def prepare_ahead(model: Model, items: Iterable[Item], *, count: int = 1) -> Iterator[Item]:
+def prepare_ahead(model: Model, items: Iterable[Item], *, count: int = 1) -> Generator[Item, None, None]:
     """Yield items in order, while a thread reads the sound of the `count` clips that follow and makes the model's features.
 
     Within `Model.unchanged` the features are found by whoever asks next (`adapters.remembering.features_of`); outside it

@@ -8,6 +8,7 @@ In: a `Model`, and a `Clip` or several. The options become one `Question`, the i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -206,8 +207,7 @@ def _of_several(
         from tqdm.auto import tqdm
 
         items = tqdm(items, unit="clip", desc=f"mix {model.name}")
-    with model.unchanged():
-        ahead = prepare_ahead(model, items, count=at_once)
+    with model.unchanged(), closing(prepare_ahead(model, items, count=at_once)) as ahead:
         return [maps for batch in in_groups(ahead, at_once) for maps in scored(batch, folders)]
 
 

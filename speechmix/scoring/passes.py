@@ -100,18 +100,7 @@ def answers(
                 scored = _scored(block, units_here[stack], of_blocks, question, resources)
                 collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
 
-        inputs = padded_together(model, [view.prepared.inputs for view in views])
-        with (
-            _running(model, precision),  # from here on the stacks are bound to the modules as they are now
-            Capture([model.stacks[stack] for stack in layers], on_block, layers=question.layers),
-            phase("forward"),
-        ):
-            output = model.family.run(
-                model.base, inputs_to_device(inputs, model.device, precision.states), tuple(layers)
-            )
-        states = getattr(output, "encoder_last_hidden_state", None)
-        if states is not None:
-            remember_encoder_states(model, states, views[0].prepared.sound, attention="sdpa")
+        _run(model, views, tuple(layers), on_block, question, precision)
         with phase("maps"):
             maps_of = [
                 _labelled(view, scores, provenance, layers, of_blocks, question)
@@ -126,6 +115,27 @@ def answers(
     return [
         Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in maps_of
     ]
+
+
+def _run(
+    model: Model,
+    views: Sequence[View],
+    stacks: Sequence[str],
+    on_block: Callable[[Block], None],
+    question: Question,
+    precision: Precision,
+) -> None:
+    """The forward pass of the items together; their blocks are handled while it runs."""
+    inputs = padded_together(model, [view.prepared.inputs for view in views])
+    with (
+        _running(model, precision),  # from here on the stacks are bound to the modules as they are now
+        Capture([model.stacks[stack] for stack in stacks], on_block, layers=question.layers),
+        phase("forward"),
+    ):
+        output = model.family.run(model.base, inputs_to_device(inputs, model.device, precision.states), tuple(stacks))
+    states = getattr(output, "encoder_last_hidden_state", None)
+    if states is not None:
+        remember_encoder_states(model, states, views[0].prepared.sound, attention="sdpa")
 
 
 @contextmanager
@@ -158,8 +168,7 @@ def _scored(
             parts_of[measure.name].append(scores)
     for measure in measures:
         parts = parts_of[measure.name]
-        scores = torch.cat(parts, dim=-2) if parts[1:] else parts[0]
-        yield measure, scores.float() if scores.dtype.itemsize < 4 else scores
+        yield measure, torch.cat(parts, dim=-2) if parts[1:] else parts[0]
 
 
 def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any]) -> dict[str, Any]:

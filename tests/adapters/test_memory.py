@@ -38,3 +38,10 @@ def test_whisper_hears_thirty_seconds_whatever_the_clip(monkeypatch):
     whisper = tiny("whisper-80", torch.float32)
     assert memory.bytes_per_sample(whisper) == 0
     memory.check_fits(whisper, 10**12)
+
+
+def test_what_torch_holds_for_use_again_is_free_too(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
+    assert memory.free_bytes(torch.device("cuda")) == 500

@@ -10,7 +10,13 @@ import torch
 
 import speechmix
 from speechmix import bundled
-from speechmix.adapters.remembering import HeardSounds, Remembered, features_of
+from speechmix.adapters.remembering import (
+    HeardSounds,
+    Remembered,
+    encoder_output,
+    features_of,
+    remember_encoder_states,
+)
 from speechmix.errors import InputError
 from speechmix.evaluation.spelling import transcribe
 from speechmix.interventions.ablation import ablate_with_control
@@ -137,3 +143,36 @@ def test_another_prefix_has_a_memory_of_its_own():
     with model.unchanged():
         assert isinstance(model.heard, HeardSounds)
         assert model.with_prefix().heard is None
+
+
+def test_a_thread_that_is_late_gives_nothing_to_the_next_block(monkeypatch):
+    """What it made may be of another extractor: it belongs to the block in which it was asked for."""
+    model, clip = trained("tiny-french-whisper"), bundled.clips()[0]
+    features, asked, going_on = speechmix.adapters.Model.features, threading.Event(), threading.Event()
+
+    def late(model, audio):
+        asked.set()
+        assert going_on.wait(60)
+        return {name: torch.full_like(tensor, 7.0) for name, tensor in features(model, audio).items()}
+
+    with model.unchanged():
+        monkeypatch.setattr(speechmix.adapters.Model, "features", late)
+        thread = threading.Thread(target=features_of, args=(model, clip))
+        thread.start()
+        assert asked.wait(60)
+    monkeypatch.setattr(speechmix.adapters.Model, "features", features)
+    with model.unchanged():
+        going_on.set()
+        thread.join()
+        tensors = features_of(model, clip).tensors
+        assert not (tensors["input_features"] == 7.0).any()
+
+
+def test_states_of_one_device_are_not_given_to_another():
+    model = trained("tiny-french-whisper")
+    with model.unchanged():
+        remember_encoder_states(model, torch.zeros(1, 2, 3, device="meta"), "sound", attention="sdpa")
+        states = encoder_output(
+            model, features_of(model, bundled.clips()[0]).tensors["input_features"], "sound", attention="sdpa"
+        )
+    assert states[0].device.type == "cpu"

@@ -32,6 +32,13 @@ def test_large_results_go_by_themselves(monkeypatch):
     assert to_host([]) == []
 
 
+def test_half_precision_comes_back_in_single():
+    tensors = [torch.tensor([0.5, 2.0], dtype=dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)]
+    for array in [*to_host(tensors), *to_host(tensors[:1]), *to_host([torch.ones(2, dtype=torch.int8)])]:
+        assert array.dtype in (np.float32, np.int8)
+        assert array.tolist() in ([0.5, 2.0], [1, 1])
+
+
 def test_only_floating_point_inputs_take_a_precision():
     inputs = {"input_features": torch.rand(1, 2), "decoder_input_ids": torch.tensor([[1, 2]])}
     moved = inputs_to_device(inputs, "cpu", torch.float64)

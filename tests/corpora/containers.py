@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,8 +58,19 @@ def write_tars(folder: Path, *, said_in: str = "text") -> Path:
     return folder
 
 
-def write_shar(folder: Path, *, aligned: bool = False) -> Path:
-    """Lhotse Shar, in two shards; its recordings are written anew as FLAC, so no MP3 among them."""
+def tar_of(path: Path, *members: tuple[str, bytes]) -> Path:
+    """A tar of these members, in this order."""
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def write_shar(folder: Path, *, aligned: bool = False, shard_size: int | None = 3) -> Path:
+    """Lhotse Shar, in two shards, or one without a number; its recordings are written anew as FLAC, so no MP3 among them."""
     from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
     from lhotse.supervision import AlignmentItem
 
@@ -76,7 +88,7 @@ def write_shar(folder: Path, *, aligned: bool = False) -> Path:
         )  # fmt: skip
         cuts.append(MonoCut(name, 0, recording.duration, 0, supervisions=[supervision], recording=recording))
     folder.mkdir()
-    CutSet.from_cuts(cuts).to_shar(folder, fields={"recording": "flac"}, shard_size=3)
+    CutSet.from_cuts(cuts).to_shar(folder, fields={"recording": "flac"}, shard_size=shard_size)
     return folder
 
 

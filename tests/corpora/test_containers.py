@@ -29,6 +29,7 @@ from tests.corpora.containers import (
     TEXTS,
     add_json,
     encoded,
+    tar_of,
     write_files,
     write_shar,
     write_tars,
@@ -117,15 +118,6 @@ def test_columns_can_be_named(tmp_path):
     assert [row.text for row in read_corpus(f"{tmp_path / 'set'},text=raw")] == list(TEXTS)
     with pytest.raises(InputError, match="split=, text= or audio="):
         list(read_corpus(f"{tmp_path / 'set'},txt=raw"))
-
-
-def tar_of(path, *members: tuple[str, bytes]):
-    with tarfile.open(path, "w") as tar:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return path
 
 
 def test_what_a_tar_lacks_is_said_row_by_row(tmp_path):

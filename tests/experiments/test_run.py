@@ -13,7 +13,7 @@ from speechmix.errors import InputError
 from speechmix.experiments import model_run, store, word_times
 from speechmix.experiments import run as runs
 from speechmix.experiments.tables import TableWriter
-from speechmix.inputs.clips import safe_name
+from speechmix.files.names import safe_name
 from tests.conftest import build, trained
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]

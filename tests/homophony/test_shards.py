@@ -20,7 +20,7 @@ from speechmix.errors import InputError, StorageError
 from speechmix.experiments.journal import run_stage
 from speechmix.experiments.stage_files import UNFINISHED
 from speechmix.experiments.stage_lines import AT, counted, kept, lines, options_of
-from speechmix.files.shards import WHOLE, Shard, place_of
+from speechmix.files.shards import WHOLE, Shard, shard_of
 from speechmix.homophony import mined_lines, stages, transcripts
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
@@ -293,7 +293,7 @@ def test_a_line_that_was_changed_is_noticed_and_made_again(manifest, whole, tmp_
 
 
 def test_names_of_one_shard_leave_the_others_empty(tmp_path):
-    names = [name for name in (f"clip_{i:02}" for i in range(60)) if place_of(name, 3) == 2]
+    names = [name for name in (f"clip_{i:02}" for i in range(60)) if shard_of(name, 3) == 2]
     manifest = write_manifest(tmp_path, names)
     for shard in all_shards(3):
         for stage in ("mine", "align", "transcribe"):

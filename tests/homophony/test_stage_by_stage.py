@@ -12,7 +12,7 @@ import pytest
 from speechmix import bundled
 from speechmix.cli import main
 from speechmix.experiments import store
-from speechmix.files.shards import place_of
+from speechmix.files.shards import shard_of
 from speechmix.homophony import transcripts
 from speechmix.homophony.dataset import read_examples
 from tests.corpora.miniature import write_release
@@ -77,7 +77,7 @@ def folders(release, tmp_path_factory):
             str(staged),
         ]
         score += ["--measure", "attention", "--ablate", "--probe", "--twin-clips", "100", "--no-figures", *on_cpu]
-        own = place_of(read_examples(f"{corpus}/examples")[0].name, SHARDS)
+        own = shard_of(read_examples(f"{corpus}/examples")[0].name, SHARDS)
         in_shards(score, [index for index in (2, 3, 1) if index != own])
         killed(store, "mix", [*score, "--shard", f"{own}/{SHARDS}"], monkeypatch)
         in_shards(score, [own])

@@ -10,7 +10,8 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.inputs.clips import Clip, safe_name
+from speechmix.files.names import safe_name
+from speechmix.inputs.clips import Clip
 from speechmix.inputs.spans import Word
 from speechmix.inputs.words import check_words, comparable, find_word
 

@@ -12,7 +12,7 @@ import soundfile
 
 from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
-from speechmix.inputs.clips import safe_name
+from speechmix.files.names import safe_name
 from speechmix.inputs.manifests import read_clips
 from speechmix.inputs.rows import Rejected, Row
 from speechmix.inputs.spans import Word

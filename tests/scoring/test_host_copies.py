@@ -92,6 +92,15 @@ def test_gradients_of_many_layers_leave_together(monkeypatch):
     assert many == few
 
 
+def test_gradients_of_half_precision_states_are_stored_as_other_scores_are():
+    model = speechmix.load(build("bert"), dtype="bfloat16", device="cpu")
+    with pytest.warns(UserWarning, match="bfloat16 states"):
+        maps = speechmix.mix(
+            model, inputs_of(model), dtype="bfloat16", measures=["attention", "gradient_input"], objective=(3, 5)
+        )
+    assert {map_of.scores.dtype.name for map_of in maps.values()} == {"float32"}
+
+
 def test_the_fake_device_sees_what_makes_a_host_wait():
     with FakeDevice() as device:
         x = torch.arange(4.0).to("meta")
