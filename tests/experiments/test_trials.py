@@ -116,6 +116,28 @@ def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(model, clips, 
     assert names == [clip.name for clip in clips[:2]]
 
 
+def of_clips_in_memory(model, clips, asked):
+    trial = speechmix.faithfulness(model, clips, **asked)
+    return trial.ties, trial.values["group"].nunique(), trial.values
+
+
+@pytest.mark.parametrize("column", [None, "noun", "target_lemma"])
+def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path, monkeypatch):
+    """Without a lemma the target ties clips; with another column that one; and a new column has nothing judged again."""
+    asked = {**ASKED, "judges": ["silence (zeros)"]}
+    names = [f"right_{pair}_{number}" for pair in ("01", "05", "17", "29", "35") for number in ("sg", "pl")]
+    clips = [clip.replace(meta={}) for clip in bundled.clips() if clip.name in names]
+    faithfulness_of_clips(model, clips, tmp_path, **asked)
+    if column is not None:
+        clips = [clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)]
+        monkeypatch.setattr(trials, "judged", None)  # whoever calls it dies
+    trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
+    ties, n_groups, values = of_clips_in_memory(model, clips, asked)
+    assert "the target word" in ties
+    assert (trial.ties, trial.values["group"].nunique()) == (ties, n_groups)
+    pd.testing.assert_frame_equal(trial.values, values)
+
+
 def test_other_options_and_other_clips_are_refused(model, clips, tmp_path):
     faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **ASKED)
     with pytest.raises(InputError, match=r"made with other options .*measures"):
