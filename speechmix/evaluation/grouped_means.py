@@ -79,8 +79,8 @@ def _one_number(places: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[np.
     for place, size in zip(places, sizes, strict=True):
         former.append(None)
         if count * size > _LARGEST:
-            former[-1], number = np.unique(number, return_inverse=True)
-            count = len(former[-1])
+            present, number = np.unique(number, return_inverse=True)
+            former[-1], count = present, len(present)
         number *= max(size, 1)
         number += place
         count *= max(size, 1)

@@ -153,9 +153,18 @@ def common_shard(shard: Shard, count: int) -> Shard:
     return Shard((shard.index - 1) % common + 1, common)
 
 
-def outputs_in(folder: Path) -> list[Path]:
-    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also the unfinished ones."""
+def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
+    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also the unfinished ones.
+
+    Parameters
+    ----------
+    folder : Path
+    begun : bool
+        Also those that one process has begun and not finished.
+    """
     outputs = set(folder.glob("*.jsonl"))
+    if begun:
+        outputs |= {path.with_name(path.name.removesuffix(UNFINISHED)) for path in folder.glob(f"*.jsonl{UNFINISHED}")}
     outputs |= {path.with_name(f"{path.name}.jsonl") for path in folder.glob("*") if path.is_dir() and _shards_in(path)}
     return sorted(outputs)
 

@@ -82,6 +82,7 @@ def select_examples(
         raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
     if seed is None:
         seed = 0 if draw is None else PUBLISHED_SEED
+    refuse_other_pairs(study, study / WORDS, "words", "align again")
     names = _transcribed(study) if models is None else list(models)
     for model, path in zip(names, _paths(study, names), strict=True):
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
@@ -263,7 +264,15 @@ def _transcribed(study: Path) -> list[str]:
 
 def _outputs(study: Path) -> dict[str, Path]:
     """Transcripts by the names of their models."""
-    return {options_of(path)["model"]: path for path in outputs_in(study / TRANSCRIPTS)}
+    outputs = {}
+    for path in outputs_in(study / TRANSCRIPTS):
+        model = options_of(path).get("model")
+        if model is None:
+            raise InputError(
+                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or delete it"
+            )
+        outputs[model] = path
+    return outputs
 
 
 def _paths(study: Path, models: Iterable[str]) -> list[Path]:

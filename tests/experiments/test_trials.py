@@ -161,6 +161,37 @@ def test_status_says_which_shards_are_missing(model, clips, tmp_path, capsys):
     assert len(begun_shards(tmp_path / TRIALS / "tiny-french-ctc.jsonl")) == 3
 
 
+def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monkeypatch, capsys):
+    """The last shard was killed between its last clip and the tables: its journal is whole."""
+
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "stored_trial", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    assert main(["status", str(tmp_path)]) == 0
+    assert "tables: not written (faithfulness.csv)" in capsys.readouterr().out
+    faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    assert main(["status", str(tmp_path)]) == 0
+    assert "tables" not in capsys.readouterr().out
+    assert main(["status", str(tmp_path), "--missing", "faithfulness"]) == 1
+    assert "done by one process" in capsys.readouterr().err
+
+
+def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypatch, capsys):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "judged", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    assert main(["status", str(tmp_path)]) == 0
+    assert "faithfulness tiny-french-ctc: not done; 0 clips done" in capsys.readouterr().out
+
+
 def test_on_the_command_line(tmp_path, capsys):
     clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:4]
     rows = [
