@@ -101,7 +101,8 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
         )
     if vars(options).get("engine") == RAY:
         raise InputError(
-            "--workers divides a run among the processes of one machine, --engine ray among those of a cluster: give one of them"
+            "--workers divides a run among the processes of one machine, --engine ray among those of a cluster: give one of "
+            "them"
         )
     if options.workers == "auto":
         return workers_for(sources, device=options.device, revision=vars(options).get("revision"))

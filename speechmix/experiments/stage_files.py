@@ -128,12 +128,13 @@ def shards_needed(output: Path, shard: Shard) -> list[Shard]:
         If one of them is not done; it says which, and how to do them.
     """
     files = stage_files(output)
+    first = f"run it first (speechmix {command_of(output)})"
     if not files.count:
-        raise InputError(f"the stage {output.stem} was not done in {output.parent}: run it first")
+        raise InputError(f"the stage {output.stem} was not done in {output.parent}: {first}")
     common = common_shard(shard, files.count)
     missing = [index for index in files.missing if common.index == (index - 1) % common.count + 1]
     if missing and files.count == 1:
-        raise InputError(f"the stage {output.stem} was stopped before its end in {output.parent}: run it first")
+        raise InputError(f"the stage {output.stem} was stopped before its end in {output.parent}: {first}")
     if missing:
         raise InputError(_lacks(output, files, missing))
     return [Shard(index, files.count) for index in range(common.index, files.count + 1, common.count)]
