@@ -8,13 +8,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
-from .engine import add_engine_options, engine_of
+from .engine import engine_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
-from .status import add_shard_option, add_workers_option, print_times, refuse_shard, shard_of, worker_count
+from .score_options import add_score_options, asked_of_run
+from .status import add_shard_option, print_times, refuse_shard, shard_of, worker_count
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -78,58 +78,27 @@ def _score(options) -> int:
     from ..experiments.workers import score_in_workers
     from ..homophony.dataset import holds_examples
     from ..homophony.french_study import describe_page
-    from ..scoring.question import Question
 
+    shard, engine = shard_of(options), engine_of(options)
+    workers = worker_count(options, options.model)
     skipped: Skipped = []
     clips = named_clips(options, skipped)
-    if options.manifest and holds_examples(options.manifest):
-        describe_page(options.out, options.manifest, options.random_twin or [])
     models = model_loaders(options, options.model, options.random_twin)
-    asked: dict[str, Any] = {
-        "align_method": options.align,
-        "figures": 0 if options.no_figures else options.figures,
-        "ablation": options.ablate,
-        "probes": options.probe,
-        "twin_clips": options.twin_clips or None,
-        "overwrite": options.overwrite,
-        "progress": sys.stderr.isatty() if options.progress is None else options.progress,
-        "report": _say,
-        "skipped": skipped,
-        "profile": options.profile,
-        "maps": options.maps,
-        "maps_dtype": options.maps_dtype,
-        "measures": options.measure or Question.measures,
-        "stacks": options.stack,
-        "layers": options.layer,
-        "units": options.units,
-        "heads": options.heads,
-        "pooling": options.pooling,
-        "distance": options.distance,
-        "rounding": options.rounding,
-        "include": options.include or [],
-        "targets": "target" if options.target_rows_only else None,
-        **({"product_dtype": options.product_dtype} if options.product_dtype else {}),
-    }
-    workers = worker_count(options, options.model)
+    asked = {**asked_of_run(options), "report": _say, "skipped": skipped}
     if workers > 1:
         aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
         run = score_in_workers(
             models, clips, options.out, workers=workers, device=options.device, aligner=aligner, **asked
         )
     else:
-        run = score_clips(
-            models,
-            clips,
-            options.out,
-            aligner=loaded_aligner(options),
-            shard=shard_of(options),
-            engine=engine_of(options),
-            **asked,
-        )
+        aligning = loaded_aligner(options)
+        run = score_clips(models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked)
+    if options.manifest and holds_examples(options.manifest):
+        describe_page(options.out, options.manifest, options.random_twin or [])
     print(run.summary())
     if options.profile:
         print_times(run.out)
-    return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
+    return 0 if run.done or shard.count > 1 else 1  # a shard may hold no clip
 
 
 def _ablate(options) -> int:
@@ -205,8 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     score.set_defaults(command=_score)
     add_clip_options(score)
-    _add_model_options(score)
-    _add_measure_options(score)
+    add_score_options(score)
     ablate = commands.add_parser(
         "ablate", help="silence the cue's values stack by stack and read whether the target is still spelled right"
     )
@@ -230,81 +198,6 @@ def _parser() -> argparse.ArgumentParser:
     add_report_commands(commands)
     add_status_command(commands)
     return parser
-
-
-def _add_model_options(score: argparse.ArgumentParser) -> None:
-    group = score.add_argument_group("models")
-    group.add_argument("--model", action="append", required=True, help="hub id or folder; may be given several times")
-    group.add_argument(
-        "--random-twin",
-        type=int,
-        action="append",
-        metavar="SEED",
-        help="also the randomly initialised twin with this seed",
-    )
-    add_prefix_options(group)
-
-
-def _add_measure_options(score: argparse.ArgumentParser) -> None:
-    from ..scoring.question import ALLOWED, AUDIO_UNITS, Question
-
-    group = score.add_argument_group("scores")
-    group.add_argument(
-        "--measure",
-        action="append",
-        help="value_zeroing (default), attention, attention_norm, alti ...; may be repeated",
-    )
-    group.add_argument(
-        "--stack", action="append", help="encoder, decoder, cross (default: all there are); may be repeated"
-    )
-    group.add_argument(
-        "--layer", type=int, action="append", help="score only this layer, counted from 0; may be repeated"
-    )
-    for option in ("units", "heads", "pooling", "distance", "rounding"):
-        values = AUDIO_UNITS if option == "units" else ALLOWED[option]
-        group.add_argument(f"--{option}", choices=values, default=getattr(Question, option))
-    group.add_argument(
-        "--product-dtype", help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 %%"
-    )
-    group.add_argument(
-        "--include",
-        action="append",
-        choices=ALLOWED["include"],
-        help="make these units of the map; may be repeated",
-    )
-    group.add_argument("--target-rows-only", action="store_true", help="only the target word's rows: much faster")
-    output = score.add_argument_group("output")
-    output.add_argument("--out", required=True, help="folder of the run: tables, scores, figures")
-    output.add_argument(
-        "--figures", type=int, default=20, metavar="N", help="clips to draw a figure of, per model (default: 20)"
-    )
-    output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
-    output.add_argument(
-        "--maps",
-        action="store_true",
-        help="also keep maps of words as Parquet, a row each (maps of frames always are kept)",
-    )
-    output.add_argument(
-        "--maps-dtype", choices=("float32", "float16"), help="type of kept maps of frames (default: as computed)"
-    )
-    add_shard_option(output)
-    add_workers_option(output)
-    output.add_argument(
-        "--profile", action="store_true", help="wait for the GPU after every phase, and print where the time went"
-    )
-    add_engine_options(score.add_argument_group("cluster"))
-    further = score.add_argument_group("further stages, for clips with cue, target and foil")
-    further.add_argument(
-        "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"
-    )
-    further.add_argument("--probe", action="store_true", help="probe states for the manifest's column number")
-    further.add_argument(
-        "--twin-clips", type=int, default=0, metavar="N", help="clips that twins after the first hear (default: all)"
-    )
-    output.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
-    output.add_argument(
-        "--progress", action=argparse.BooleanOptionalAction, default=None, help="show a bar (default: in a terminal)"
-    )
 
 
 if __name__ == "__main__":

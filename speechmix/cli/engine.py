@@ -13,13 +13,13 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from ..experiments.ray_engine import RayEngine
 
-_PROCESS, _RAY = "process", "ray"
+_PROCESS, RAY = "process", "ray"
 
 
 def add_engine_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add who does the work."""
     command.add_argument(
-        "--engine", choices=(_PROCESS, _RAY), default=_PROCESS,
+        "--engine", choices=(_PROCESS, RAY), default=_PROCESS,
         help="this process (default), or workers on a Ray cluster that take the clips block by block",
     )  # fmt: skip
     command.add_argument(
@@ -35,7 +35,7 @@ def engine_of(options: argparse.Namespace) -> RayEngine | None:
     InputError
         If a cluster is named and not asked for.
     """
-    if options.engine == _RAY:
+    if options.engine == RAY:
         from ..experiments.ray_engine import RayEngine
 
         return RayEngine(options.address)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .engine import RAY
 
 if TYPE_CHECKING:
     from ..files.shards import Shard
@@ -87,7 +88,7 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
     Raises
     ------
     InputError
-        If it is no number, or a shard is asked for, too.
+        If it is no number, or a shard or a cluster is asked for, too.
     """
     from ..experiments.machine import workers_for
     from ..files.shards import WHOLE
@@ -97,6 +98,11 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
     if "shard" in vars(options) and shard_of(options) != WHOLE:
         raise InputError(
             "--workers divides a run among the processes of one machine, --shard among machines: give one of them"
+        )
+    if vars(options).get("engine") == RAY:
+        raise InputError(
+            "--workers divides a run among the processes of one machine, --engine ray among those of a cluster: give one of "
+            "them"
         )
     if options.workers == "auto":
         return workers_for(sources, device=options.device, revision=vars(options).get("revision"))

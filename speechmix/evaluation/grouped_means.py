@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+_LARGEST = 2**62  # number of a row
+
 
 def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort: bool = False) -> pd.DataFrame:
     """Mean of each group of rows; rows that lack a key are left out.
@@ -36,12 +38,13 @@ def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort:
     {'clip': ['b', 'a'], 'layer': [0, 0], 'share': [0.2, 0.2]}
     """
     labels, places = zip(*(numbered(table[name], sort=sort) for name in keys), strict=True)
-    number = _one_number(places, [len(column) for column in labels])
+    number, former = _one_number(places, [len(column) for column in labels])
     means = table[value].reset_index(drop=True)[number >= 0].groupby(number[number >= 0], sort=sort).mean()
     rest, columns = means.index.to_numpy(), {}
-    for name, column in zip(reversed(keys), reversed(labels), strict=True):
+    for name, column, numbers in zip(reversed(keys), reversed(labels), reversed(former), strict=True):
         columns[name] = column.take(rest % max(len(column), 1))
         rest = rest // max(len(column), 1)
+        rest = rest if numbers is None else numbers[rest]
     return pd.DataFrame({**{name: columns[name] for name in keys}, value: means.to_numpy()})
 
 
@@ -64,15 +67,26 @@ def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.nda
     return pd.CategoricalIndex(pd.Categorical.from_codes(present.tolist(), dtype=column.dtype)), places[codes]
 
 
-def _one_number(places: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:
-    """Keys as the digits of one number, the first the most; -1 where one is missing."""
+def _one_number(places: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray | None]]:
+    """Keys as the digits of one number, the first the most; -1 where one is missing.
+
+    Before a key that would make it too large, the numbers that there are get numbers in their order; these numbers are
+    returned, too, None for other keys.
+    """
     number, lacks = np.zeros(len(places[0]), dtype=np.int64), np.zeros(len(places[0]), dtype=bool)
+    former: list[np.ndarray | None] = []
+    count = 1  # of numbers that there may be
     for place, size in zip(places, sizes, strict=True):
+        former.append(None)
+        if count * size > _LARGEST:
+            present, number = np.unique(number, return_inverse=True)
+            former[-1], count = present, len(present)
         number *= max(size, 1)
         number += place
+        count *= max(size, 1)
         lacks |= place < 0
     number[lacks] = -1
-    return number
+    return number, former
 
 
 def matrices(
@@ -97,7 +111,7 @@ def matrices(
     [(0, {'x': [1.0, 2.0], 'y': [nan, nan]}), (1, {'x': [nan], 'y': [3.0]})]
     """
     labels, places = zip(*(numbered(means[name]) for name in by), strict=True)
-    number = _one_number(places, [len(column) for column in labels])
+    number, _ = _one_number(places, [len(column) for column in labels])
     (row_labels, row), (column_labels, column) = numbered(means[rows]), numbered(means[columns])
     values = means[value].to_numpy(dtype=float)
     order = np.argsort(number, kind="stable")

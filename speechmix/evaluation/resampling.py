@@ -17,7 +17,7 @@ import numpy as np
 
 MANY_GROUPS = 1000
 _MOST_DRAWN = 2**22  # numbers at a time
-_ROUNDING = 1e-14  # of the observed mean: as far from zero as it is, as in scipy
+_ROUNDING = 1e-12  # of the mean size of the values: sums that differ by less are equally far from zero
 
 
 def bootstrap_limits(
@@ -47,7 +47,7 @@ def sign_flip_p(values: np.ndarray, *, permutations: int, seed: int = 0) -> np.n
     """Two-sided p of each row's mean by a permutation test that flips the signs of groups, [groups, rows] -> [rows].
 
     Signs are drawn at random, so the observed ones count as one of the draws: (extreme + 1) / (permutations + 1), the smaller
-    side twice. These are not scipy's draws, which would take minutes.
+    side twice. These are not scipy's draws, which would take minutes. NaN for a row with a number that is not finite.
 
     Examples
     --------
@@ -56,8 +56,10 @@ def sign_flip_p(values: np.ndarray, *, permutations: int, seed: int = 0) -> np.n
     True
     """
     groups, rng = len(values), np.random.default_rng(seed)
+    is_finite = np.isfinite(values).all(axis=0)
+    values = values if is_finite.all() else np.where(is_finite, values, 0.0)
     observed, total = values.mean(axis=0), values.sum(axis=0)
-    reach = _ROUNDING * np.abs(observed)
+    reach = _ROUNDING * np.abs(values).mean(axis=0)
     above, below = np.zeros(values.shape[1], dtype=int), np.zeros(values.shape[1], dtype=int)
     for batch in _batches(permutations, groups):
         bits = rng.integers(0, 256, (batch, -(-groups // 8)), dtype=np.uint8)
@@ -65,7 +67,8 @@ def sign_flip_p(values: np.ndarray, *, permutations: int, seed: int = 0) -> np.n
         null = (2 * (is_plus @ values) - total) / groups
         above += (null >= observed - reach).sum(axis=0)
         below += (null <= observed + reach).sum(axis=0)
-    return np.minimum(2 * (np.minimum(above, below) + 1) / (permutations + 1), 1.0)
+    p = np.minimum(2 * (np.minimum(above, below) + 1) / (permutations + 1), 1.0)
+    return np.where(is_finite, p, np.nan)
 
 
 def _batches(draws: int, groups: int) -> Iterator[int]:

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from .grouped_means import grouped_means, matrices, numbered
+from .grouped_means import grouped_means, matrices, numbered, plain
 from .resampling import MANY_GROUPS, bootstrap_limits, sign_flip_p
 from .twins import crossed_interval, new_twin_interval, new_twin_p, new_twin_reach
 
@@ -136,7 +136,7 @@ def over_groups(differences: pd.Series) -> dict[str, float]:
 
 def over_groups_together(rows: Sequence[pd.Series]) -> list[dict[str, float]]:
     """`over_groups` of each of several rows; those over as many groups, if these are many, are drawn together."""
-    finite = [differences.dropna() for differences in rows]
+    finite = [differences[np.isfinite(differences)] for differences in rows]
     resampled: dict[int, tuple[float, float, float]] = {}  # low, high and p by row
     for count in {len(row) for row in finite if len(row) > MANY_GROUPS}:
         places = [place for place, row in enumerate(finite) if len(row) == count]
@@ -292,8 +292,9 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
     DataFrame
         Those rows of `table`.
     """
-    _, order = numbered(table[group], sort=True)
-    half = pd.Series(np.where(order < 0, -1, order % 2), index=table.index)
+    names, place = numbered(table[group])
+    turn = np.argsort(np.argsort(plain(names)))[place] % 2 if len(names) else place
+    half = pd.Series(np.where(place < 0, -1, turn), index=table.index)
     parts = []
     for _, part in table.groupby(list(by), sort=False, observed=True):
         for fold in (0, 1):

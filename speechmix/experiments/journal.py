@@ -114,22 +114,11 @@ def run_stage(
             _refuse_others(stored_file, options, overwrite)
 
         def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
-            """Return the line of an item: the stored one if it is of the same ingredients, or its work done."""
             asked = json.loads(json.dumps(ingredients(item, stored or {}), default=str))
             if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
                 return {**stored, **asked}
-            try:
-                return {"key": key, **asked, **work(item)}
-            except StorageError:
-                raise
-            except SpeechmixError as error:
-                noted = getattr(error, "noted", {})
-                return {"key": key, **asked, "why": getattr(error, "why", why), "reason": str(error), **noted}
-            except Exception as error:
-                error.add_note(
-                    f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
-                )
-                raise
+            where = f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
+            return {"key": key, **asked, **_done(work, item, why, where)}
 
         with _Former(path) as former, _reopened(unfinished, header) as file:
             count = _go_on(file, _shown(items, header["stage"], progress), made, former)
@@ -139,6 +128,19 @@ def run_stage(
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     return path
+
+
+def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str, where: str) -> dict[str, Any]:
+    """What the work on an item gives, or why it is left out; an error that stops the stage says where it happened."""
+    try:
+        return work(item)
+    except StorageError:
+        raise
+    except SpeechmixError as error:
+        return {"why": getattr(error, "why", why), "reason": str(error), **getattr(error, "noted", {})}
+    except Exception as error:
+        error.add_note(where)
+        raise
 
 
 def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: _Former) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -72,9 +73,13 @@ def needs_text(model: Model, clip: Clip) -> bool:
 
 
 def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
-    """What the trained model of a name wrote in this run, by clip; a damaged part is left out."""
+    """What the trained model of a name wrote in this run, by clip; a damaged part is left out.
+
+    Of what several parts have of a clip the one that was written last counts: the others are of weights, a prefix or a
+    recording that an earlier start had.
+    """
     texts: dict[str, dict[str, Any]] = {}
-    for path in folder.part_files():
+    for path in sorted(folder.part_files(), key=_time_of_change):
         try:
             part = opened_part(path)
             if (part.owner.name, part.owner.init) != (name, "trained"):
@@ -86,6 +91,14 @@ def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
         for clip, content in zip(rows["clip"].to_pylist(), rows["content"].to_pylist(), strict=True):
             texts[clip] = json.loads(content)
     return texts
+
+
+def _time_of_change(path: Path) -> int:
+    """Nanoseconds; 0 where there is no such file any more."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def written_of(model: Model, clip: Clip) -> dict[str, Any]:

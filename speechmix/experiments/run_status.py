@@ -6,22 +6,28 @@ In: a run's folder, while processes work there or after they have died. Out: a t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InputError, StorageError
+from ..errors import InputError
 from ..files.json_files import read_json_object
-from ..files.locks import locked
+from ..files.locks import is_held
 from ..files.shards import Shard
 from .folder import COMPLETE, RunFolder
-from .merging import FACTS, Marker, begun_shards
+from .merging import FACTS, Marker
+from .own_texts import WRITTEN
 from .part_files import Part, opened_part
+from .stage_files import index_list
 
 DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
+OUTDATED, DAMAGED = "outdated", "damaged"
 _COLUMNS = ["shard", "state", "model", "clips", "failed"]
 
 
@@ -35,8 +41,10 @@ class RunStatus:
     state : str
         "running", or "complete" when all tables stand.
     table : DataFrame
-        A row for each shard and model: shard, state ("done", "at work", "stopped", "not begun"), model, clips with results,
-        clips that failed. A shard without results has one row without a model.
+        A row for each shard and model: shard, state, model, clips with results, clips that failed. A shard without results
+        has one row without a model. States are "done", "at work", "stopped", "not begun"; "outdated" for one that was asked
+        something else (other clips, models, options) than the one that ended last, "damaged" for one whose results are no
+        longer whole.
     failures : DataFrame
         clip, model, reason, as the shards that are done recorded them.
     """
@@ -49,19 +57,23 @@ class RunStatus:
     @property
     def missing(self) -> list[int]:
         """Shards that are neither done nor at work, to be started again."""
-        open_shards = self.table[self.table["state"].isin([STOPPED, MISSING])]
+        open_shards = self.table[~self.table["state"].isin([DONE, AT_WORK])]
         return sorted({int(name.partition("-of-")[0]) for name in open_shards["shard"]})
 
     def text(self) -> str:
         """What the command prints."""
         states = Counter(self.table.drop_duplicates("shard")["state"])
-        counted = ", ".join(f"{states[state]} {state}" for state in (DONE, AT_WORK, STOPPED, MISSING) if states[state])
-        lines = [f"{self.folder}: {self.state}; {sum(states.values())} shards: {counted}"]
+        count = states.total()
+        of_states = (DONE, AT_WORK, STOPPED, MISSING, OUTDATED, DAMAGED)
+        counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
+        told = f"{count} shards: {counted}" if count > 1 else next(iter(states))
+        lines = [f"{self.folder}: {self.state}; {told}"]
         by_model = self.table.dropna(subset=["model"]).groupby("model", sort=False)[["clips", "failed"]].sum()
         lines += [f"  {model}: {row.clips} clips, {row.failed} failed" for model, row in by_model.iterrows()]
         if self.missing:
-            lines.append(f"  to be started (again): --shard {', '.join(map(str, self.missing))}")
-        elif self.state != COMPLETE and states[DONE] == sum(states.values()):
+            what = f"--shard {index_list(self.missing)}" if count > 1 else "the same command goes on"
+            lines.append(f"  to be started (again): {what}")
+        elif self.state != COMPLETE and states[DONE] == count:
             lines.append("  all shards are done and the tables are not written: start any shard again")
         reasons = Counter(self.failures["reason"])
         lines += [f"  failed {count} times: {reason}" for reason, count in reasons.most_common(10)]
@@ -89,25 +101,32 @@ def run_status(path: str | PathLike) -> RunStatus:
     if not folder.description.is_file():
         raise InputError(f"{folder.path} holds no run: expected run.json, as `speechmix score` leaves it")
     description = read_json_object(folder.description)
-    count = description.get("shards", 1)
-    parts = [opened_part(path) for path in folder.part_files()]
+    if not isinstance(description.get("options"), dict):
+        raise InputError(f"{folder.description} is not of a run of `speechmix score` or `study`, or is damaged")
+    state, count = str(description.get("state", COMPLETE)), int(description.get("shards", 1))
+    shards = [Shard(index, count) for index in range(1, count + 1)]
+    markers, last_asked = _markers(folder, shards)
+    parts = _readable_parts(folder)
+    paths = {*folder.relative([part for part, _ in parts])}
     failures: list[dict[str, str]] = []
     rows: list[dict[str, object]] = []
-    for index in range(1, count + 1):
-        shard = Shard(index, count)
-        marker = Marker.read(folder, shard)
-        own = [part for part in parts if part.shard == shard.label]
-        state = DONE if marker else AT_WORK if _is_held(folder, shard) else STOPPED if own else MISSING
-        failures += marker.skipped if marker else []
-        failed = Counter(row["model"] for row in marker.skipped) if marker else Counter()
-        told = {"shard": shard.label, "state": state}
-        clips = {owner: names for owner, names in _clips_of(own).items() if owner is not None}
-        rows += [{**told, "model": name, "clips": len(clips[name]), "failed": failed[name]} for name in clips]
+    for shard in shards:
+        marker = markers.get(shard)
+        clips = _clips_by_model(parts, shard)
+        if marker is None:
+            of_shard = _state_of_unmarked(folder, shard, has_results=bool(clips), is_complete=state == COMPLETE)
+        else:
+            of_shard = OUTDATED if marker.asked != last_asked else DONE if paths.issuperset(_paths(marker)) else DAMAGED
+        skipped = marker.skipped if marker and of_shard != OUTDATED else []
+        failures += skipped
+        failed = Counter(row["model"] for row in skipped)
+        told = {"shard": shard.label, "state": of_shard}
+        rows += [{**told, "model": label, "clips": len(clips[label]), "failed": failed[label]} for label in clips]
         if not clips:
             rows.append({**told, "model": None, "clips": 0, "failed": sum(failed.values())})
     return RunStatus(
         folder.path,
-        str(description.get("state", COMPLETE)),
+        state,
         pd.DataFrame(rows, columns=_COLUMNS),
         pd.DataFrame(failures, columns=["clip", "model", "reason"]),
     )
@@ -115,28 +134,54 @@ def run_status(path: str | PathLike) -> RunStatus:
 
 def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
     """Names of the clips that a shard, done or not, has results of by so many models."""
-    parts = (opened_part(path) for path in folder.part_files())
-    by_model = _clips_of([part for part in parts if part.shard == shard.label])
-    names = [clips for label, clips in by_model.items() if label is not None]
-    return set.intersection(*names) if len(names) == models > 0 else set()
+    clips = list(_clips_by_model(_readable_parts(folder), shard).values())
+    return set.intersection(*clips) if len(clips) == models > 0 else set()
 
 
-def _clips_of(parts: list[Part]) -> dict[str | None, set[str]]:
-    """Names of the clips that have results by each model."""
-    names: dict[str | None, set[str]] = {}
-    for part in parts:
-        rows = part.read(("clip", "kind"))
-        label = part.owner.label if part.owner.name is not None else None
-        names.setdefault(label, set()).update(rows.filter(pc.not_equal(rows["kind"], FACTS))["clip"].to_pylist())
-    return names
+def _markers(folder: RunFolder, shards: Sequence[Shard]) -> tuple[dict[Shard, Marker], str]:
+    """Markers of the shards that are done, and what the one that ended last was asked."""
+    markers: dict[Shard, Marker] = {}
+    last: tuple[int, str] = (0, "")
+    for shard in shards:
+        marker = Marker.read(folder, shard)
+        if marker is not None:
+            with suppress(OSError):  # started again since
+                last = max(last, ((folder.shards / f"{shard.label}.json").stat().st_mtime_ns, marker.asked))
+                markers[shard] = marker
+    return markers, last[1]
 
 
-def _is_held(folder: RunFolder, shard: Shard) -> bool:
-    """Whether a process is at work on a shard now."""
-    if shard.count > 1 and shard.label not in begun_shards(folder):
-        return False
-    try:
-        with locked(folder.path) if shard.count == 1 else locked(folder.shards, shard.label):
-            return False
-    except StorageError:
-        return True
+def _paths(marker: Marker) -> list[str]:
+    """Part files that hold what a shard has done."""
+    return [*marker.clips, *(path for _, paths, _ in marker.models for path in paths)]
+
+
+def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool, is_complete: bool) -> str:
+    """State of a shard that does not say that it is done."""
+    part = "" if shard.count == 1 else shard.label
+    if is_held(folder.path if shard.count == 1 else folder.shards, part):
+        return AT_WORK
+    if is_complete:  # by a version that had no markers
+        return DONE
+    return STOPPED if has_results else MISSING
+
+
+def _readable_parts(folder: RunFolder) -> list[tuple[Part, set[str]]]:
+    """Part files, each with the names of the clips that it has results of; without what is damaged, or was removed since."""
+    parts = []
+    for path in folder.part_files():
+        with suppress(InputError, FileNotFoundError):
+            part = opened_part(path)
+            rows = part.read(("clip", "kind"))
+            of_results = pc.invert(pc.is_in(rows["kind"], pa.array([FACTS, WRITTEN])))
+            parts.append((part, {*rows.filter(of_results)["clip"].to_pylist()}))
+    return parts
+
+
+def _clips_by_model(parts: Sequence[tuple[Part, set[str]]], shard: Shard) -> dict[str, set[str]]:
+    """Names of the clips that a shard has results of, by the labels of models."""
+    clips: dict[str, set[str]] = {}
+    for part, names in parts:
+        if part.shard == shard.label and part.owner.label is not None:
+            clips.setdefault(part.owner.label, set()).update(names)
+    return clips

@@ -128,12 +128,13 @@ def shards_needed(output: Path, shard: Shard) -> list[Shard]:
         If one of them is not done; it says which, and how to do them.
     """
     files = stage_files(output)
+    first = f"run it first (speechmix {command_of(output)})"
     if not files.count:
-        raise InputError(f"the stage {output.stem} was not done in {output.parent}: run it first")
+        raise InputError(f"the stage {output.stem} was not done in {output.parent}: {first}")
     common = common_shard(shard, files.count)
     missing = [index for index in files.missing if common.index == (index - 1) % common.count + 1]
     if missing and files.count == 1:
-        raise InputError(f"the stage {output.stem} was stopped before its end in {output.parent}: run it first")
+        raise InputError(f"the stage {output.stem} was stopped before its end in {output.parent}: {first}")
     if missing:
         raise InputError(_lacks(output, files, missing))
     return [Shard(index, files.count) for index in range(common.index, files.count + 1, common.count)]
@@ -153,9 +154,18 @@ def common_shard(shard: Shard, count: int) -> Shard:
     return Shard((shard.index - 1) % common + 1, common)
 
 
-def outputs_in(folder: Path) -> list[Path]:
-    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also the unfinished ones."""
+def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
+    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also the unfinished ones.
+
+    Parameters
+    ----------
+    folder : Path
+    begun : bool
+        Also those that one process has begun and not finished.
+    """
     outputs = set(folder.glob("*.jsonl"))
+    if begun:
+        outputs |= {path.with_name(path.name.removesuffix(UNFINISHED)) for path in folder.glob(f"*.jsonl{UNFINISHED}")}
     outputs |= {path.with_name(f"{path.name}.jsonl") for path in folder.glob("*") if path.is_dir() and _shards_in(path)}
     return sorted(outputs)
 

@@ -57,6 +57,7 @@ def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]
 
 def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
     """Lines of one file, whole or an error; a line that does not say its place is of one process, and they are in order."""
+    _readable_header(path)
     last: dict[str, Any] = {}
     count = 0
     for number, text in enumerate(_texts(path), start=1):
@@ -101,18 +102,32 @@ def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
     """Refuse shards that were made with unlike options or of unlike corpora, and files that were renamed."""
     if len(files) == 1:
         return
-    first: dict[str, Any] = {}
+    first = made_of(files[0])
     for file in files:
-        header = header_of(file)
-        if header and header.get("shard") != file.stem:
-            raise InputError(f"{file} is the shard {header.get('shard')}: give it its name again, or delete it")
-        made = {"options": header.get("options"), "corpus": inputs_of(file).get("corpus")}
-        unlike = [name for name in made if made[name] != (first := first or made)[name]]
-        if header and unlike:
+        label = _readable_header(file).get("shard")
+        if label != file.stem:
+            raise InputError(f"{file} is the shard {label}: give it its name again, or delete it")
+        made = made_of(file)
+        unlike = [name for name in made if made[name] != first[name]]
+        if unlike:
             raise InputError(
                 f"{file} is of other {' and '.join(unlike)} than {files[0].name}: shards of one output need the same. Run "
                 "those that are not as they should be again (with --overwrite where the options are others)"
             )
+
+
+def made_of(file: Path) -> dict[str, Any]:
+    """What the shards of one output have in common: options, and a hash of the corpus where they say it."""
+    return {"options": _readable_header(file)["options"], "corpus": inputs_of(file).get("corpus")}
+
+
+def _readable_header(file: Path) -> dict[str, Any]:
+    header = header_of(file)
+    if not header:
+        raise InputError(
+            f"{file}, line 1, is damaged (or of an older version): run the stage again, and it is made again"
+        )
+    return header
 
 
 def kept(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
@@ -148,15 +163,14 @@ def said_reasons(dropped: Counter[str]) -> str:
 
 
 def options_of(path: Path) -> dict[str, Any]:
-    """Options that an output, or the first of its shards, was made with."""
-    if path.is_file():
-        return header_of(path).get("options", {})
+    """Options that an output, or the first of its shards whose first line can be read, was or is made with; else nothing."""
     files = stage_files(path)
-    for index in sorted(files.done) or sorted(files.unfinished):
-        file = shard_file(path, Shard(index, files.count))
-        header = header_of(file) or header_of(file.with_name(f"{file.name}{UNFINISHED}"))
-        if header:
-            return header["options"]
+    for indices, ending in ((files.done, ""), (files.unfinished, UNFINISHED)):
+        for index in sorted(indices):
+            file = shard_file(path, Shard(index, files.count))
+            header = header_of(file.with_name(f"{file.name}{ending}"))
+            if header:
+                return header["options"]
     return {}
 
 

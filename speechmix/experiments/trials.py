@@ -43,6 +43,8 @@ from .stage_files import TRIALS, stage_files
 from .stage_lines import AT, kept, lines
 
 _ROWS, _DROPS = VALUE_COLUMNS[2:], DROP_COLUMNS[2:]  # of an item, which the line names
+_READ_OFF = ("text", "target", "foil")  # what ties items, and decides what is found of them
+_TIES = "ties"  # what else ties them: where it changes nothing is judged again
 _NOT_ALIGNED = "not aligned"
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to write the tables
 
@@ -113,31 +115,20 @@ def faithfulness_of_clips(
         "fewest": fewest,
         "protocol": options.get("protocol"),
     }
-    of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
-    described = {
-        **model_facts(model),
-        "model": model.label,
-        "dtype": str(model.dtype),
-        **told,
-        **asked,
-        "align": align_method,
-    }
     items = _Items(clips, aligner, align_method)
 
     def work(item: tuple[int, Clip]) -> dict[str, Any]:
         clip = items.aligned(item[1])
         result = judged(model, clip, items.pair_of(clip), told["measures"], asked, fewest=fewest)
         row = item_table([clip]).to_dict("records")[0]
-        return {"item": {name: row.get(name) for name in TIED_BY}, **_as_lists(result)}
-
-    def ingredients(item: tuple[int, Clip], stored: Mapping[str, Any]) -> dict[str, Any]:
-        return {"of": digest([_decisive(clip) for clip in items.tied_to(item[1])]), AT: item[0]}
+        return {"item": {name: row[name] for name in _READ_OFF}, **_as_lists(result)}
 
     output = Path(out) / TRIALS / f"{safe_name(model.label)}.jsonl"
     run_stage(
         output, ((clip.name, (at, clip)) for at, clip in enumerate(clips) if shard.holds(clip.name)), work,
-        options={**described, "aligner": of_aligner}, ingredients=ingredients, unimportant=(AT,),
-        inputs={"corpus": digest(item_table(clips).to_csv(index=False))}, why="not judged", shard=shard,
+        options={**_described(model, aligner), **told, **asked, "align": align_method},
+        ingredients=items.ingredients, unimportant=(AT, _TIES), why="not judged",
+        inputs={"corpus": digest(item_table(clips).to_csv(index=False))}, shard=shard,
         overwrite=overwrite, progress=progress,
     )  # fmt: skip
     if stage_files(output).missing:
@@ -146,6 +137,12 @@ def faithfulness_of_clips(
         trial = stored_trial(output, {**model_facts(model), **told}, skipped)
         trial.write(out)
     return trial
+
+
+def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
+    """Which models judge and align, as the options of the journal say it."""
+    of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
+    return {**model_facts(model), "model": model.label, "dtype": str(model.dtype), "aligner": of_aligner}
 
 
 def stored_trial(output: Path, told: Mapping[str, Any], skipped: list[tuple[str, str]] | None = None) -> Trial:
@@ -168,7 +165,7 @@ def stored_trial(output: Path, told: Mapping[str, Any], skipped: list[tuple[str,
     left_out = [(line["key"], line["reason"]) for line in lines(output) if "why" in line]
     if skipped is not None:
         skipped += left_out
-    table = pd.DataFrame([{"clip": line["key"], **line["item"]} for line in kept(output)])
+    table = pd.DataFrame([{"clip": line["key"], **line["item"], **line[_TIES]} for line in kept(output)])
     if table.empty:
         reasons = "; ".join(reason for _, reason in left_out[:3])
         raise InputError(f"no clip can be used: {reasons or 'there are none'}")
@@ -205,6 +202,12 @@ class _Items:
         if isinstance(result, SpeechmixError):
             raise LeftOut(_NOT_ALIGNED, str(result))
         return result
+
+    def ingredients(self, item: tuple[int, Clip], stored: Mapping[str, Any]) -> dict[str, Any]:
+        """What decides the line of a clip: the clip and those of its pair, their sound too, and what ties it to others."""
+        at, clip = item
+        ties = {name: clip.meta[name] for name in TIED_BY if name in clip.meta and name not in _READ_OFF}
+        return {"of": digest([_decisive(other) for other in self.tied_to(clip)]), AT: at, _TIES: ties}
 
     def pair_of(self, clip: Clip) -> Clip | None:
         """The other member of a pair of two that can be used."""

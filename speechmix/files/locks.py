@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from pathlib import Path
 from ..errors import StorageError
 
 _HOLDER_ENDING = ".holder"
+_SECONDS_OF_A_LOOK = 0.2  # that whoever asks `is_held` may keep another waiting
 LOCK, HOLDER = ".lock", f".lock{_HOLDER_ENDING}"
 
 _held: dict[tuple[Path, str], tuple[int, int]] = {}  # folders and parts that are held, and by which process and thread
@@ -59,11 +61,11 @@ def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterat
     if _held.get((folder, part)) == myself:
         yield
         return
-    lock_file, holder_file = (folder / f"{LOCK}{part and f'-{part}'}{ending}" for ending in ("", _HOLDER_ENDING))
+    lock_file, holder_file = _lock_files(folder, part)
     what = f"{folder}{part and f', {part},'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(lock_file, timeout=wait, thread_local=False)
+        lock = filelock.FileLock(lock_file, timeout=max(wait, _SECONDS_OF_A_LOOK), thread_local=False)
         lock.acquire()
     except filelock.Timeout:
         raise StorageError(
@@ -84,6 +86,34 @@ def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterat
         lock.release()
 
 
+def is_held(folder: str | PathLike, part: str = "") -> bool:
+    """Whether some process (or thread) holds a folder, or a part of it, now; nothing is written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with locked(folder):
+    ...     is_held(folder), is_held(folder, "3-of-48")
+    (True, False)
+    >>> is_held(folder)
+    False
+    """
+    lock_file, holder_file = _lock_files(Path(folder), part)
+    if sys.platform == "win32":
+        return holder_file.is_file()  # also where a holder died
+    import fcntl
+
+    try:
+        with lock_file.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody ever held it, or the file system has no locks
+        return False
+    return False
+
+
 @contextmanager
 def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, or a part of it.
@@ -97,6 +127,12 @@ def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> It
             raise
         except OSError as error:
             raise not_written(Path(folder), error) from error
+
+
+def _lock_files(folder: Path, part: str) -> tuple[Path, Path]:
+    """The lock of a folder, or of a part of it, and the file that names its holder."""
+    lock = folder / f"{LOCK}{part and f'-{part}'}"
+    return lock, lock.with_name(f"{lock.name}{_HOLDER_ENDING}")
 
 
 def not_written(folder: Path, error: OSError) -> StorageError:

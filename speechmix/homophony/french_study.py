@@ -24,6 +24,7 @@ from ..experiments.run import score_clips
 from ..experiments.speech_ablations import speech_ablation
 from ..experiments.stage_lines import counted
 from ..experiments.workers import score_in_workers
+from ..files.json_files import read_json_object
 from ..files.whole_files import write_json
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
 
 
 def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence[int]) -> None:
-    """Let the page of a run of a study's examples begin as that of `study`, unless the run has title and notes already.
+    """Let the page of a run of a study's examples begin as that of `study`, unless it has a title or notes of its own.
 
     Parameters
     ----------
@@ -179,11 +180,15 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
     from .dataset import about
 
     path = RunFolder(Path(run)).page_description
-    if not path.exists():
-        mined = about(examples).get("stages", {}).get("pairs", {})
-        notes = study_notes(Path(mined.get("source", examples)).name, seeds)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"title": TITLE, "notes": notes})
+    mined = about(examples).get("stages", {}).get("pairs", {})
+    clips = Path(mined.get("source", examples)).name
+    if path.exists():
+        former = read_json_object(path)
+        (of_no_twins,) = study_notes(clips, [])
+        is_ours = [str(note).startswith(of_no_twins.removesuffix("none.")) for note in former.get("notes") or ()]
+        if former.get("title") != TITLE or is_ours != [True]:
+            return
+    write_json(path, {"title": TITLE, "notes": study_notes(clips, seeds)})
 
 
 def _report(run, options) -> Path:

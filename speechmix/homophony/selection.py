@@ -75,16 +75,13 @@ def select_examples(
         If a stage is missing or belongs to another corpus, or an option cannot be used.
     """
     study = Path(study)
-    unknown = set(balance) - set(BALANCES)
-    if unknown or (most is not None and most < 1):
-        raise InputError(f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, {most}")
-    if draw is not None and (most is not None or not draw or min(draw.values()) < 1):
-        raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
+    _check_choice(balance, most, draw)
     if seed is None:
         seed = 0 if draw is None else PUBLISHED_SEED
     names = _transcribed(study) if models is None else list(models)
     for model, path in zip(names, _paths(study, names), strict=True):
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
+    refuse_other_pairs(study, study / WORDS, "words", "align again")
     counts = Counts(study, names)
     options: dict[str, Any] = {"models": names, "balance": list(balance), "most": most, "seed": seed}
     options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful}
@@ -119,6 +116,14 @@ def select_examples(
     with writing_to(study):
         clear_leftovers(study, below=False)
         return write_examples(study / EXAMPLES, rows(), about, also=lambda folder: write_counts(folder, counts))
+
+
+def _check_choice(balance: Sequence[str], most: int | None, draw: Mapping[str, int] | None) -> None:
+    """Raise `InputError` where nothing can be chosen so."""
+    if set(balance) - set(BALANCES) or (most is not None and most < 1):
+        raise InputError(f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, {most}")
+    if draw is not None and (most is not None or not draw or min(draw.values()) < 1):
+        raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
 
 
 def _examples(
@@ -263,7 +268,15 @@ def _transcribed(study: Path) -> list[str]:
 
 def _outputs(study: Path) -> dict[str, Path]:
     """Transcripts by the names of their models."""
-    return {options_of(path)["model"]: path for path in outputs_in(study / TRANSCRIPTS)}
+    outputs = {}
+    for path in outputs_in(study / TRANSCRIPTS):
+        model = options_of(path).get("model")
+        if model is None:
+            raise InputError(
+                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or delete it"
+            )
+        outputs[model] = path
+    return outputs
 
 
 def _paths(study: Path, models: Iterable[str]) -> list[Path]:

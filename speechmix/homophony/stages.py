@@ -91,14 +91,7 @@ def mine_corpus(
     options: dict[str, Any] = {"source": _where(source), "templates": [described(template) for template in asked]}
     options |= {"parser": parser, "lexicon": lexicon and content_digest(lexicon), "language": language, "split": split}
     options |= {"sample": sample, "seed": seed}
-    names = hashlib.blake2b(digest_size=16)
-
-    def own_rows() -> Iterator[tuple[str, tuple[int, Row | Rejected]]]:
-        rows = read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside)
-        for place, row in enumerate(rows):
-            names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
-            if shard.holds(row.name):
-                yield row.name, (place, row)
+    rows = _OwnRows(read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside), shard)
 
     def work(item: tuple[int, Row | Rejected]) -> dict[str, Any]:
         return mined_line(item[1], out, language, templates=asked, parser=parser, lexicon=words)
@@ -107,8 +100,8 @@ def mine_corpus(
         return {**row_digest(item[1]), **_place(item[0], shard)}
 
     return run_stage(
-        out / PAIRS, own_rows(), work, options=options, ingredients=ingredients, unimportant=(AT,), shard=shard,
-        inputs=lambda: {"corpus": names.hexdigest()} if shard.count > 1 else {}, overwrite=overwrite, progress=progress,
+        out / PAIRS, ((row.name, (place, row)) for place, row in rows), work, options=options, ingredients=ingredients,
+        unimportant=(AT,), inputs=rows.inputs, shard=shard, overwrite=overwrite, progress=progress,
     )  # fmt: skip
 
 
@@ -160,14 +153,13 @@ def align_corpus(
         "textgrids": textgrids and _where(textgrids),
     }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
-    inputs = {}
     if source is None:
-        inputs["pairs"] = input_digest(study / PAIRS, "text", "path", shard=shard)
+        inputs: Any = {"pairs": input_digest(study / PAIRS, "text", "path", shard=shard)}
         items: Iterable = ((line["key"], line) for line in numbered_lines(study / PAIRS, shard) if "why" not in line)
     else:
         options["source"] = _where(source)
-        rows = enumerate(read_corpus(source))
-        items = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows if shard.holds(row.name))
+        rows = _OwnRows(read_corpus(source), shard)
+        items, inputs = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows), rows.inputs
 
     def work(line: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
@@ -258,6 +250,24 @@ def transcribe_corpus(
         )  # fmt: skip
         paths.append(path)
     return paths
+
+
+class _OwnRows:
+    """A shard's rows of a corpus, each with its place in it; and, when all were read, by what the shards know one corpus."""
+
+    def __init__(self, rows: Iterable[Row | Rejected], shard: Shard):
+        self._rows, self._shard = rows, shard
+        self._names = hashlib.blake2b(digest_size=16)
+
+    def __iter__(self) -> Iterator[tuple[int, Row | Rejected]]:
+        for place, row in enumerate(self._rows):
+            self._names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
+            if self._shard.holds(row.name):
+                yield place, row
+
+    def inputs(self) -> dict[str, str]:
+        """What the stage notes of its inputs; of one process alone nothing."""
+        return {"corpus": self._names.hexdigest()} if self._shard.count > 1 else {}
 
 
 def transcripts_of(study: Path, model: Model) -> Path:

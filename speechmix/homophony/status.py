@@ -7,13 +7,16 @@ again. Nothing is written, and no lock is taken: it may be asked while shards ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
 from ..errors import InputError
+from ..evaluation.faithfulness.results import FILE
 from ..experiments.stage_files import (
     TRIALS,
     UNFINISHED,
@@ -24,14 +27,30 @@ from ..experiments.stage_files import (
     shard_file,
     stage_files,
 )
-from ..experiments.stage_lines import header_of, kept_and_dropped, line_of, lines, options_of, said_reasons
+from ..experiments.stage_lines import (
+    input_digests,
+    inputs_of,
+    kept_and_dropped,
+    line_of,
+    lines,
+    made_of,
+    options_of,
+    said_reasons,
+)
 from ..files.shards import Shard
+from .dataset import holds_examples
 from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
 _OF_CLIPS = ("mine", "align")  # stages without a model of their own
 COLUMNS = (
     "stage", "model", "shards_done", "shards", "clips_done", "left_out", "reasons", "missing", "unfinished", "damaged",
+    "outdated",
 )  # fmt: skip
+_STATES = {
+    "unfinished": "at work, or stopped",
+    "damaged": "made again by the stage",
+    "outdated": "of other options or another corpus than what was written last, or of other pairs than those at hand",
+}
 
 
 def is_study(folder: str | PathLike) -> bool:
@@ -63,9 +82,10 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
             begun has as many as the one before it.
         clips_done, left_out, reasons
             Clips in complete and in unfinished shards, those that were left out, and why.
-        missing, unfinished, damaged
+        missing, unfinished, damaged, outdated
             Numbers of shards, as `sbatch --array` takes them ("7,12,20-31"): not complete; of those, begun and at work, or
-            stopped; complete, but with a line that was changed. Damaged ones count as missing: the stage makes them again.
+            stopped; complete, but with a line that was changed; complete, but of other options or another corpus than the
+            shard that was written last, or of other pairs than those at hand. Damaged and outdated ones count as missing.
 
     Raises
     ------
@@ -86,10 +106,16 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
     if not is_study(study):
         raise InputError(f"{study} is no study folder: expected {PAIRS} or {PAIRS.removesuffix('.jsonl')}/ in it")
     rows, former = [], StageFiles(0)
-    for output in _outputs(study):
+    digests = cache(partial(_digests_of_pairs, study / PAIRS))
+    for output in (study / PAIRS, study / WORDS, *outputs_in(study / TRANSCRIPTS, begun=True)):
         files = stage_files(output)
         expected = files.count or former.count
-        rows.append(_row(output, files, expected))
+        outdated = _unlike_the_last(output, files)
+        if output != study / PAIRS:
+            of_pairs = _pairs_of(output, files)
+            now = digests(tuple(of_pairs))
+            outdated |= {shard.index for shard in now if now[shard] != of_pairs[shard]}
+        rows.append(_row(output, files, expected, outdated))
         former = StageFiles(expected) if command_of(output) != "transcribe" else former
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -102,8 +128,10 @@ def trial_status(folder: str | PathLike) -> pd.DataFrame:
     >>> trial_status("nowhere").empty
     True
     """
-    outputs = outputs_in(Path(folder) / TRIALS)
-    rows = [_row(output, files, files.count) for output in outputs for files in [stage_files(output)]]
+    rows = []
+    for output in outputs_in(Path(folder) / TRIALS, begun=True):
+        files = stage_files(output)
+        rows.append(_row(output, files, files.count, _unlike_the_last(output, files)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -117,24 +145,36 @@ def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
     study : path
         The folder it is of, for the commands that the text names.
     """
-    said = []
+    told = []
     for row in table.to_dict("records"):
         shards = f"{row['shards_done']} of {row['shards']} shards" if row["shards"] > 1 else ""
         state = shards or ("done" if row["shards_done"] else "not done")
         reasons = f" ({row['reasons']})" if row["reasons"] else ""
         model = f" {row['model']}" if row["model"] else ""
-        said.append(
+        told.append(
             f"{row['stage']}{model}: {state}; {row['clips_done']} clips done, {row['left_out']} left out{reasons}"
         )
-        for what, advice in (("unfinished", "at work, or stopped"), ("damaged", "made again by the stage")):
-            if row[what]:
-                said.append(f"    {what}: {row[what]} ({advice})")
+        told += [f"    {name}: {row[name]} ({meaning})" for name, meaning in _STATES.items() if row[name]]
         if row["missing"] and row["shards"] > 1:
-            said.append(f"    missing: {row['missing']}")
-    if not any(table["missing"]) and "mine" in set(table["stage"]):
-        done = (Path(study) / EXAMPLES).is_dir()
-        said.append(f"select: {'done' if done else f'not done: speechmix select {study}'}")
-    return "\n".join(said)
+            told.append(f"    missing: {row['missing']}")
+    if not any(table["missing"]):
+        told += _what_follows(Path(study), set(table["stage"]))
+    return "\n".join(told)
+
+
+def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
+    """Where that stands which is made of all shards of the stages."""
+    if "mine" in stages:
+        if holds_examples(folder / EXAMPLES):
+            return ["select: done"]
+        if "transcribe" not in stages:
+            return [f"transcribe: not begun: speechmix transcribe {folder} --model MODEL"]
+        return [f"select: not done: speechmix select {folder}"]
+    lines_written = [path.stat().st_mtime_ns for path in (folder / TRIALS).rglob("*.jsonl")]
+    tables = folder / FILE
+    if tables.is_file() and tables.stat().st_mtime_ns >= max(lines_written, default=0):
+        return []
+    return [f"tables: not written ({FILE}): start any of these again"]
 
 
 def missing_shards(table: pd.DataFrame, stage: str) -> str:
@@ -153,10 +193,9 @@ def missing_shards(table: pd.DataFrame, stage: str) -> str:
     """
     rows = table[table["stage"] == stage]
     if rows.empty:
-        known = ", ".join(dict.fromkeys(table["stage"]))
-        raise InputError(
-            f"no shards of {stage!r} here: expected one of {known}; a stage is known when one shard has begun"
-        )
+        begun = ", ".join(dict.fromkeys(table["stage"]))
+        expected = f"expected one of {begun}" if begun else "no stage was begun"
+        raise InputError(f"no shards of {stage!r} here: {expected}; a stage is known when one shard has begun")
     counts = set(rows["shards"])
     if counts == {1}:
         raise InputError(f"{stage} is done by one process, not in shards: the same command without --shard goes on")
@@ -167,35 +206,59 @@ def missing_shards(table: pd.DataFrame, stage: str) -> str:
     return index_list({index for text in rows["missing"] for index in _indices(text)})
 
 
-def _outputs(study: Path) -> Iterator[Path]:
-    yield from (study / PAIRS, study / WORDS)
-    yield from outputs_in(study / TRANSCRIPTS)
-
-
-def _row(output: Path, files: StageFiles, expected: int) -> dict[str, object]:
+def _row(output: Path, files: StageFiles, expected: int, outdated: Collection[int]) -> dict[str, object]:
     """Status of one output."""
     n_kept, dropped = 0, Counter[str]()
     damaged: set[int] = set()
     for index in sorted(files.done | files.unfinished):
         file = shard_file(output, Shard(index, files.count))
         try:
-            if index in files.done and not header_of(file):
-                raise InputError(f"{file} has no first line")
             readable = lines(file) if index in files.done else _lines_so_far(file)
             shard_kept, shard_dropped = kept_and_dropped(readable)
         except InputError:
             damaged.add(index)
             continue
         n_kept, dropped = n_kept + shard_kept, dropped + shard_dropped
-    missing = {index for index in range(1, expected + 1) if index not in files.done} | damaged
+    missing = {index for index in range(1, expected + 1) if index not in files.done} | damaged | {*outdated}
     command = command_of(output)
     return {
         "stage": command,
         "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
         "shards_done": expected - len(missing), "shards": expected, "clips_done": n_kept, "left_out": dropped.total(),
         "reasons": said_reasons(dropped), "missing": index_list(missing), "unfinished": index_list(files.unfinished),
-        "damaged": index_list(damaged),
+        "damaged": index_list(damaged), "outdated": index_list(outdated),
     }  # fmt: skip
+
+
+def _unlike_the_last(output: Path, files: StageFiles) -> set[int]:
+    """Complete shards that are of other options or another corpus than the one that was written last."""
+    made, written = {}, {}
+    for index in files.done:
+        file = shard_file(output, Shard(index, files.count))
+        with suppress(InputError, FileNotFoundError):  # damaged; removed since
+            made[index], written[index] = made_of(file), file.stat().st_mtime_ns
+    last = made[max(made, key=written.__getitem__)] if made else {}
+    return {index for index in made if made[index] != last}
+
+
+def _pairs_of(output: Path, files: StageFiles) -> dict[Shard, str]:
+    """By complete shard of an output, the hash of the pairs that it says it is of."""
+    of_pairs = {}
+    for shard in (Shard(index, files.count) for index in sorted(files.done)):
+        with suppress(InputError):
+            pairs = inputs_of(shard_file(output, shard)).get("pairs")
+            if pairs is not None:
+                of_pairs[shard] = pairs
+    return of_pairs
+
+
+def _digests_of_pairs(pairs: Path, shards: tuple[Shard, ...]) -> dict[Shard, str]:
+    """Hash of the pairs at hand, by shard; nothing where they are not complete."""
+    try:
+        digests = input_digests(pairs, "text", "path", shards=shards) if shards else []
+    except InputError:
+        return {}
+    return dict(zip(shards, digests, strict=True))
 
 
 def _lines_so_far(file: Path) -> Iterator[dict]:

@@ -37,7 +37,10 @@ def joined(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
             yield {**line, **word_line}
             word_line = next(placed, None)
     if word_line is not None:
-        raise InputError(f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks: align again")
+        raise InputError(
+            f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks or has at another place: align "
+            "again"
+        )
 
 
 def refuse_other_pairs(study: Path, output: Path, what: str, advice: str, shard: Shard = WHOLE) -> None:

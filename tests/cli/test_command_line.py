@@ -217,3 +217,64 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(fold
     monkeypatch.setattr(model_run.ModelRun, "_further", real)
     monkeypatch.setattr(store, "mix", None)  # scoring again would raise
     assert main(arguments) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", "2", "--engine", "ray"], "--engine ray among those of a cluster: give one of them"),
+        (["--workers", "auto", "--engine", "ray"], "--engine ray among those of a cluster: give one of them"),
+        (["--workers", "2", "--address", "auto"], "--address goes with --engine ray"),
+        (["--workers", "2", "--shard", "1/2"], "--shard among machines: give one of them"),
+        (["--shard", "3/2"], "1/2 to 2/2"),
+        (["--workers", "none"], "expected --workers auto, or a number"),
+    ],
+)
+def test_who_does_the_work_is_checked_before_anything_is_read(options, message, tmp_path, capsys):
+    command = ["score", "no such clip.wav", "--model", "no such model", "--out", str(tmp_path / "run")]
+    assert main([*command, *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
+    from speechmix.homophony.dataset import write_examples
+    from speechmix.homophony.french_study import TITLE, describe_page
+
+    examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}})
+    described = tmp_path / "run" / "report.json"
+    for seeds, told in (([0], "0"), ([0, 1], "0, 1"), ([], "none")):
+        describe_page(tmp_path / "run", examples, seeds)
+        expected = {"title": TITLE, "notes": [f"Clips: fr. Random twins: seeds {told}."]}
+        assert json.loads(described.read_text(encoding="utf-8")) == expected
+    for own in ({"title": "My study", "notes": expected["notes"]}, {"title": TITLE, "notes": ["Read this first."]}):
+        described.write_text(json.dumps(own), encoding="utf-8")
+        describe_page(tmp_path / "run", examples, [0])
+        assert json.loads(described.read_text(encoding="utf-8")) == own
+
+
+def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(folder, tmp_path, capsys, monkeypatch):
+    from speechmix.cli import command_line
+    from speechmix.homophony.dataset import write_examples
+
+    examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {}})
+    monkeypatch.setattr(
+        command_line, "named_clips", lambda options, skipped: [speechmix.Clip.from_file(folder / "a.wav")]
+    )
+    out = tmp_path / "other run"
+    out.mkdir()
+    (out / "run.json").write_text(json.dumps({"options": {"measures": ["alti"]}}), encoding="utf-8")
+    command = [
+        "score",
+        "--examples",
+        str(examples),
+        "--model",
+        str(folder / "model"),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+    ]
+    assert main(command) == 1
+    assert "holds a run with other options" in capsys.readouterr().err
+    assert not (out / "report.json").exists()

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from speechmix.evaluation import grouped_means as module
 from speechmix.evaluation.grouped_means import grouped_means, matrices, numbered
 from speechmix.evaluation.statistics import by_layer, cross_fitted_layer
 
@@ -45,6 +46,18 @@ def test_means_are_those_of_pandas(table, keys, sort):
         pd.testing.assert_frame_equal(means, expected, check_exact=True, check_dtype=False, check_categorical=False)
 
 
+@pytest.mark.parametrize("largest", [1, 30, 300])
+@pytest.mark.parametrize("sort", [False, True])
+def test_more_groups_than_a_number_can_name(table, sort, largest, monkeypatch):
+    """A million clips in half a million groups, by model, layer, ..., are more than 64 bits can number."""
+    monkeypatch.setattr(module, "_LARGEST", largest)
+    keys = ["model", "layer", "clip", "group", "init", "seed"]
+    expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
+    means = grouped_means(as_categories(table), keys, "contribution", sort=sort)
+    pd.testing.assert_frame_equal(means, expected, check_exact=True, check_dtype=False, check_categorical=False)
+    test_matrices_are_what_pandas_unstacks(table)
+
+
 def test_matrices_are_what_pandas_unstacks(table):
     keys = ["model", "layer", "clip", "init"]
     wide = table.groupby(keys, sort=False)["contribution"].mean().unstack("init")
@@ -68,5 +81,8 @@ def test_statistics_of_categories_are_those_of_texts(table):
     same = as_categories(table).rename(columns={"model": "stack"})
     expected = by_layer(few, by=["stack"], group="group")
     pd.testing.assert_frame_equal(by_layer(same, by=["stack"], group="group"), expected, check_exact=True)
-    chosen = cross_fitted_layer(few, by=["stack"], group="group")
-    assert cross_fitted_layer(same, by=["stack"], group="group").index.equals(chosen.index)
+    layers = cross_fitted_layer(few, by=["stack"], group="group")
+    assert cross_fitted_layer(same, by=["stack"], group="group").index.equals(layers.index)
+    in_any_order = pd.CategoricalDtype(table["group"].unique()[::-1])  # as in the dictionary of a Parquet file
+    same = same.astype({"group": in_any_order})
+    assert cross_fitted_layer(same, by=["stack"], group="group").index.equals(layers.index)

@@ -43,6 +43,27 @@ def test_p_under_a_true_null_is_uniform_and_one_for_nothing():
     assert sign_flip_p(np.zeros((1100, 1)), permutations=99)[0] == 1.0
 
 
+def test_p_does_not_depend_on_the_unit_of_the_values():
+    """Values of few sizes tie: a sum of tenths that is rounded up is still as far from zero as one that is rounded down."""
+    whole = np.random.default_rng(6).integers(-2, 4, (1101, 12)).astype(float) - 0.5
+    whole -= np.round(2 * whole.mean(axis=0)) / 2
+    p = sign_flip_p(whole, permutations=999)
+    for unit in (0.1, 1 / 3, 1e-9):
+        np.testing.assert_array_equal(sign_flip_p(unit * whole, permutations=999), p)
+
+
+def test_what_is_not_finite_has_no_p_and_does_not_count():
+    values = np.random.default_rng(7).normal(0.1, 1.0, (1100, 3))
+    values[5, 1], values[6, 2] = np.nan, np.inf
+    assert np.isnan(sign_flip_p(values, permutations=99)).tolist() == [False, True, True]
+    rows = [pd.Series(values[:, row]) for row in range(3)]
+    at_scale = statistics.over_groups_together(rows)
+    for row, numbers in zip(rows, at_scale, strict=True):
+        finite = row[np.isfinite(row)]
+        assert numbers == pytest.approx(statistics.over_groups(finite), rel=1e-12)
+        assert numbers["difference"] == finite.mean()
+
+
 def test_p_of_few_groups_agrees_with_scipys(monkeypatch):
     differences = np.random.default_rng(8).normal(0.3, 1.0, 60)
     expected = statistics.permutation_p(differences)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import speechmix
 from speechmix.adapters import writing
 from speechmix.cli import main
 from speechmix.experiments.folder import RunFolder
-from speechmix.experiments.part_files import opened_part
+from speechmix.experiments.own_texts import texts_of
+from speechmix.experiments.part_files import Owner, opened_part, table_of, write_part
 from speechmix.experiments.run import score_clips
 from speechmix.maps.mixing import MixingMap
 from tests.adapters.test_prefix import N_TIMES
@@ -85,6 +87,18 @@ def test_a_twin_is_fed_what_the_trained_model_wrote(model, made, tmp_path):
     assert of_twin.provenance["decoder_text_by"] == of_model.provenance["decoder_text_by"]
     assert of_twin.scores.shape == of_model.scores.shape
     assert abs(of_twin.scores - of_model.scores).max() > 0.01
+
+
+def test_what_was_written_last_counts_whatever_parts_are_called(tmp_path):
+    """Parts of an earlier start, whose weights wrote something else, lie there until the run has ended."""
+    folder = RunFolder(tmp_path)
+    for first, second in (("0", "1"), ("1", "0")):
+        for time, (name, text) in enumerate([(first, "of the old weights"), (second, "of the new weights")]):
+            row = {"clip": "a", "kind": "written", "question": text, "content": json.dumps({"written": {"text": text}})}
+            owner = Owner("model", "trained", None, "model")
+            write_part(folder.results("model") / f"{name}.parquet", [table_of([row])], owner, "1-of-1", {}, {})
+            os.utime(folder.results("model") / f"{name}.parquet", (time, time))
+        assert texts_of(folder, "model")["a"]["written"]["text"] == "of the new weights"
 
 
 def test_a_map_behind_another_prefix_is_never_used_again(model, tmp_path):

@@ -116,6 +116,28 @@ def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(model, clips, 
     assert names == [clip.name for clip in clips[:2]]
 
 
+def of_clips_in_memory(model, clips, asked):
+    trial = speechmix.faithfulness(model, clips, **asked)
+    return trial.ties, trial.values["group"].nunique(), trial.values
+
+
+@pytest.mark.parametrize("column", [None, "noun", "target_lemma"])
+def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path, monkeypatch):
+    """Without a lemma the target ties clips; with another column that one; and a new column has nothing judged again."""
+    asked = {**ASKED, "judges": ["silence (zeros)"]}
+    names = [f"right_{pair}_{number}" for pair in ("01", "05", "17", "29", "35") for number in ("sg", "pl")]
+    clips = [clip.replace(meta={}) for clip in bundled.clips() if clip.name in names]
+    faithfulness_of_clips(model, clips, tmp_path, **asked)
+    if column is not None:
+        clips = [clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)]
+        monkeypatch.setattr(trials, "judged", None)  # whoever calls it dies
+    trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
+    ties, n_groups, values = of_clips_in_memory(model, clips, asked)
+    assert "the target word" in ties
+    assert (trial.ties, trial.values["group"].nunique()) == (ties, n_groups)
+    pd.testing.assert_frame_equal(trial.values, values)
+
+
 def test_other_options_and_other_clips_are_refused(model, clips, tmp_path):
     faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **ASKED)
     with pytest.raises(InputError, match=r"made with other options .*measures"):
@@ -137,6 +159,37 @@ def test_status_says_which_shards_are_missing(model, clips, tmp_path, capsys):
     assert main(["status", str(tmp_path)]) == 0
     assert "missing: 1,3" in capsys.readouterr().out
     assert len(begun_shards(tmp_path / TRIALS / "tiny-french-ctc.jsonl")) == 3
+
+
+def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monkeypatch, capsys):
+    """The last shard was killed between its last clip and the tables: its journal is whole."""
+
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "stored_trial", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    assert main(["status", str(tmp_path)]) == 0
+    assert "tables: not written (faithfulness.csv)" in capsys.readouterr().out
+    faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    assert main(["status", str(tmp_path)]) == 0
+    assert "tables" not in capsys.readouterr().out
+    assert main(["status", str(tmp_path), "--missing", "faithfulness"]) == 1
+    assert "done by one process" in capsys.readouterr().err
+
+
+def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypatch, capsys):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "judged", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    assert main(["status", str(tmp_path)]) == 0
+    assert "faithfulness tiny-french-ctc: not done; 0 clips done" in capsys.readouterr().out
 
 
 def test_on_the_command_line(tmp_path, capsys):

@@ -292,6 +292,55 @@ def test_a_line_that_was_changed_is_noticed_and_made_again(manifest, whole, tmp_
         list(lines(tmp_path / PAIRS))
 
 
+def test_a_first_line_that_was_changed_is_noticed(manifest, whole, tmp_path):
+    """It says of which shard and options the lines are: without it nobody knows."""
+    for shard in all_shards(2):
+        do("mine", manifest, tmp_path, shard)
+    path = tmp_path / "pairs" / "2-of-2.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"language": "fr"', b'"language": "de"', 1))
+    with pytest.raises(InputError, match=r"2-of-2\.jsonl, line 1, is damaged"):
+        list(lines(tmp_path / PAIRS))
+    assert study_status(tmp_path).loc[0, ["missing", "damaged"]].tolist() == ["2", "2"]
+    with pytest.warns(UserWarning, match="set aside"):
+        do("mine", manifest, tmp_path, Shard(2, 2))
+    assert_same(tmp_path, whole, PAIRS)
+
+
+def test_words_of_a_corpus_that_was_changed_between_shards_are_not_put_together(tmp_path):
+    """The corpus is aligned as it is: no stage before this one tells one corpus from the other."""
+    manifest = write_manifest(tmp_path, [f"clip_{i:02}" for i in range(6)])
+    align_corpus(tmp_path / "study", source=manifest, shard=Shard(1, 2))
+    write_manifest(tmp_path, [f"clip_{i:02}" for i in range(9)])
+    align_corpus(tmp_path / "study", source=manifest, shard=Shard(2, 2))
+    with pytest.raises(InputError, match="of other corpus than"):
+        list(lines(tmp_path / "study" / WORDS))
+    align_corpus(tmp_path / "study", source=manifest, shard=Shard(1, 2))
+    align_corpus(tmp_path / "one", source=manifest)
+    assert_same(tmp_path / "study", tmp_path / "one", WORDS)
+
+
+def test_words_of_other_pairs_are_no_examples(tmp_path):
+    """Nobody is asked to spell, so no transcript says whose words these are."""
+    manifest = write_manifest(tmp_path, [f"clip_{i:02}" for i in range(6)])
+    for stage in ("mine", "align"):
+        do(stage, manifest, tmp_path / "study")
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace("vois les livres", "vois  les livres"), "utf-8")
+    do("mine", manifest, tmp_path / "study")
+    with pytest.raises(InputError, match=r"belong to other pairs .*: align again"):
+        select_examples(tmp_path / "study", models=[])
+
+
+def test_a_shard_that_has_only_begun_does_not_say_of_which_model_it_is(manifest, whole, tmp_path):
+    for stage in ("mine", "align"):
+        do(stage, manifest, tmp_path)
+    begun = tmp_path / TRANSCRIPTS / "tiny" / f"1-of-2.jsonl{UNFINISHED}"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    with pytest.raises(InputError, match=r"tiny.* does not say of which model"):
+        select_examples(tmp_path)
+    assert study_status(tmp_path).set_index("stage").loc["transcribe", ["model", "missing"]].tolist() == ["tiny", "1,2"]
+
+
 def test_names_of_one_shard_leave_the_others_empty(tmp_path):
     names = [name for name in (f"clip_{i:02}" for i in range(60)) if shard_of(name, 3) == 2]
     manifest = write_manifest(tmp_path, names)
@@ -354,6 +403,57 @@ def test_more_shards_than_a_process_may_have_files_open(tmp_path):
         assert [line["number"] for line in lines(tmp_path / PAIRS)] == list(range(300))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def missing_by_stage(study):
+    table = study_status(study).set_index("stage")
+    return dict(zip(table.index, zip(table["missing"], table["outdated"], strict=True), strict=True))
+
+
+def test_status_knows_shards_that_do_not_belong_to_the_others(manifest, tmp_path):
+    """Complete is not enough: what `lines` would refuse to put together, or a later stage to read, is to be done again."""
+    for stage, count in (("mine", 2), ("align", 3), ("transcribe", 1)):
+        for shard in all_shards(count):
+            do(stage, manifest, tmp_path, shard)
+    assert missing_by_stage(tmp_path) == dict.fromkeys(("mine", "align", "transcribe"), ("", ""))
+    do("align", manifest, tmp_path, Shard(2, 3), method="ctc", overwrite=True)
+    assert missing_by_stage(tmp_path)["align"] == ("1,3", "1,3")
+    with pytest.raises(InputError, match="of other options"):
+        list(lines(tmp_path / WORDS))
+    for index in (1, 3):
+        do("align", manifest, tmp_path, Shard(index, 3), method="ctc", overwrite=True)
+    assert missing_by_stage(tmp_path)["align"] == ("", "")
+    fewer = write_manifest(tmp_path, [f"clip_{i:02}" for i in range(CLIPS - 1)])
+    for shard in all_shards(2):
+        mine_corpus(fewer, tmp_path, shard=shard, overwrite=True)
+    assert missing_by_stage(tmp_path) == {"mine": ("", ""), "align": ("1-3", "1-3"), "transcribe": ("1", "1")}
+    for shard in all_shards(3):
+        do("align", manifest, tmp_path, shard, method="ctc")
+    assert missing_by_stage(tmp_path)["align"] == ("", "")
+    text = status_text(study_status(tmp_path), tmp_path)
+    assert "transcribe tiny: not done; " in text
+    assert "outdated: 1 (of other options" in text
+
+
+def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(manifest, tmp_path, monkeypatch):
+    for stage in ("mine", "align"):
+        do(stage, manifest, tmp_path)
+    text = status_text(study_status(tmp_path), tmp_path)
+    assert text.endswith(f"transcribe: not begun: speechmix transcribe {tmp_path} --model MODEL")
+
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transcripts, "transcribe_line", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            do("transcribe", manifest, tmp_path)
+    text = status_text(study_status(tmp_path), tmp_path)
+    assert "transcribe tiny: not done; " in text
+    assert "unfinished: 1 (at work, or stopped)" in text
+    assert "select" not in text
+    do("transcribe", manifest, tmp_path)
+    assert status_text(study_status(tmp_path), tmp_path).endswith(f"select: not done: speechmix select {tmp_path}")
 
 
 def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):

@@ -1,0 +1,111 @@
+"""How far a run is: what it says of shards that were asked something else, of damaged ones, and while others are at work."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import threading
+
+import pytest
+
+import speechmix
+from speechmix.cli import main
+from speechmix.errors import InputError
+from speechmix.experiments.folder import RunFolder
+from speechmix.experiments.part_files import opened_part
+from speechmix.experiments.run import score_clips
+from speechmix.experiments.run_status import run_status
+from speechmix.files.locks import LOCK, is_held, locked
+from speechmix.files.shards import Shard, place_of
+from tests.conftest import build
+from tests.experiments.test_run import clip
+
+QUIET = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["attention"]}
+
+
+@pytest.fixture(scope="module")
+def model():
+    import transformers
+
+    return speechmix.load(build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor())
+
+
+@pytest.fixture(scope="module")
+def clips():
+    """Two of each shard of two."""
+    names = [f"clip_{index}" for index in range(20)]
+    own = [[name for name in names if place_of(name, 2) == index][:2] for index in (1, 2)]
+    return [clip(name) for name in [*own[0], *own[1]]]
+
+
+@pytest.fixture
+def run(model, clips, tmp_path):
+    for index in (1, 2):
+        score_clips([model], clips, tmp_path, shard=Shard(index, 2), **QUIET)
+    return tmp_path
+
+
+def states(folder) -> list[str]:
+    return run_status(folder).table.drop_duplicates("shard")["state"].tolist()
+
+
+def test_a_shard_that_was_asked_something_else_is_not_done(run, model, clips):
+    """One clip less: the shard that heard of it is of another run than the one that did not."""
+    assert (states(run), run_status(run).missing) == (["done", "done"], [])
+    score_clips([model], clips[:-1], run, shard=Shard(1, 2), **QUIET)
+    status = run_status(run)
+    assert (status.state, states(run), status.missing) == ("running", ["done", "outdated"], [2])
+    assert "1 done, 1 outdated" in status.text()
+    assert "to be started (again): --shard 2" in status.text()
+    score_clips([model], clips[:-1], run, shard=Shard(2, 2), **QUIET)
+    assert (run_status(run).state, states(run)) == ("complete", ["done", "done"])
+
+
+def test_a_shard_whose_results_are_damaged_is_not_done(run, capsys):
+    parts = [path for path in RunFolder(run).part_files() if opened_part(path).shard == "2-of-2"]
+    parts[-1].write_bytes(parts[-1].read_bytes()[:-20])
+    assert (states(run), run_status(run).missing) == (["done", "damaged"], [2])
+    parts[-1].unlink()
+    assert run_status(run).missing == [2]
+    assert main(["status", str(run), "--missing", "score"]) == 0
+    assert capsys.readouterr().out == "2\n"
+
+
+def test_a_run_by_one_process_goes_on_by_the_same_command(model, clips, tmp_path):
+    def stop(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        score_clips([model], clips, tmp_path, **{**QUIET, "report": stop})
+    status = run_status(tmp_path)
+    assert status.missing == [1]
+    assert status.text().splitlines()[0] == f"{tmp_path}: running; stopped"
+    assert status.text().endswith("the same command goes on")
+    assert "--shard" not in status.text()
+
+
+def test_what_an_earlier_version_completed_is_done(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"options": {}, "state": "complete"}), encoding="utf-8")
+    assert run_status(tmp_path).missing == []
+    (tmp_path / "run.json").write_text(json.dumps({"options": {}, "state": "running"}), encoding="utf-8")
+    assert run_status(tmp_path).missing == [1]
+    (tmp_path / "run.json").write_text(
+        json.dumps({"units": "token"}), encoding="utf-8"
+    )  # of recipes/english_agreement.py
+    with pytest.raises(InputError, match="is not of a run"):
+        run_status(tmp_path)
+
+
+def test_to_look_is_not_to_be_at_work(tmp_path):
+    """Two who look at once do not take each other for a writer, and a writer that begins just then waits."""
+    with locked(tmp_path, "1-of-2"):
+        assert is_held(tmp_path, "1-of-2")
+        assert not is_held(tmp_path, "2-of-2")
+        assert not is_held(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{LOCK}-1-of-2"]
+    with (tmp_path / f"{LOCK}-1-of-2").open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_held(tmp_path, "1-of-2")
+        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with locked(tmp_path, "1-of-2"):
+            pass
