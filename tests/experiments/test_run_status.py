@@ -16,7 +16,7 @@ from speechmix.experiments.part_files import opened_part
 from speechmix.experiments.run import score_clips
 from speechmix.experiments.run_status import run_status
 from speechmix.files.locks import LOCK, is_held, locked
-from speechmix.files.shards import Shard, place_of
+from speechmix.files.shards import Shard, shard_of
 from tests.conftest import build
 from tests.experiments.test_run import clip
 
@@ -34,7 +34,7 @@ def model():
 def clips():
     """Two of each shard of two."""
     names = [f"clip_{index}" for index in range(20)]
-    own = [[name for name in names if place_of(name, 2) == index][:2] for index in (1, 2)]
+    own = [[name for name in names if shard_of(name, 2) == index][:2] for index in (1, 2)]
     return [clip(name) for name in [*own[0], *own[1]]]
 
 
