@@ -61,11 +61,13 @@ def page(title: str, parts: Sequence[Part]) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
-    script = f'"use strict";\nconst COLORS = "{_colors()}";\n' + (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    script = "\n".join(
+        ['"use strict";', share_colors(), *(template(f"{name}.js") for name in ("maps", "tables", "page"))]
+    )
     html = environment.get_template("page.html").render(
         title=title,
         parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
-        style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        style=template("page.css"),
         script=script,
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
@@ -108,10 +110,16 @@ def _value(value: object) -> str:
     return "" if value != value else repr(float(value)) if isinstance(value, (int, float)) else str(value)
 
 
-def _colors() -> str:
-    """The figures' colour map as 256 hexadecimal colours in a row."""
+def template(name: str) -> str:
+    """Text of one of the page's parts."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def share_colors() -> str:
+    """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
     from matplotlib.colors import to_hex
 
     from ..plots.panels import SHARE_COLORS, colors
 
-    return "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))
+    scale = "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))
+    return f'const COLORS = "{scale}";'

@@ -17,7 +17,8 @@ from ..errors import SpeechmixError
 from ..experiments.reading import Maps, StoredRun, clip_of, clip_row, maps_of_clip
 from ..inputs.clips import Clip
 from ..plots.panels import model_name, spoken
-from .clip_card import ClipCard, clip_card, model_label
+from .clip_card import ClipCard, clip_card
+from .drawn_maps import model_label
 from .page import SortableTable
 from .study import Study
 
