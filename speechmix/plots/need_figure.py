@@ -1,26 +1,32 @@
-"""Contribution beside need: how much the cue gives in each layer, and what the decision loses without it there.
+"""Contribution and need together: how much the cue gives in each layer, and what the decision loses without it there.
 
-In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure. A
-line of two panels for each model and stack: left the trained model over the band where a new untrained one would lie, right the
+In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure.
+For each stack two panels, a colour for each model: the trained model over the band where a new untrained one would lie, and the
 drop of the margin with the cue's values zeroed in that layer alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from ..evaluation.cue import ROW_NAMES
 from . import panels
 from .cue_curves import layer_curves
-from .panels import CUE_COLOR, CUE_LABEL, LABEL_SIZE, TITLE_SIZE
+from .cue_tables import order_of
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW
 
-DROP_LABEL = "drop of the margin (nats)"
-_MOST_LINES = 9
+DROP_LABEL = "margin lost (nats)"
 
 
-def contribution_and_need(table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing") -> Figure:
-    """Draw contribution and need side by side, a line for each model and stack.
+def contribution_and_need(
+    table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing", narrow: bool = False
+) -> Figure:
+    """Draw contribution above need, a column for each stack and a colour for each model.
 
     Parameters
     ----------
@@ -30,37 +36,71 @@ def contribution_and_need(table: pd.DataFrame, drops: pd.DataFrame, *, measure: 
         Columns model, ablated (the stack), layer, drop, low, high; may be empty.
     measure : str
         Which measure of contribution.
+    narrow : bool
+        Stacks below each other, contribution left of need: as wide as a column of a paper, or a phone.
 
     Returns
     -------
     Figure
+        Over layers, or over relative depth where models differ in the number of theirs.
     """
     rows = table[table["measure"] == measure]
-    lines = list(rows[["model", "stack"]].drop_duplicates().itertuples(index=False, name=None))[:_MOST_LINES]
-    figure = panels.new_figure(6.6, 1.55 * len(lines) + 0.7)
-    axes = figure.subplots(len(lines), 2, squeeze=False)
-    for number, (model, stack) in enumerate(lines):
-        left, right = axes[number]
-        layer_curves(rows[(rows["model"] == model) & (rows["stack"] == stack)], ax=left)
-        left.set_title(f"{panels.model_name(model)}, {stack}: contribution", size=TITLE_SIZE, parse_math=False)
-        left.set(ylabel="", xlabel="" if number < len(lines) - 1 else left.get_xlabel())
-        left.set_ylim(bottom=0)
-        _draw_drops(right, drops[(drops["model"] == model) & (drops["ablated"] == stack)])
-        right.set_title("need", size=TITLE_SIZE)
-        right.set_xlabel("" if number < len(lines) - 1 else panels.LAYER_LABEL, size=LABEL_SIZE)
-        right.set_xlim(left.get_xlim())
-    limits = [ax.get_ylim() for ax in axes[:, 1]]
-    for ax in axes[:, 1]:  # one scale for what is lost, so that lines can be compared
-        ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-    figure.supylabel(f"left: {CUE_LABEL}; right: {DROP_LABEL}", size=LABEL_SIZE)
+    stacks, models = order_of(rows, "stack"), list(rows["model"].unique())
+    colors = {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(models)}
+    last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
+    x = "depth" if last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
+    figure = panels.new_figure(*_size(len(stacks), len(models), narrow))
+    axes = figure.subplots(
+        *((len(stacks), 2) if narrow else (2, len(stacks))), squeeze=False, sharey=False if narrow else "row"
+    )
+    for number, (stack, pair) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
+        above, below = pair
+        layer_curves(rows[rows["stack"] == stack], ax=above, x=x, colors=colors)
+        above.set_ylim(bottom=0)
+        _draw_drops(below, drops[drops["ablated"] == stack], last[stack], x, colors)
+        below.set_xlim(above.get_xlim())
+        above.set_title(_title(rows, stack), size=LABEL_SIZE, pad=3, parse_math=False)
+        x_label = DEPTH_LABEL.split(" (")[0] if x == "depth" else LAYER_LABEL.split(" (")[0]
+        above.set(xlabel="", ylabel=CUE_LABEL if narrow or not number else "")
+        below.set(xlabel=x_label, ylabel=DROP_LABEL if narrow or not number else "")
+        for ax in pair:
+            ax.xaxis.label.set_size(LABEL_SIZE)
+            ax.yaxis.label.set_size(LABEL_SIZE)
+    _add_legend(figure, models, colors, columns=1 if narrow else 3)
     return figure
 
 
-def _draw_drops(ax: Axes, drops: pd.DataFrame) -> None:
-    drops = drops.sort_values("layer")
+def _size(stacks: int, models: int, narrow: bool) -> tuple[float, float]:
+    """Inches: room for a line of the legend for each model and one for all."""
+    if narrow:
+        return NARROW, 1.75 * stacks + 0.35 + 0.16 * (models + 1)
+    return max(1.75 * stacks + 0.4, 3.6), 3.3 + 0.16 * ((models + 3) // 3)
+
+
+def _title(rows: pd.DataFrame, stack: str) -> str:
+    """A stack, and which rows of its maps the contributions are of."""
+    of_stack = rows[rows["stack"] == stack]
+    names = [ROW_NAMES[kind] for kind in of_stack["rows"].unique() if kind in ROW_NAMES] if "rows" in of_stack else []
+    return ", ".join([stack, *names])
+
+
+def _add_legend(figure: Figure, models: list[str], colors: Mapping[str, str], *, columns: int) -> None:
+    handles = [Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models]
+    handles.append(Line2D([], [], color="0.3", linestyle="--", label="untrained (band: a new one)"))
+    panels.add_legend(figure, handles, columns=columns, loc="outside lower center")
+
+
+def _draw_drops(ax: Axes, drops: pd.DataFrame, last: pd.Series, x: str, colors: Mapping[str, str]) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     if drops.empty:
         ax.text(0.5, 0.5, "not asked", transform=ax.transAxes, ha="center", size=LABEL_SIZE)
-    errors = [drops["drop"] - drops["low"], drops["high"] - drops["drop"]]
-    ax.errorbar(drops["layer"], drops["drop"], yerr=errors, fmt="o-", color=CUE_COLOR, markersize=4, linewidth=1.2)
-    panels.style_layer_axis(ax)
+    for model, of_model in drops[drops["model"].isin(colors)].sort_values("layer").groupby("model", sort=False):
+        places = of_model["layer"] / max(last[model], 1) if x == "depth" else of_model["layer"]
+        errors = [of_model["drop"] - of_model["low"], of_model["high"] - of_model["drop"]]
+        ax.errorbar(
+            places, of_model["drop"], yerr=errors, fmt="o-", color=colors[str(model)], markersize=3.5, linewidth=1.2
+        )
+    if x == "layer":
+        panels.style_layer_axis(ax)
+    else:
+        panels.style_curve_axis(ax)

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ..evaluation.cue import deciding_row
 from ..experiments.reading import Maps, ModelKey
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 from ..plots import panels
 from ..plots.figures import evenly
+from ..plots.unit_labels import side_names
 
 MOST_UNITS = 600  # of a side, so that a browser can draw the map
 _NAN, _FULL = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
@@ -82,6 +84,7 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
 def _drawn(label: str, mixing_map: MixingMap, layers: Sequence[int]) -> dict[str, Any]:
     shares = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
     top = panels.color_limits(list(shares))[1]
+    column, row = side_names(mixing_map)
     numbers = np.where(np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)).astype("<u2")
     return {
         "model": label,
@@ -91,15 +94,11 @@ def _drawn(label: str, mixing_map: MixingMap, layers: Sequence[int]) -> dict[str
         "targets": [_unit(span) for span in mixing_map.targets],
         "sources": [_unit(span) for span in mixing_map.sources],
         "top": round(float(top), 3),
-        "deciding": _deciding(mixing_map),
+        "deciding": deciding_row(mixing_map),
+        "column": column,
+        "row": row,
         "cells": base64.b64encode(numbers.tobytes()).decode("ascii"),
     }
-
-
-def _deciding(mixing_map: MixingMap) -> int | None:
-    """Row that predicts the deciding letters, in a decoder or cross map of a clip with a foil."""
-    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
-    return next((row for row, span in enumerate(mixing_map.targets) if span.start == position), None)
 
 
 def _unit(span: Span) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from matplotlib.lines import Line2D
 
+from ..evaluation.cue import ROW_NAMES
 from ..plots import panels
 from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.cue_tables import ROWS, rows_named
+from ..plots.cue_tables import rows_named
 from ..plots.published_figures import ALL_ROWS, published_beside, published_probing, sources
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def caption(name: str, table: pd.DataFrame) -> str:
     own = rows_named(table) or "the target word"
     like = (
         "as the published"
-        if own == ROWS[ALL_ROWS] or not rows_named(table)
-        else "the published of all its tokens: not like with like"
+        if own == ROW_NAMES[ALL_ROWS] or not rows_named(table)
+        else "the published of the target rows: not like with like"
     )
     return _FIGURE.format(rows=f"one's own of {own}, {like}")
 
