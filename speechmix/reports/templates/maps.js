@@ -45,8 +45,19 @@ function colorOf(part, colors = COLORS) {
   return `#${colors.slice(place, place + 6)}`;
 }
 
-// One layer of a map on a canvas, some rows framed; returns how tall a row is, in pixels of the canvas.
-function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "#0b8457" }) {
+// Neighbouring places as [first, last]: [2, 3, 4, 7] is [[2, 4], [7, 7]].
+function runsOf(places) {
+  const runs = [];
+  for (const place of places) {
+    if (runs.length && runs.at(-1)[1] === place - 1) runs.at(-1)[1] = place;
+    else runs.push([place, place]);
+  }
+  return runs;
+}
+
+// One layer of a map on a canvas: one frame around neighbouring rows, and one outline around the cells of some rows and columns;
+// returns how tall a row is, in pixels of the canvas.
+function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "#0b8457", outlined = null, outline = "#0b8457" }) {
   const height = Math.min(Math.max(map.targets.length * 17, 60), 420), scale = window.devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
   canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
@@ -61,8 +72,16 @@ function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "
     }
   }
   pen.lineWidth = 2 * scale;
+  const around = (left, right, first, last) =>
+    pen.strokeRect(left + scale, first * tall + scale, right - left - 2 * scale, (last + 1 - first) * tall - 2 * scale);
   pen.strokeStyle = frame;
-  for (const row of rows) pen.strokeRect(scale, row * tall + scale, canvas.width - 2 * scale, tall - 2 * scale);
+  for (const [first, last] of runsOf(rows)) around(0, canvas.width, first, last);
+  if (!outlined) return tall;
+  pen.strokeStyle = outline;
+  for (const [left, right] of runsOf(outlined.columns)) {
+    const from = edgesOf(map, left, seconds)[0] * canvas.width, to = edgesOf(map, right, seconds)[1] * canvas.width;
+    for (const [first, last] of runsOf(outlined.rows)) around(from, to, first, last);
+  }
   return tall;
 }
 

@@ -1,6 +1,26 @@
 // Clips whose player moves over the map. No network, no library; `maps.js` and `tables.js` stand before it.
 
-for (const element of document.querySelectorAll(".clip")) showClip(element);
+for (const element of document.querySelectorAll(".clip")) {
+  if (element.localName === "details") element.addEventListener("toggle", () => openClip(element));
+  else showClip(element);
+}
+openLinked();
+window.addEventListener("hashchange", openLinked);
+
+// A closed clip is a template, which costs a browser next to nothing: it is made and drawn when it is opened first.
+function openClip(element) {
+  const template = element.querySelector("template");
+  if (!element.open || !template) return;
+  template.replaceWith(template.content);
+  hintWhereWide(element);
+  showClip(element);
+}
+
+// A link to a clip opens it.
+function openLinked() {
+  const element = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (element && element.matches("details.clip")) { element.open = true; element.scrollIntoView(); }
+}
 
 function showClip(element) {
   const data = JSON.parse(element.querySelector('script[type="application/json"]').textContent);
@@ -43,9 +63,10 @@ function showClip(element) {
     find(".targets").replaceChildren(...targets.map((target, row) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = targets.length > 60 ? "" : target.label;
-      button.title = `row of ${target.label}`;
-      button.className = roleOf(target.word);
+      const decides = row === state.map.deciding;
+      button.textContent = targets.length > 60 && !decides ? "" : target.label;
+      button.title = `row of ${target.label}${decides ? ", the deciding row" : ""}`;
+      button.className = `${roleOf(target.word)}${decides ? " deciding" : ""}`;
       button.tabIndex = targets.length > 60 ? -1 : 0;
       button.addEventListener("click", () => { state.rows = [row]; state.word = target.word; draw(); });
       return button;
@@ -71,9 +92,11 @@ function showClip(element) {
     const map = state.map, layer = Number(slider.value);
     state.layer = map.layers[layer];
     find("output").textContent = `${map.layers[layer]}`;
-    drawMap(find(".map canvas"), map, layer, { rows: state.rows, seconds: data.seconds });
+    const outlined = { rows: rowsOfWord(map, data.target), columns: cues.flatMap((cue) => columnsOfWord(map, cue)) };
+    drawMap(find(".map canvas"), map, layer, { rows: state.rows, seconds: data.seconds, frame: "#4a90e2", outlined });
     [...find(".targets").children].forEach((button, row) => button.setAttribute("aria-pressed", state.rows.includes(row)));
     find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
+    find(".bar .sides").textContent = `of a row; row: ${map.row}, column: ${map.column}; green: what the cue gives the target`;
     tell(layer);
     move();
   }
@@ -87,8 +110,9 @@ function showClip(element) {
     }
     const shares = meanRow(state.map, layer, rows).map((share, column) => [share, sources[column].label]);
     shares.sort((a, b) => b[0] - a[0]);
-    const decides = rows.length === 1 && rows[0] === state.map.deciding ? " (decides the spelling)" : "";
-    const name = rows.map((row) => targets[row].label).join(" ") + decides;
+    const ofTarget = rowsOfWord(state.map, data.target).join() === rows.join() ? " (target rows)" : "";
+    const which = rows.length === 1 && rows[0] === state.map.deciding ? " (deciding row)" : ofTarget;
+    const name = rows.map((row) => targets[row].label).join(" ") + which;
     const listed = shares.slice(0, 12).map(([part, from]) => `${from} ${Number.isNaN(part) ? "no value" : part.toFixed(1) + " %"}`);
     const more = shares.length > 12 ? `, and ${shares.length - 12} more` : "";
     find(".row").textContent = `${name} receives in layer ${state.layer} (${stack}, ${measure}) from: ${listed.join(", ")}${more}`;
@@ -99,6 +123,7 @@ function showClip(element) {
     if (!audio) return;
     const now = audio.currentTime, word = data.words.findIndex((one) => one.start <= now && now < one.end);
     const line = find(".line"), band = find(".band"), started = now > 0 || !audio.paused;
+    find(".clock").textContent = `${clocked(now)} of ${clocked(data.seconds)}`;
     line.hidden = !started;
     line.style.left = `${(100 * Math.min(now, data.seconds)) / data.seconds}%`;
     words.forEach((button, index) => button.classList.toggle("now", started && index === word));
@@ -118,6 +143,8 @@ function showClip(element) {
   }
 
   if (audio) {
+    find(".clock").hidden = false;
+    move();
     audio.addEventListener("play", follow);
     audio.addEventListener("seeked", move);
     audio.addEventListener("pause", move);
@@ -139,3 +166,18 @@ function showClip(element) {
   choose();
   new ResizeObserver(draw).observe(find(".map"));
 }
+
+// Seconds with tenths, which a browser's own player does not show; minutes where there are any.
+function clocked(seconds) {
+  const rest = (seconds % 60).toFixed(1);
+  return seconds < 60 ? `${rest} s` : `${Math.floor(seconds / 60)}:${rest.padStart(4, "0")}`;
+}
+
+// Tables and figures that are wider than the screen say that they can be moved.
+const widths = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("more", target.scrollWidth > target.clientWidth + 1);
+});
+
+function hintWhereWide(part) { for (const wide of part.querySelectorAll(".wide")) widths.observe(wide); }
+
+hintWhereWide(document);
