@@ -33,7 +33,7 @@ def contribution_and_need(
     table : DataFrame
         Contributions of one side of the cue; see `cue_figure`.
     drops : DataFrame
-        Columns model, ablated (the stack), layer, drop, low, high; may be empty.
+        Columns model, ablated (the stack), layer, drop, low, high; where it is empty contribution is drawn alone.
     measure : str
         Which measure of contribution.
     narrow : bool
@@ -49,32 +49,30 @@ def contribution_and_need(
     colors = {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(models)}
     last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
     x = "depth" if last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
-    figure = panels.new_figure(*_size(len(stacks), len(models), narrow))
-    axes = figure.subplots(
-        *((len(stacks), 2) if narrow else (2, len(stacks))), squeeze=False, sharey=False if narrow else "row"
-    )
-    for number, (stack, pair) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
-        above, below = pair
-        layer_curves(rows[rows["stack"] == stack], ax=above, x=x, colors=colors)
-        above.set_ylim(bottom=0)
-        _draw_drops(below, drops[drops["ablated"] == stack], last[stack], x, colors)
-        below.set_xlim(above.get_xlim())
-        above.set_title(_title(rows, stack), size=LABEL_SIZE, pad=3, parse_math=False)
-        x_label = DEPTH_LABEL.split(" (")[0] if x == "depth" else LAYER_LABEL.split(" (")[0]
-        above.set(xlabel="", ylabel=CUE_LABEL if narrow or not number else "")
-        below.set(xlabel=x_label, ylabel=DROP_LABEL if narrow or not number else "")
-        for ax in pair:
-            ax.xaxis.label.set_size(LABEL_SIZE)
-            ax.yaxis.label.set_size(LABEL_SIZE)
+    n_panels = 1 if drops.empty else 2
+    figure = panels.new_figure(*_size(len(stacks), len(models), n_panels, narrow))
+    shape = (len(stacks), n_panels) if narrow else (n_panels, len(stacks))
+    axes = figure.subplots(*shape, squeeze=False, sharey="none" if narrow else "row")
+    for number, (stack, line) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
+        layer_curves(rows[rows["stack"] == stack], ax=line[0], x=x, colors=colors)
+        line[0].set_ylim(bottom=0)
+        line[0].set_title(_title(rows, stack), size=LABEL_SIZE, pad=3, parse_math=False)
+        line[0].set_xlabel("")
+        for ax in line[1:]:
+            _draw_drops(ax, drops[drops["ablated"] == stack], last[stack], x, colors)
+            ax.set_xlim(line[0].get_xlim())
+        for ax, label in zip(line, (CUE_LABEL, DROP_LABEL), strict=False):
+            ax.set_ylabel(label if narrow or not number else "", size=LABEL_SIZE)
+        line[-1].set_xlabel((DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE)
     _add_legend(figure, models, colors, columns=1 if narrow else 3)
     return figure
 
 
-def _size(stacks: int, models: int, narrow: bool) -> tuple[float, float]:
+def _size(stacks: int, models: int, n_panels: int, narrow: bool) -> tuple[float, float]:
     """Inches: room for a line of the legend for each model and one for all."""
     if narrow:
         return NARROW, 1.75 * stacks + 0.35 + 0.16 * (models + 1)
-    return max(1.75 * stacks + 0.4, 3.6), 3.3 + 0.16 * ((models + 3) // 3)
+    return max(1.75 * stacks + 0.4, 3.6), 1.5 * n_panels + 0.3 + 0.16 * ((models + 3) // 3)
 
 
 def _title(rows: pd.DataFrame, stack: str) -> str:

@@ -49,4 +49,4 @@ def _styles() -> str:
         "".join(f"--{name}: {color};" for name, color in colors.items()) for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
     )
     dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {on_screen} }} }}"
-    return f":root {{ {on_paper} }} {dark} text {{ fill: var(--ink) }}"
+    return f":root {{ {on_paper} fill: var(--ink) }} {dark}"  # what has no colour of its own is black in print

@@ -42,10 +42,13 @@ _CAPTIONS = {
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
 
-_NEED_CAPTION = (
+_GIVEN_CAPTION = (
     "What the cue gives the target in each layer (solid: trained; dashed, with the band where a new one would lie 95 of "
-    "100 times: untrained), and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % "
-    "interval over groups)."
+    "100 times: untrained)"
+)
+_NEED_CAPTION = (
+    ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "
+    "groups)"
 )
 
 
@@ -124,21 +127,20 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
 
 
 def need_pictures(study: Study) -> list[Picture]:
-    """Contribution above need, a figure for each side of the cue; none where nothing was silenced layer by layer."""
-    drops = drops_by_layer(study.ablations)
-    if drops.empty:
+    """Contribution above need, a figure for each side; contribution alone where nothing was silenced layer by layer."""
+    if study.layers is None:
         return []
+    drops = drops_by_layer(study.ablations)
     table = without_control(study.table)
     pictures: list[Picture] = []
     measures = set(table["measure"].unique())
     measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
     for side, part in table[table["contribution"].notna()].groupby("side", sort=False, observed=True):
-        figure, small = (
-            contribution_and_need(part, drops[drops["side"] == side], measure=measure, narrow=narrow)
-            for narrow in (False, True)
-        )
+        lost = drops[drops["side"] == side]
+        figure, small = (contribution_and_need(part, lost, measure=measure, narrow=narrow) for narrow in (False, True))
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
-        caption = ("" if side == "all" else f"{str(side).capitalize()} cue. ") + _NEED_CAPTION
+        of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
+        caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}."
         pictures.append(written(study, name, figure, caption, narrow=small))
     return pictures
 
