@@ -7,6 +7,7 @@ drop of the margin with the cue's values zeroed in that layer alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pandas as pd
@@ -21,6 +22,7 @@ from .cue_tables import order_of
 from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW
 
 DROP_LABEL = "margin lost (nats)"
+_ENTRY = 1.85  # inches, of one entry of the legend
 
 
 def contribution_and_need(
@@ -55,7 +57,6 @@ def contribution_and_need(
     axes = figure.subplots(*shape, squeeze=False, sharey="none" if narrow else "row")
     for number, (stack, line) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
         layer_curves(rows[rows["stack"] == stack], ax=line[0], x=x, colors=colors)
-        line[0].set_ylim(bottom=0)
         line[0].set_title(_title(rows, stack), size=LABEL_SIZE, pad=3, parse_math=False)
         line[0].set_xlabel("")
         for ax in line[1:]:
@@ -64,15 +65,17 @@ def contribution_and_need(
         for ax, label in zip(line, (CUE_LABEL, DROP_LABEL), strict=False):
             ax.set_ylabel(label if narrow or not number else "", size=LABEL_SIZE)
         line[-1].set_xlabel((DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE)
-    _add_legend(figure, models, colors, columns=1 if narrow else 3)
+    for ax in axes[:, 0] if narrow else axes[0, :1]:
+        ax.set_ylim(bottom=0)  # once all is drawn: the others share it
+    _add_legend(figure, models, colors, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
     return figure
 
 
 def _size(stacks: int, models: int, n_panels: int, narrow: bool) -> tuple[float, float]:
     """Inches: room for a line of the legend for each model and one for all."""
-    if narrow:
-        return NARROW, 1.75 * stacks + 0.35 + 0.16 * (models + 1)
-    return max(1.75 * stacks + 0.4, 3.6), 1.5 * n_panels + 0.3 + 0.16 * ((models + 3) // 3)
+    width = NARROW if narrow else max(1.75 * stacks + 0.4, NARROW)
+    legend = 0.3 + 0.16 * math.ceil((models + 1) / max(int(width / _ENTRY), 1))
+    return width, 1.75 * stacks + legend if narrow else 1.5 * n_panels + legend
 
 
 def _title(rows: pd.DataFrame, stack: str) -> str:

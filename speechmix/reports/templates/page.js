@@ -146,7 +146,7 @@ function showClip(element) {
     find(".clock").hidden = false;
     move();
     audio.addEventListener("play", follow);
-    audio.addEventListener("seeked", move);
+    for (const event of ["seeking", "seeked", "timeupdate"]) audio.addEventListener(event, move);
     audio.addEventListener("pause", move);
   }
   words.forEach((button, index) => button.addEventListener("click", () => {
