@@ -33,6 +33,11 @@ OUTLINES = """(() => {
   brush.strokeRect = stroke;
   return count;
 })()"""
+# All of the page's text, of sections that are not drawn yet too.
+TEXT = """(() => {
+  for (const section of document.querySelectorAll("section")) section.style.contentVisibility = "visible";
+  return document.body.innerText;
+})()"""
 BOX = """(() => {{
   const {{ left, top, right, bottom }} = document.querySelector("{}").getBoundingClientRect();
   return [left, top, right, bottom];
@@ -231,7 +236,7 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     page = report(synthetic_run(tmp_path / "run", **odd), notes=NOTE)
     browser.messages.clear()
     browser.open(page)
-    text = browser.evaluate("document.body.innerText")
+    text = browser.evaluate(TEXT)
     assert "What was run" in text
     assert "no such file" in text
     assert not re.search(r"\b(nan|NaN|None|undefined)\b", text)
