@@ -154,7 +154,7 @@ def _given_where(rows: list[Row]) -> str:
     """In which stacks the cue is given more, or less, than in untrained models."""
     differences = [row.get("difference", float("nan")) for row in rows]
     if all(difference != difference for difference in differences):
-        shares = [f"{_spoken(row['stack'])} {row['trained']:.1f} %" for row in rows]
+        shares = [f"{row['trained']:.1f} % in {_spoken(row['stack'])}" for row in rows]
         return f"It is given {_listed(shares)} (no untrained model to compare with)"
     clauses = []
     for claim in ("more", "less"):
