@@ -55,9 +55,7 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
 
 
 def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_is_given_more():
-    headline = pd.DataFrame(
-        [contribution("encoder", 41.5), contribution("decoder", 15.5), contribution("cross", 2.0, claim="")]
-    )
+    given = [contribution("encoder", 41.5), contribution("decoder", 15.5), contribution("cross", 2.0, claim="")]
     needs = [need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed"), need("cross", 100.0, "not needed")]
     assert short_answers(pd.DataFrame(given), pd.DataFrame(needs)) == [
         "m, left cue: spelling needs it in the decoder (100 % right, 50 % without it), not in the encoder or cross-attention. "
