@@ -185,7 +185,8 @@ def _figure(
     lines = _lines(grids, sides, narrow)
     columns = max((line for _, line in lines), key=len)
     depth = [
-        max(len(grids[model, *side][0]) for side in line if (model, *(side or ())) in grids) for model, line in lines
+        max(len(grids[model, *side][0]) for side in line if side is not None and (model, *side) in grids)
+        for model, line in lines
     ]
     widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
     heights = [max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m))) for n, (m, _) in zip(depth, lines, strict=True)]

@@ -196,7 +196,7 @@ def _common_layers(maps: Mapping[Key, MixingMap], stack: str) -> list[int]:
 
 def _some_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int]:
     """First, middle, last and peaks; where a peak is one of these, the layer farthest from all fills the row."""
-    sought = {peak for peak in peaks if peak in common}
+    sought = {peak for peak in peaks if peak is not None and peak in common}
     shown = {common[0], common[len(common) // 2], common[-1]} | sought
     while sought and len(shown) < min(4, len(common)):
         shown.add(max(common, key=lambda layer: min(abs(layer - other) for other in shown)))
