@@ -311,7 +311,7 @@ whisper_maps = speechmix.mix(whisper, clip, measures=names)
 plots.clip_figure(clip, {key: m for key, m in whisper_maps.items() if key[0] == "value_zeroing"})
 
 # %% [markdown]
-# Framed is what the cue gives to the target. In the last decoder layer the *s* of *dessins* is written from the *s* of *mes*:
+# Outlined is what the cue gives to the target. In the last decoder layer the *s* of *dessins* is written from the *s* of *mes*:
 # the row that decides the number looks at the one letter that tells it. The mean over all letters of the word hides most of
 # that, so ask for the deciding row.
 

@@ -107,7 +107,7 @@ plots.sound_and_map(clip, maps["value_zeroing", "encoder"], layer=1)
 plots.clip_figure(clip, {key: m for key, m in maps.items() if key[0] == "value_zeroing"})
 
 # %% [markdown]
-# Framed is what the cue gives to the target. Any map can be seen alone and layer by layer:
+# Outlined is what the cue gives to the target. Any map can be seen alone and layer by layer:
 
 # %%
 maps["attention_norm", "encoder"].show()

@@ -18,6 +18,20 @@ from ..errors import InputError
 from ..inputs.cue_and_target import cue_words
 from ..maps.mixing import MixingMap
 
+# Rows of a map that a contribution is of, as consoles, tables and figures name them.
+ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
+
+
+def rows_asked_about(mixing_map: MixingMap) -> str:
+    """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it, else all of the "target"'s."""
+    return "deciding" if deciding_row(mixing_map) is not None else "target"
+
+
+def deciding_row(mixing_map: MixingMap) -> int | None:
+    """Index of the row that predicts the deciding token; None in an encoder's map, without a foil, or if it was not scored."""
+    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
+    return next((row for row, span in enumerate(mixing_map.targets) if span.start == position), None)
+
 
 def cue_contribution(
     mixing_map: MixingMap,
@@ -70,11 +84,11 @@ def cue_contribution(
     >>> cue_contribution(one_layer, cue=(0, 1), target=2)
     array([0.375])
     """
-    if rows not in ("target", "deciding"):
+    if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
     units_map = mixing_map.without(*drop)
     if rows == "deciding":
-        target_rows = _deciding_row(units_map)
+        target_rows = [_row_that_decides(units_map)]
     else:
         target_rows = _units_of(units_map.targets, target, "target", mixing_map)
     asked = cue_words(cue) or (None,)
@@ -83,15 +97,14 @@ def cue_contribution(
     return shares.mean(axis=1) if units_map.has_heads else shares
 
 
-def _deciding_row(mixing_map: MixingMap) -> list[int]:
-    position = mixing_map.provenance.get("deciding_position")
-    deciding = [i for i, span in enumerate(mixing_map.targets) if span.start == position]
-    if mixing_map.stack == "encoder" or not deciding:
+def _row_that_decides(mixing_map: MixingMap) -> int:
+    row = deciding_row(mixing_map)
+    if row is None:
         raise InputError(
             "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's other spelling), whose "
             f"deciding row was scored; this is {mixing_map!r}"
         )
-    return deciding
+    return row
 
 
 def _units_of(spans, word: int | None, role: str, mixing_map: MixingMap) -> list[int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..adapters import Model
-from ..evaluation.cue import cue_contribution
+from ..evaluation.cue import ROW_NAMES, cue_contribution
 from ..evaluation.length import length_matched_share
 from ..evaluation.statistics import BASELINES
 from ..files.text_files import neutral
@@ -174,13 +174,16 @@ def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]]) -
     if shares and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         measure = shares[0]["measure"]
+        decided = {row["stack"] for row in shares if row["rows"] == "deciding"}  # what figures and the page tell of
         peaks: dict[str, Mapping[str, Any]] = {}
         for row in shares:
-            if row["rows"] == "target" and row["measure"] == measure:
+            if row["rows"] == ("deciding" if row["stack"] in decided else "target") and row["measure"] == measure:
                 highest = peaks.setdefault(row["stack"], row)
                 if row["contribution"] > highest["contribution"]:
                     peaks[row["stack"]] = row
-        shown = ", ".join(f"{p['stack']} {100 * p['contribution']:.1f} % (layer {p['layer']})" for p in peaks.values())
+        shown = ", ".join(
+            f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer {p['layer']})" for p in peaks.values()
+        )
         parts.append(f"{cue} -> {target}: {measure} peaks at {shown}")
     return "  ".join(parts)
 

@@ -86,6 +86,28 @@ class MixingMap:
             return self
         return self._step("mean over heads", scores=self.scores.mean(axis=1))
 
+    def head(self, index: int) -> MixingMap:
+        """One head alone, counted from 0, of a map that keeps its heads.
+
+        Raises
+        ------
+        InputError
+            If the map has no heads (`mix` averages them unless it is asked for ``heads="each"``), or not this one.
+
+        Examples
+        --------
+        >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
+        >>> m = MixingMap(np.arange(8.0).reshape(1, 2, 2, 2), units, units, "attention", "encoder", (0,))
+        >>> m.head(1).scores[0]
+        array([[4., 5.],
+               [6., 7.]])
+        """
+        if not self.has_heads:
+            raise InputError(f"{self!r} does not keep its heads: ask for them with mix(..., heads='each')")
+        if not 0 <= index < self.scores.shape[1]:
+            raise InputError(f"no head {index} in {self!r}: heads are 0 to {self.scores.shape[1] - 1}")
+        return self._step(f"head {index} alone", scores=self.scores[:, index])
+
     def without(self, *kinds: str) -> MixingMap:
         """Drop the units of some kinds ("silence", "padding", "special"), on both sides."""
         rows = [i for i, span in enumerate(self.targets) if span.kind not in kinds]
@@ -235,17 +257,25 @@ class MixingMap:
 
         return coloured_tokens(self, layer=layer, row=row)
 
-    def plot(self, *, layer: int | None = None, ax: Axes | None = None, normalize: bool = True) -> Axes:
-        """Heat map of one layer (the last by default); see `speechmix.plots.figures.heat_map`."""
+    def plot(
+        self, *, layer: int | None = None, head: int | None = None, ax: Axes | None = None, normalize: bool = True
+    ) -> Axes:
+        """Heat map of one layer (the last by default) and head (their mean); see `speechmix.plots.figures.heat_map`."""
         from ..plots.figures import heat_map
 
-        return heat_map(self, layer=layer, ax=ax, normalize=normalize)
+        return heat_map(self, layer=layer, head=head, ax=ax, normalize=normalize)
 
     def show(self, layers: Sequence[int] | None = None) -> Figure:
         """Small multiples over layers; returns the matplotlib figure."""
         from ..plots.figures import layer_grid
 
         return layer_grid(self, layers=layers)
+
+    def show_heads(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Figure:
+        """Small multiples, layers downwards and heads to the right; see `speechmix.plots.head_grids.head_grid`."""
+        from ..plots.head_grids import head_grid
+
+        return head_grid(self, layers=layers, heads=heads)
 
     def to_inseq(self) -> Any:
         """This map alone as an output object of Inseq (extra `inseq`); see `speechmix.maps.inseq_objects.to_inseq`."""

@@ -6,7 +6,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | of a map (`MixingMap`) | |
 |---|---|
 | `heat_map` | one layer, targets downwards, sources to the right |
-| `layer_grid` | small multiples over layers |
+| `layer_grid`, `head_grid` | small multiples over layers; over layers and heads |
 | `coloured_tokens` | one row at a time, tokens coloured by their share: in a notebook, a page, a terminal |
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
@@ -38,6 +38,7 @@ from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
 from .figures import heat_map, layer_grid
+from .head_grids import head_grid
 from .one_clip import clip_figure
 from .probe_curves import probe_and_mixing, probe_figure
 from .published_figures import published_contributions, published_probing
@@ -56,6 +57,7 @@ __all__ = [
     "deletion_figure",
     "difference_map",
     "distribution_figure",
+    "head_grid",
     "heat_map",
     "layer_curves",
     "layer_grid",

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from ..errors import InputError
 from . import panels
 from .cue_tables import DECIDING, checked, counted, curve_table, order_of, said_rows, unit_means
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TITLE_SIZE
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED, PUBLISHED_CLIP, published_beside
 
 _MOST_SINGLE_UNITS = 10
@@ -103,6 +103,7 @@ def cue_figure(
     band: str = "bootstrap",
     published: bool = False,
     target_rows: str | None = None,
+    narrow: bool = False,
 ) -> Figure:
     """Draw cue contribution over layers: a panel for each stack and measure, a line for each model and init.
 
@@ -122,6 +123,8 @@ def cue_figure(
         Draw the published curves of XLSR-53 and Whisper-medium beside them (`published_contributions`), dotted.
     target_rows : {"target", "deciding"}, optional
         As in `cue_heat_map`; the title says which rows are drawn.
+    narrow : bool
+        All panels below each other: as wide as a column of a paper, or a phone.
 
     Returns
     -------
@@ -141,23 +144,25 @@ def cue_figure(
     stacks, values = order_of(drawn, "stack", stacks), order_of(drawn, rows, measures if rows == "measure" else None)
     drawn = _with_published(drawn, rows) if published else drawn
     colors, lines = _colors(drawn), len(drawn[["model", "init"]].drop_duplicates())
-    figure = panels.new_figure(max(3.0 * len(stacks) + 0.5, 4.2), 2.1 * len(values) + 0.6 + 0.16 * lines / 2)
-    axes = figure.subplots(len(values), len(stacks), sharey=True, squeeze=False)
-    for row, (line, name) in enumerate(zip(axes, values, strict=True), start=1):
-        for ax, stack in zip(line, stacks, strict=True):
+    n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
+    width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
+    figure = panels.new_figure(width, (1.7 if narrow else 2.1) * n_lines + 0.6 + 0.16 * lines / n_columns)
+    axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
+    for row, (line, name) in enumerate(zip(axes.reshape(len(values), len(stacks)), values, strict=True), start=1):
+        for place, (ax, stack) in enumerate(zip(line, stacks, strict=True), start=1):
             panel = drawn[(drawn["stack"] == stack) & (drawn[rows] == name)]
             if len(panel):
                 panel = panel.drop(columns="rows", errors="ignore")  # chosen by now
                 layer_curves(panel, ax=ax, x=x, band=band, colors=colors)
             ax.set_title(f"{panels.spoken(name)}, {stack} ({counted(panel)})", size=TITLE_SIZE, parse_math=False)
             ax.set_ylabel("")
-            if row < len(values):
+            if row < len(values) or (narrow and place < len(stacks)):
                 ax.set_xlabel("")
     axes[0, 0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if said := said_rows(drawn):
         figure.suptitle(panels.wrapped(said, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
-    _add_legend(figure, drawn, colors, band)
+    _add_legend(figure, drawn, colors, band, columns=1 if narrow else 2)
     return figure
 
 
@@ -181,7 +186,7 @@ def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     return pd.concat([table, curves.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
 
 
-def _add_legend(figure: Figure, table: pd.DataFrame, colors: Mapping[str, str], band: str) -> None:
+def _add_legend(figure: Figure, table: pd.DataFrame, colors: Mapping[str, str], band: str, *, columns: int = 2) -> None:
     single = table["layer"].nunique() == 1
     handles = [
         Line2D(
@@ -193,7 +198,7 @@ def _add_legend(figure: Figure, table: pd.DataFrame, colors: Mapping[str, str], 
         for model, init in table[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)
     ]
     title = panels.wrapped(_BANDS[band], figure.get_figwidth()) if band != "none" else None
-    panels.add_legend(figure, handles, columns=2, loc="outside lower center", title=title)
+    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
 def _colors(table: pd.DataFrame) -> dict[str, str]:

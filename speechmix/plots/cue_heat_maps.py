@@ -7,7 +7,8 @@ a scale that is centred at zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -63,7 +64,9 @@ def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: S
     return ax
 
 
-def cue_heat_map(table: pd.DataFrame, *, published: bool = False, target_rows: str | None = None) -> Figure:
+def cue_heat_map(
+    table: pd.DataFrame, *, published: bool = False, target_rows: str | None = None, narrow: bool = False
+) -> Figure:
     """Draw mean cue contribution of all models and stacks, the random twin beside the trained model.
 
     Parameters
@@ -77,6 +80,8 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False, target_rows: s
         Of decoder and cross maps, where the table has both: the mean over all tokens of the target, as published, or the one
         that decides between target and foil. By default the first where published maps are added, else the second. The title
         says which.
+    narrow : bool
+        Stacks below each other, without a colour bar: as wide as a column of a paper, or a phone.
 
     Returns
     -------
@@ -100,7 +105,7 @@ def cue_heat_map(table: pd.DataFrame, *, published: bool = False, target_rows: s
     sides = {stack: _inits(rows[rows["stack"] == stack]) for stack in order_of(rows, "stack")}
     limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
     title = "\n".join(filter(None, [f"cue contribution, mean over {counted(rows)}", said_rows(rows)]))
-    return _figure(grids, sides, measures, limits=limits, title=title, label=CUE_LABEL)
+    return _figure(grids, sides, measures, limits=limits, title=title, label=CUE_LABEL, narrow=narrow)
 
 
 def cue_difference_map(
@@ -110,6 +115,7 @@ def cue_difference_map(
     first: str = "trained",
     second: str = "random",
     q: pd.DataFrame | None = None,
+    narrow: bool = False,
 ) -> Figure:
     """Draw the difference of two conditions, first - second: trained - random, model A - model B, plural - singular.
 
@@ -121,6 +127,8 @@ def cue_difference_map(
         Which column tells the conditions apart ("init", "model", "number", "template", ...), and its two values.
     q : DataFrame, optional
         Columns model, stack, measure, layer, q: cells with q < 0.05 have their number in bold.
+    narrow : bool
+        As in `cue_heat_map`.
 
     Returns
     -------
@@ -157,27 +165,39 @@ def cue_difference_map(
     return _figure(
         grids, sides, measures, limits=panels.limits_around_zero([values for _, values in grids.values()]),
         title=f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})", label="difference (percentage points)",
-        cmap=panels.DIFFERENCE_COLORS, bold=_significant(q),
+        cmap=panels.DIFFERENCE_COLORS, bold=_significant(q), narrow=narrow,
     )  # fmt: skip
 
 
 def _figure(
-    grids: dict[tuple, Grid], sides, measures, *, limits, title, label, cmap=panels.SHARE_COLORS, bold=frozenset()
-):
-    """Panels: a row for each model, columns for stacks and inits, all on one scale."""
-    models = list(dict.fromkeys(model for model, *_ in grids))
-    # A gap (None) parts one stack from the next.
-    columns = [side for stack, inits in sides.items() for side in (None, *((stack, init) for init in inits))][1:]
-    depth = [max(len(layers) for (name, *_), (layers, _) in grids.items() if name == model) for model in models]
+    grids: dict[tuple, Grid],
+    sides: Mapping[str, Sequence[str]],
+    measures: Sequence[str],
+    *,
+    limits: tuple[float, float],
+    title: str,
+    label: str,
+    cmap: str = panels.SHARE_COLORS,
+    bold: Collection[tuple] = frozenset(),
+    narrow: bool = False,
+) -> Figure:
+    """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one scale."""
+    lines = _lines(grids, sides, narrow)
+    columns = max((line for _, line in lines), key=len)
+    depth = [
+        max(len(grids[model, *side][0]) for side in line if side is not None and (model, *side) in grids)
+        for model, line in lines
+    ]
     widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
-    heights = [max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m))) for n, m in zip(depth, models, strict=True)]
+    heights = [max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m))) for n, (m, _) in zip(depth, lines, strict=True)]
     figure = panels.new_figure(
-        max(sum(widths) + 0.3 * len(sides) + 1.5, 3.2), max(sum(heights) + 0.45 * len(models) + 0.75, 2.0)
+        max(sum(widths) + (0.9 if narrow else 0.3 * len(sides) + 1.5), 3.2),
+        max(sum(heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
     )
-    axes = figure.subplots(len(models), len(columns), squeeze=False, height_ratios=heights, width_ratios=widths)
+    axes = figure.subplots(len(lines), len(columns), squeeze=False, height_ratios=heights, width_ratios=widths)
     titled: set[tuple[str, str]] = set()
-    for row, model in zip(axes, models, strict=True):
-        for place, (ax, side) in enumerate(zip(row, columns, strict=True)):
+    for row, (model, line) in zip(axes, lines, strict=True):
+        for place, (ax, side) in enumerate(itertools.zip_longest(row, line)):
             if side is None or (model, *side) not in grids:
                 ax.set_axis_off()
                 continue
@@ -185,20 +205,34 @@ def _figure(
             marked = {cell[2:] for cell in bold if cell[:2] == (model, side[0])}
             places = 0 if str(model).endswith(PUBLISHED) else 1  # read off a figure: whole numbers
             cells = _draw_numbers(ax, values, layers, measures, limits=limits, cmap=cmap, bold=marked, places=places)
-            if side not in titled:  # the topmost panel of a column: a model may lack the stack
+            if narrow or side not in titled:  # the topmost panel of a column: a model may lack the stack
                 titled.add(side)
                 ax.set_title(
                     ", ".join(part for part in side if part != "difference"), size=TITLE_SIZE, parse_math=False
                 )
-            ax.tick_params(labelleft=place == 0 or columns[place - 1] is None)
+            ax.tick_params(labelleft=place == 0 or line[place - 1] is None)
         drawn = next(ax for ax in row if ax.axison)
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
-    lines = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in title.split("\n")]
-    figure.suptitle("\n".join(lines), size=TITLE_SIZE, parse_math=False)
-    arrays = [array for _, array in grids.values()]
-    panels.add_color_bar(figure, cells, axes, values=arrays, label=label, inches=sum(heights))
+    wrapped = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in title.split("\n")]
+    figure.suptitle("\n".join(wrapped), size=TITLE_SIZE, parse_math=False)
+    if not narrow:
+        arrays = [array for _, array in grids.values()]
+        panels.add_color_bar(figure, cells, axes, values=arrays, label=label, inches=sum(heights))
     return figure
+
+
+def _lines(
+    grids: dict[tuple, Grid], sides: Mapping[str, Sequence[str]], narrow: bool
+) -> list[tuple[str, list[tuple[str, str] | None]]]:
+    """Model and panels (stack, init) of each line; a gap (None) parts one stack from the next."""
+    models = list(dict.fromkeys(model for model, *_ in grids))
+    stacks = {stack: [(stack, init) for init in inits] for stack, inits in sides.items()}
+    if narrow:
+        pairs = [(model, line) for model in models for line in stacks.values()]
+        return [(model, list(line)) for model, line in pairs if any((model, *side) in grids for side in line)]
+    columns = [side for line in stacks.values() for side in (None, *line)][1:]
+    return [(model, columns) for model in models]
 
 
 def _inits(rows: pd.DataFrame) -> list[str]:

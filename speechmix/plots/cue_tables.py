@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..evaluation.cue import ROW_NAMES
 from ..evaluation.grouped_means import grouped_means, matrices, numbered
 from ..evaluation.statistics import heard_by_all, intervals_of_means
 from ..evaluation.twins import new_twin_interval
@@ -20,9 +21,7 @@ from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 BANDS = ("bootstrap", "clips", "none")
-# Rows of a map that a contribution is of, in words.
-DECIDING = "deciding"
-ROWS = {ALL_ROWS: "all tokens of the target", DECIDING: "the deciding token alone"}
+DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
 _CURVE = ("model", "init", "stack", "measure")
 
 
@@ -46,8 +45,8 @@ def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
     >>> rows_of_target(table, "deciding")["rows"].tolist()
     ['deciding']
     """
-    if which not in ROWS:
-        raise InputError(f"target_rows should be one of {tuple(ROWS)}, found {which!r}")
+    if which not in ROW_NAMES:
+        raise InputError(f"target_rows should be one of {tuple(ROW_NAMES)}, found {which!r}")
     if "rows" not in table or table.empty:
         return table
     of_which = table["rows"].eq(which).to_numpy()
@@ -66,12 +65,12 @@ def rows_named(table: pd.DataFrame) -> str:
     Examples
     --------
     >>> rows_named(pd.DataFrame({"clip": ["a"], "stack": ["cross"], "rows": ["deciding"]}))
-    'the deciding token alone'
+    'deciding row'
     """
     if "rows" not in table:
         return ""
     kinds = set(table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"].unique())
-    return " or ".join(words for kind, words in ROWS.items() if kind in kinds)
+    return " or ".join(words for kind, words in ROW_NAMES.items() if kind in kinds)
 
 
 def said_rows(table: pd.DataFrame) -> str:
@@ -81,10 +80,10 @@ def said_rows(table: pd.DataFrame) -> str:
     --------
     >>> own = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
     >>> said_rows(own)
-    'decoder, cross-attention: all tokens of the target'
+    'decoder, cross-attention: target rows'
     >>> from speechmix.plots.published_figures import published_beside
     >>> said_rows(pd.concat([own, published_beside(own.assign(measure="attention"))]))
-    'decoder, cross-attention: all tokens of the target, as published (Whisper-medium: whole % read off a picture, ±1)'
+    'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a picture, ±1)'
     """
     own, known = rows_named(table), evidence(table)
     if not own:
@@ -92,7 +91,7 @@ def said_rows(table: pd.DataFrame) -> str:
     said = f"decoder, cross-attention: {own}"
     if not known:
         return said
-    like = "as published" if own == ROWS[ALL_ROWS] else f"NOT as published, which is of {ROWS[ALL_ROWS]}"
+    like = "as published" if own == ROW_NAMES[ALL_ROWS] else f"NOT as published, which is of {ROW_NAMES[ALL_ROWS]}"
     return f"{said}, {like} ({known})"
 
 

@@ -91,21 +91,33 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
     return ax
 
 
-def distribution_figure(table: pd.DataFrame) -> Figure:
-    """Draw `clip_distribution` for every model (rows) and stack (columns), on one scale."""
+def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
+    """Draw `clip_distribution` for every model (rows) and stack (columns), on one scale.
+
+    Parameters
+    ----------
+    table : DataFrame
+    narrow : bool
+        All panels below each other: as wide as a column of a paper, or a phone.
+    """
     rows = checked(table)
     models, stacks, measures = (order_of(rows, name) for name in ("model", "stack", "measure"))
-    figure = panels.new_figure(max((0.75 * len(measures) + 0.6) * len(stacks) + 0.8, 4.2), 2.5 * len(models) + 0.4)
-    axes = figure.subplots(len(models), len(stacks), sharey=True, squeeze=False)
-    for line, model in zip(axes, models, strict=True):
-        for ax, stack in zip(line, stacks, strict=True):
-            part = rows[(rows["model"] == model) & (rows["stack"] == stack)]
-            if part.empty:
-                ax.set_axis_off()
-                continue
-            clip_distribution(part, ax=ax)
-            ax.set_title(f"{panels.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
-            ax.set_ylabel("")
+    places = [(model, stack) for model in models for stack in stacks]
+    if narrow:
+        there = set(rows[["model", "stack"]].drop_duplicates().itertuples(index=False, name=None))
+        places = [place for place in places if place in there]
+    n_columns = 1 if narrow else len(stacks)
+    width = panels.NARROW if narrow else max((0.75 * len(measures) + 0.6) * n_columns + 0.8, 4.2)
+    figure = panels.new_figure(width, (2.0 if narrow else 2.5) * len(places) / n_columns + 0.4)
+    axes = figure.subplots(len(places) // n_columns, n_columns, sharey=True, squeeze=False)
+    for ax, (model, stack) in zip(axes.flat, places, strict=True):
+        part = rows[(rows["model"] == model) & (rows["stack"] == stack)]
+        if part.empty:
+            ax.set_axis_off()
+            continue
+        clip_distribution(part, ax=ax)
+        ax.set_title(f"{panels.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
+        ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     dots = "a dot for each clip (group of clips)"
     if rows["unit"].nunique() > _MOST_DOTS:

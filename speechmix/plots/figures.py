@@ -36,6 +36,7 @@ def heat_map(
     mixing_map: MixingMap,
     *,
     layer: int | None = None,
+    head: int | None = None,
     ax: Axes | None = None,
     normalize: bool = True,
     signed: bool = False,
@@ -48,6 +49,8 @@ def heat_map(
     mixing_map : MixingMap
     layer : int, optional
         Counted from 0; the last layer of the map by default.
+    head : int, optional
+        Counted from 0, of a map that keeps its heads (``mix(..., heads="each")``); the mean over heads by default.
     ax : Axes, optional
         Where to draw; by default a new pyplot figure, which a notebook shows.
     normalize : bool
@@ -64,7 +67,7 @@ def heat_map(
     Raises
     ------
     InputError
-        If the map does not have this layer, or has no units.
+        If the map does not have this layer or head, or has no units.
 
     Examples
     --------
@@ -74,7 +77,8 @@ def heat_map(
     >>> heat_map(one, ax=Figure().add_subplot()).get_title()
     'value zeroing, encoder, layer 3'
     """
-    _check_drawable(mixing_map)
+    check_drawable(mixing_map)
+    mixing_map = mixing_map if head is None else mixing_map.head(head)
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
     values = panels.displayed(mixing_map, normalize=normalize)[mixing_map.layers.index(layer)]
@@ -94,8 +98,9 @@ def heat_map(
     cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
     x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
-    ax.set_xlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
-    ax.set_ylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
+    column_name, row_name = unit_labels.side_names(mixing_map)
+    ax.set_xlabel(named(column_name, x_unit), size=LABEL_SIZE)
+    ax.set_ylabel(named(row_name, y_unit), size=LABEL_SIZE)
     ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
@@ -121,7 +126,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     InputError
         If the map does not have one of the layers, or has no units.
     """
-    _check_drawable(mixing_map)
+    check_drawable(mixing_map)
     layers = evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
     if not layers:
         raise InputError(f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for all")
@@ -142,9 +147,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
         y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
-    figure.supxlabel(_named("source (gives)", x_unit), size=LABEL_SIZE)
-    figure.supylabel(_named("target (receives)", y_unit), size=LABEL_SIZE)
-    parts = _map_title(mixing_map).splitlines()
+    column_name, row_name = unit_labels.side_names(mixing_map)
+    figure.supxlabel(named(column_name, x_unit), size=LABEL_SIZE)
+    figure.supylabel(named(row_name, y_unit), size=LABEL_SIZE)
+    parts = map_title(mixing_map).splitlines()
     title = "\n".join(panels.wrapped(part, 0.75 * figure.get_figwidth()) for part in parts)
     figure.set_figheight(figure.get_figheight() + 0.16 * title.count("\n"))  # each line more has its room
     figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
@@ -182,12 +188,14 @@ def evenly(layers: Sequence[T], most: int) -> list[T]:
     return [layers[int(i + 0.5)] for i in np.linspace(0, len(layers) - 1, most)]
 
 
-def _check_drawable(mixing_map: MixingMap) -> None:
+def check_drawable(mixing_map: MixingMap) -> None:
+    """Raise if a map has no cells."""
     if not mixing_map.scores.size:
         raise InputError(f"{mixing_map!r} has no cells to draw: keep at least one layer, target and source")
 
 
-def _named(name: str, unit: str) -> str:
+def named(name: str, unit: str) -> str:
+    """An axis with what it counts, if it counts something."""
     return f"{name}, {unit}" if unit else name
 
 
@@ -196,7 +204,8 @@ def _score_label(mixing_map: MixingMap) -> str:
     return "score (" + ", ".join(steps) + ")" if steps else "raw score"
 
 
-def _map_title(mixing_map: MixingMap) -> str:
+def map_title(mixing_map: MixingMap) -> str:
+    """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say it."""
     provenance = mixing_map.provenance
     parts = [panels.title_of(mixing_map)]
     if provenance.get("model"):

@@ -1,66 +1,107 @@
-"""Contribution beside need: how much the cue gives in each layer, and what the decision loses without it there.
+"""Contribution and need together: how much the cue gives in each layer, and what the decision loses without it there.
 
-In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure. A
-line of two panels for each model and stack: left the trained model over the band where a new untrained one would lie, right the
+In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure.
+For each stack two panels, a colour for each model: the trained model over the band where a new untrained one would lie, and the
 drop of the margin with the cue's values zeroed in that layer alone.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from ..evaluation.cue import ROW_NAMES
 from . import panels
 from .cue_curves import layer_curves
-from .panels import CUE_COLOR, CUE_LABEL, LABEL_SIZE, TITLE_SIZE
+from .cue_tables import order_of
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW
 
-DROP_LABEL = "drop of the margin (nats)"
-_MOST_LINES = 9
+DROP_LABEL = "margin lost (nats)"
+_ENTRY = 1.85  # inches, of one entry of the legend
 
 
-def contribution_and_need(table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing") -> Figure:
-    """Draw contribution and need side by side, a line for each model and stack.
+def contribution_and_need(
+    table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing", narrow: bool = False
+) -> Figure:
+    """Draw contribution above need, a column for each stack and a colour for each model.
 
     Parameters
     ----------
     table : DataFrame
         Contributions of one side of the cue; see `cue_figure`.
     drops : DataFrame
-        Columns model, ablated (the stack), layer, drop, low, high; may be empty.
+        Columns model, ablated (the stack), layer, drop, low, high; where it is empty contribution is drawn alone.
     measure : str
         Which measure of contribution.
+    narrow : bool
+        Stacks below each other, contribution left of need: as wide as a column of a paper, or a phone.
 
     Returns
     -------
     Figure
+        Over layers, or over relative depth where models differ in the number of theirs.
     """
     rows = table[table["measure"] == measure]
-    lines = list(rows[["model", "stack"]].drop_duplicates().itertuples(index=False, name=None))[:_MOST_LINES]
-    figure = panels.new_figure(6.6, 1.55 * len(lines) + 0.7)
-    axes = figure.subplots(len(lines), 2, squeeze=False)
-    for number, (model, stack) in enumerate(lines):
-        left, right = axes[number]
-        layer_curves(rows[(rows["model"] == model) & (rows["stack"] == stack)], ax=left)
-        left.set_title(f"{panels.model_name(model)}, {stack}: contribution", size=TITLE_SIZE, parse_math=False)
-        left.set(ylabel="", xlabel="" if number < len(lines) - 1 else left.get_xlabel())
-        left.set_ylim(bottom=0)
-        _draw_drops(right, drops[(drops["model"] == model) & (drops["ablated"] == stack)])
-        right.set_title("need", size=TITLE_SIZE)
-        right.set_xlabel("" if number < len(lines) - 1 else panels.LAYER_LABEL, size=LABEL_SIZE)
-        right.set_xlim(left.get_xlim())
-    limits = [ax.get_ylim() for ax in axes[:, 1]]
-    for ax in axes[:, 1]:  # one scale for what is lost, so that lines can be compared
-        ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-    figure.supylabel(f"left: {CUE_LABEL}; right: {DROP_LABEL}", size=LABEL_SIZE)
+    stacks, models = order_of(rows, "stack"), list(rows["model"].unique())
+    colors = {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(models)}
+    last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
+    x = "depth" if last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
+    n_panels = 1 if drops.empty else 2
+    figure = panels.new_figure(*_size(len(stacks), len(models), n_panels, narrow))
+    shape = (len(stacks), n_panels) if narrow else (n_panels, len(stacks))
+    axes = figure.subplots(*shape, squeeze=False, sharey="none" if narrow else "row")
+    for number, (stack, line) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
+        layer_curves(rows[rows["stack"] == stack], ax=line[0], x=x, colors=colors)
+        line[0].set_title(_title(rows, stack), size=LABEL_SIZE, pad=3, parse_math=False)
+        line[0].set_xlabel("")
+        for ax in line[1:]:
+            _draw_drops(ax, drops[drops["ablated"] == stack], last[stack], x, colors)
+            ax.set_xlim(line[0].get_xlim())
+        for ax, label in zip(line, (CUE_LABEL, DROP_LABEL), strict=False):
+            ax.set_ylabel(label if narrow or not number else "", size=LABEL_SIZE)
+        line[-1].set_xlabel((DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE)
+    for ax in axes[:, 0] if narrow else axes[0, :1]:
+        ax.set_ylim(bottom=0)  # once all is drawn: the others share it
+    _add_legend(figure, models, colors, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
     return figure
 
 
-def _draw_drops(ax: Axes, drops: pd.DataFrame) -> None:
-    drops = drops.sort_values("layer")
+def _size(stacks: int, models: int, n_panels: int, narrow: bool) -> tuple[float, float]:
+    """Inches: room for a line of the legend for each model and one for all."""
+    width = NARROW if narrow else max(1.75 * stacks + 0.4, NARROW)
+    legend = 0.3 + 0.16 * math.ceil((models + 1) / max(int(width / _ENTRY), 1))
+    return width, 1.75 * stacks + legend if narrow else 1.5 * n_panels + legend
+
+
+def _title(rows: pd.DataFrame, stack: str) -> str:
+    """A stack, and which rows of its maps the contributions are of."""
+    of_stack = rows[rows["stack"] == stack]
+    names = [ROW_NAMES[kind] for kind in of_stack["rows"].unique() if kind in ROW_NAMES] if "rows" in of_stack else []
+    return ", ".join([stack, *names])
+
+
+def _add_legend(figure: Figure, models: list[str], colors: Mapping[str, str], *, columns: int) -> None:
+    handles = [Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models]
+    handles.append(Line2D([], [], color="0.3", linestyle="--", label="untrained (band: a new one)"))
+    panels.add_legend(figure, handles, columns=columns, loc="outside lower center")
+
+
+def _draw_drops(ax: Axes, drops: pd.DataFrame, last: pd.Series, x: str, colors: Mapping[str, str]) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     if drops.empty:
         ax.text(0.5, 0.5, "not asked", transform=ax.transAxes, ha="center", size=LABEL_SIZE)
-    errors = [drops["drop"] - drops["low"], drops["high"] - drops["drop"]]
-    ax.errorbar(drops["layer"], drops["drop"], yerr=errors, fmt="o-", color=CUE_COLOR, markersize=4, linewidth=1.2)
-    panels.style_layer_axis(ax)
+    for model, of_model in drops[drops["model"].isin(colors)].sort_values("layer").groupby("model", sort=False):
+        places = of_model["layer"] / max(last[model], 1) if x == "depth" else of_model["layer"]
+        errors = [of_model["drop"] - of_model["low"], of_model["high"] - of_model["drop"]]
+        ax.errorbar(
+            places, of_model["drop"], yerr=errors, fmt="o-", color=colors[str(model)], markersize=3.5, linewidth=1.2
+        )
+    if x == "layer":
+        panels.style_layer_axis(ax)
+    else:
+        panels.style_curve_axis(ax)

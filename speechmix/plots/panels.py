@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETLEFT
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
@@ -28,6 +29,7 @@ from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
+NARROW = 3.7  # inches: a column of a paper, a phone held upright
 LAYER_LABEL = "layer (counted from 0)"
 DEPTH_LABEL = "relative depth (0 first layer, 1 last)"
 SHARE_LABEL = "share of row (%)"
@@ -39,11 +41,13 @@ DIFFERENCE_COLORS = "RdBu_r"  # signed: zero is white, told apart by colour-blin
 MISSING = "0.78"
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the question.
 CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
+MARK = CARETLEFT  # beside the deciding row; its tip touches the cells
 LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
 
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
 LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
 _MOST_SHARP_CELLS = 20_000
+_ON_LIGHT = "#0a0a0a"  # ink of numbers on light cells: not the black that a dark page turns light
 
 
 class ShownFigure(Figure):
@@ -116,9 +120,11 @@ def fed_text(provenance: Mapping[str, Any], most: int = 80) -> str:
 
 
 def title_of(mixing_map: MixingMap) -> str:
-    """Measure and stack, and whether the map was rolled out."""
-    rolled = any(step.startswith("rollout") for step in mixing_map.provenance.get("steps", []))
-    return f"{spoken(mixing_map.measure)}, {mixing_map.stack}" + (", rolled out" if rolled else "")
+    """Measure and stack, whether the map was rolled out, and of which head it is if of one."""
+    steps = mixing_map.provenance.get("steps", [])
+    rolled = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
+    heads = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
+    return f"{spoken(mixing_map.measure)}, {mixing_map.stack}{rolled}{''.join(heads)}"
 
 
 def colors(name: str) -> Colormap:
@@ -188,23 +194,27 @@ def write_numbers(
             light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
             ax.text(column + 0.5, row + 0.52, f"{round(value, places) + 0.0:.{places}f}", size=TICK_SIZE, ha="center",
                     va="center", fontweight="bold" if bold is not None and bold[row, column] else "normal",
-                    color="black" if light else "white")  # fmt: skip
+                    color=_ON_LIGHT if light else "white")  # fmt: skip
 
 
 def add_color_bar(
-    figure, cells: ScalarMappable, axes, *, values: Collection[np.ma.MaskedArray], label: str, inches: float
+    figure, cells: ScalarMappable, axes, *, values: Collection[np.ma.MaskedArray], label: str, inches: float, place=None
 ):
     """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells where there are any.
 
-    `inches` is the height of the axes beside it; the bar is at most 4 inches long.
+    `inches` is the height of the axes beside it; the bar is at most 4 inches long. It takes its room from `axes`, or fills
+    `place`, axes of its own.
     """
     length = min(inches, 4.0)
     beyond = any(array.count() and float(array.max()) > cells.get_clim()[1] * (1 + 1e-9) for array in values)
     missing = any(np.ma.getmaskarray(array).any() for array in values)
+    taken = {"ax": axes, "pad": 0.02, "fraction": 0.08, "aspect": length / 0.13, "shrink": length / inches}
     bar = figure.colorbar(
-        cells, ax=axes, extend="max" if beyond else "neither", extendfrac=0.12 / length, pad=0.02, fraction=0.08,
-        aspect=length / 0.13, shrink=length / inches,
-    )  # fmt: skip
+        cells,
+        extend="max" if beyond else "neither",
+        extendfrac=0.12 / length,
+        **(taken if place is None else {"cax": place}),
+    )
     bar.set_label(label + ("; grey: no value" if missing else ""), size=LABEL_SIZE, parse_math=False)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     bar.outline.set_linewidth(0.6)
@@ -212,13 +222,40 @@ def add_color_bar(
 
 
 def outline(ax: Axes, targets: Sequence[Span], sources: Sequence[Span], *, cue: Cue | None, target: int | None) -> None:
-    """Frame the cells in which the cue gives to the target."""
-    rows = [i for i, span in enumerate(targets) if span.word == target]
-    columns = [j for j, span in enumerate(sources) if span.word in cue_words(cue)]
+    """Draw one line around all cells in which the cue gives to the target: around each block, if words lie apart."""
     if cue is None or target is None:
         return
-    for row, column in itertools.product(rows, columns):
-        ax.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor=CELL_COLOR, linewidth=1.0, zorder=3))
+    rows = _runs([i for i, span in enumerate(targets) if span.word == target])
+    columns = _runs([j for j, span in enumerate(sources) if span.word in cue_words(cue)])
+    for (top, bottom), (left, right) in itertools.product(rows, columns):
+        ax.add_patch(
+            Rectangle(
+                (left, top), right - left, bottom - top, fill=False, edgecolor=CELL_COLOR, linewidth=1.4, zorder=3
+            )
+        )
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbouring places as half-open ranges.
+
+    Examples
+    --------
+    >>> _runs([2, 3, 4, 7])
+    [(2, 5), (7, 8)]
+    """
+    ranges: list[tuple[int, int]] = []
+    for place in places:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == place else place
+        ranges.append((start, place + 1))
+    return ranges
+
+
+def mark_row(ax: Axes, row: int, *, color: str = TARGET_COLOR) -> None:
+    """Put an arrowhead at the right edge of a row of cells, outside of them."""
+    ax.plot(
+        [1.0], [row + 0.5], marker=MARK, markersize=5, color=color, transform=ax.get_yaxis_transform(), clip_on=False,
+        linestyle="none", zorder=4,
+    )  # fmt: skip
 
 
 def style_layer_axis(ax: Axes) -> None:

@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..evaluation.twins import new_twin_interval
 from . import panels
 from .cue_curves import layer_curves
-from .panels import DEPTH_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+from .panels import DEPTH_LABEL, LABEL_SIZE, LINE_COLORS, NARROW, TICK_SIZE, TITLE_SIZE
 from .published_figures import PUBLISHED, published_probing
 
 INPUT = -1  # the layer before the first
@@ -42,6 +42,7 @@ def probe_figure(
     rows: str | None = None,
     value: str = "accuracy",
     published: bool = False,
+    narrow: bool = False,
 ) -> Figure:
     """Draw what probes read over relative depth: a panel for each stack (and position), a line for each model and init.
 
@@ -56,6 +57,8 @@ def probe_figure(
     value : {"accuracy", "compression"}
     published : bool
         Draw the curves of the published Figure 4 beside, dotted: accuracy for number, mean over the target.
+    narrow : bool
+        All panels below each other: as wide as a column of a paper, or a phone.
 
     Returns
     -------
@@ -85,9 +88,11 @@ def probe_figure(
     lines = list(drawn[rows].unique()) if rows else [None]
     colors = _colors(drawn, curves)
     handles = _handles(drawn, curves, colors)
-    figure = panels.new_figure(max(3.2 * len(stacks) + 0.5, 4.4), 2.4 * len(lines) + _legend_height(handles))
-    axes = figure.subplots(len(lines), len(stacks), sharey=True, squeeze=False)
-    for line, name in zip(axes, lines, strict=True):
+    n_columns, n_lines = (1, len(lines) * len(stacks)) if narrow else (len(stacks), len(lines))
+    width = NARROW if narrow else max(3.2 * n_columns + 0.5, 4.4)
+    figure = panels.new_figure(width, (2.0 if narrow else 2.4) * n_lines + _legend_height(handles, narrow))
+    axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
+    for line, name in zip(axes.reshape(len(lines), len(stacks)), lines, strict=True):
         for ax, stack in zip(line, stacks, strict=True):
             here = drawn[(drawn["stack"] == stack) & ((drawn[rows] == name) if rows else True)]
             if curves is not None:
@@ -97,12 +102,17 @@ def probe_figure(
     for ax in axes[-1]:
         ax.set_xlabel(DEPTH_LABEL, size=LABEL_SIZE)
     figure.supylabel(_LABELS[value], size=LABEL_SIZE)
-    _add_legend(figure, handles)
+    _add_legend(figure, handles, narrow)
     return figure
 
 
 def probe_and_mixing(
-    probes: pd.DataFrame, contributions: pd.DataFrame, *, measure: str = "value_zeroing", value: str = "accuracy"
+    probes: pd.DataFrame,
+    contributions: pd.DataFrame,
+    *,
+    measure: str = "value_zeroing",
+    value: str = "accuracy",
+    narrow: bool = False,
 ) -> Figure:
     """Draw what is read above what is mixed, for each stack: where the cue comes in, the label should become readable.
 
@@ -114,6 +124,8 @@ def probe_and_mixing(
         Cue contributions of the same models, as for `cue_figure`.
     measure : str
     value : {"accuracy", "compression"}
+    narrow : bool
+        Stacks below each other: as wide as a column of a paper, or a phone.
 
     Returns
     -------
@@ -136,29 +148,38 @@ def probe_and_mixing(
     colors = _colors(drawn, None)
     mixing = mixing[mixing["model"].isin(colors)]
     handles = _handles(drawn, None, colors)
-    figure = panels.new_figure(max(2.9 * len(pairs) + 0.5, 4.4), 4.3 + _legend_height(handles))
-    axes = figure.subplots(2, len(pairs), sharex="col", sharey="row", squeeze=False)
-    for (above, below), (read, stack) in zip(axes.T, pairs, strict=True):
+    figure, axes = _paired_axes(len(pairs), _legend_height(handles, narrow), narrow)
+    for (above, below), (read, stack) in zip(axes, pairs, strict=True):
         draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
         above.set_title(f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False)
         layer_curves(mixing[mixing["stack"] == stack], ax=below, x="depth", colors=colors)
         below.set_title(f"{'cross-attention' if stack == 'cross' else stack}: mixed", size=TITLE_SIZE, parse_math=False)
         below.set(ylabel="")
-    axes[1, 0].set_ylim(bottom=0)  # once all is drawn: the row shares it
-    axes[0, 0].set_ylabel(_LABELS[value], size=LABEL_SIZE)
-    axes[1, 0].set_ylabel(f"{panels.spoken(measure)} (%)", size=LABEL_SIZE, parse_math=False)
-    _add_legend(figure, handles)
+    for above, below in axes if narrow else axes[:1]:
+        below.set_ylim(bottom=0)  # once all is drawn: the others share it
+        above.set_ylabel(_LABELS[value], size=LABEL_SIZE)
+        below.set_ylabel(f"{panels.spoken(measure)} (%)", size=LABEL_SIZE, parse_math=False)
+    _add_legend(figure, handles, narrow)
     return figure
 
 
-def _legend_height(handles: Sequence[Line2D]) -> float:
+def _paired_axes(count: int, legend: float, narrow: bool) -> tuple[Figure, np.ndarray]:
+    """Figure with two panels for each of some stacks, side by side or all below each other; panels [stack, 2]."""
+    if narrow:
+        figure = panels.new_figure(NARROW, 3.8 * count + legend)
+        return figure, figure.subplots(2 * count, 1, sharex=True).reshape(count, 2)
+    figure = panels.new_figure(max(2.9 * count + 0.5, 4.4), 4.3 + legend)
+    return figure, figure.subplots(2, count, sharex="col", sharey="row", squeeze=False).T
+
+
+def _legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
     """Inches that the legend takes below the panels."""
-    return 0.45 + 0.09 * len(handles)
+    return 0.8 + 0.17 * len(handles) if narrow else 0.45 + 0.09 * len(handles)
 
 
-def _add_legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+def _add_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
     title = panels.wrapped(_BANDS, figure.get_figwidth())
-    panels.add_legend(figure, handles, columns=2, loc="outside lower center", title=title)
+    panels.add_legend(figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title)
 
 
 def draw_probes(

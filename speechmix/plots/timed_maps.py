@@ -18,7 +18,7 @@ from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 from . import panels, unit_labels
-from .figures import heat_map
+from .figures import heat_map, named
 from .panels import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
 from .sound_panels import draw_boundaries, draw_spectrogram, roles, word_at, write_words
 
@@ -71,8 +71,9 @@ def timed_map(
     ax.set_ylim(len(words.targets), 0)
     height = ax.get_window_extent().height / ax.figure.dpi
     unit = unit_labels.label_units(ax, "y", words.targets, inches=max(height, 0.5), most=16)
-    ax.set_ylabel(f"target (receives){', ' + unit if unit else ''}", size=LABEL_SIZE)
-    ax.set_xlabel("source (gives), time (s)", size=LABEL_SIZE)
+    column_name, row_name = unit_labels.side_names(words)
+    ax.set_ylabel(named(row_name, unit), size=LABEL_SIZE)
+    ax.set_xlabel(named(column_name, "time (s)"), size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.set_title(f"{panels.title_of(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..inputs.spans import Span
+from ..maps.mixing import MixingMap
 from .panels import LETTER_WIDTH, LINE_PITCH, TICK_SIZE, shortened
 
 
@@ -38,6 +39,37 @@ def unit_label(span: Span, most: int = 22) -> str:
     return shortened(span.label, most) or str(span.start)
 
 
+def side_names(mixing_map: MixingMap) -> tuple[str, str]:
+    """What a column and a row of a map are: in a decoder behind an encoder rows are tokens *written*, columns tokens *fed*.
+
+    Its row p is labelled with token p + 1, which its state predicts; that of a text decoder with the token that it holds.
+
+    Examples
+    --------
+    >>> fed = (Span(0, 1, "<s>", "special"), Span(1, 2, "les", "token", 0))
+    >>> written = (Span(0, 1, "les", "token", 0), Span(1, 2, "livres", "token", 1))
+    >>> side_names(MixingMap(np.ones((1, 2, 2)), written, fed, "attention", "decoder", (0,)))
+    ('token fed (gives)', 'token written (receives)')
+    >>> side_names(MixingMap(np.ones((1, 2, 2)), fed, fed, "attention", "decoder", (0,)))
+    ('source (gives)', 'target (receives)')
+    """
+    held = {span.start: span.label for span in mixing_map.sources}
+    predicts = any(held.get(span.start, span.label) != span.label for span in mixing_map.targets)
+    writes = mixing_map.stack in ("cross", "composed") or (mixing_map.stack == "decoder" and predicts)
+    if not writes:
+        return "source (gives)", "target (receives)"
+    written, source = (_kind(side) for side in (mixing_map.targets, mixing_map.sources))
+    heard = all(span.onset is not None for span in mixing_map.sources)
+    column = f"{written} fed" if mixing_map.stack == "decoder" else f"{source} heard" if heard else "source"
+    return f"{column} (gives)", f"{written} written (receives)"
+
+
+def _kind(spans: Sequence[Span]) -> str:
+    """What units are, in a word."""
+    kinds = {span.kind for span in spans}
+    return next((kind for kind in ("frame", "word") if kinds <= {kind, "silence", "padding"}), "token")
+
+
 def label_units(
     ax: Axes,
     side: str,
@@ -46,6 +78,7 @@ def label_units(
     inches: float,
     most: int = 22,
     highlight: Mapping[int, str] | None = None,
+    always: Mapping[int, str] | None = None,
 ) -> str:
     """Write the units of one side of a map on its axis; return what the axis counts ("time (s)", "frame"; "" for words).
 
@@ -60,19 +93,23 @@ def label_units(
         Letters of a label.
     highlight : mapping of word index to colour, optional
         Labels of these words are bold and coloured; where labels are thinned they go before all others.
+    always : mapping of unit index to colour, optional
+        The same of single units, before those of words.
     """
     set_ticks = ax.set_xticks if side == "x" else ax.set_yticks
     if all(span.kind == "frame" for span in spans) and _contiguous(spans):
         return _label_frames(set_ticks, spans, inches)
-    highlight = highlight or {}
+    highlight, always = highlight or {}, always or {}
     marked = [i for word in highlight for i, span in enumerate(spans) if span.word == word]
-    shown = spaced(range(len(spans)), LINE_PITCH * len(spans) / inches, first=marked)
+    shown = spaced(range(len(spans)), LINE_PITCH * len(spans) / inches, first=list(dict.fromkeys([*always, *marked])))
     labels = [unit_label(spans[i], most) for i in shown]
     flat = side == "y" or lie_flat(labels, inches)
     set_ticks([i + 0.5 for i in shown], labels, size=TICK_SIZE, rotation=0 if flat else 90, parse_math=False)
     for tick, text in zip(shown, (ax.get_xticklabels() if side == "x" else ax.get_yticklabels()), strict=True):
         word = spans[tick].word
-        if word is not None and word in highlight:
+        if tick in always:
+            text.set(color=always[tick], fontweight="bold")
+        elif word is not None and word in highlight:
             text.set(color=highlight[word], fontweight="bold")
         elif spans[tick].kind in ("silence", "padding", "special"):
             text.set(color="0.45")

@@ -1,31 +1,24 @@
 """A clip on the page: its sound, picture and words, and its maps as numbers that the page's script draws and moves over.
 
-In: a `Clip` (None where its audio is gone) and its maps. Out: a `ClipCard`. Shares are kept as 16-bit numbers; where a card
-would grow too large for a page that is sent by mail, layers are left out evenly, and the sound last.
+In: a `Clip` (None where its audio is gone) and its maps. Out: a `ClipCard`. Where a card would grow too large for a page that
+is sent by mail, layers are left out evenly, and the sound last.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from ..experiments.stored_clips import Maps, ModelKey, provenance_of
+from ..experiments.stored_clips import Maps, provenance_of
 from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..inputs.player import flac
-from ..inputs.spans import Span
-from ..maps.mixing import MixingMap
 from ..plots import panels
-from ..plots.figures import evenly
 from ..plots.sound_panels import sound_picture
-
-_NAN, _FULL = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
-_MOST_UNITS = 600  # of a side, so that a browser can draw the map
+from .drawn_maps import drawn_maps
 
 
 @dataclass(frozen=True)
@@ -93,19 +86,13 @@ def clip_card(
         sound = base64.b64encode(flac(clip)).decode("ascii")
         if len(sound) > most_bytes / 2:
             sound, silent = "", f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be sent."
-    drawn = _drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
+    drawn = drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
     data = {"maps": drawn, "words": words, "cue": cue, "target": target, "seconds": seconds, "start": dict(start)}
     facts = " · ".join(part for part in (facts, *_fed_texts(maps)) if part)
     return ClipCard(
         name, heading, provenance.get("text"), facts, _placed(words, cue, target, seconds), _ticks(seconds), data,
         sound=sound, picture=picture, silent=silent, language=clip.language if clip else None,
     )  # fmt: skip
-
-
-def model_label(key: ModelKey) -> str:
-    """What a model is called on the page."""
-    name, init, seed = key
-    return panels.model_name(name) + (f", random (seed {seed})" if init == "random" else "")
 
 
 def _fed_texts(maps: Maps) -> list[str]:
@@ -136,68 +123,3 @@ def _ticks(seconds: float) -> list[dict[str, Any]]:
 
     times = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, seconds)
     return [{"left": round(100 * t / seconds, 3), "label": f"{t:g}"} for t in times if 0 <= t <= seconds]
-
-
-def _drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -> list[dict[str, Any]]:
-    """All maps, each with as many layers as fit, and in any case the one that is shown first."""
-    audible = [
-        (model_label(key), _audible(mixing_map.without("silence", "padding").mean_heads(), seconds))
-        for key, by_model in maps.items()
-        for mixing_map in by_model.values()
-    ]
-    drawable = [
-        (label, mixing_map)
-        for label, mixing_map in audible
-        if mixing_map.scores.size and max(mixing_map.scores.shape[1:]) <= _MOST_UNITS
-    ]
-    one_layer = sum(mixing_map.scores[0].size for _, mixing_map in drawable) * 8 / 3  # two bytes a cell, in base64
-    most = max(1, int(most_bytes / one_layer)) if drawable else 1
-    return [
-        _drawn(label, mixing_map, sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map.layers)}))
-        for label, mixing_map in drawable
-    ]
-
-
-def _only(layer: int | None, layers: Sequence[int]) -> list[int]:
-    return [layer] if layer is not None and layer in layers else []
-
-
-def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
-    """Without the frames behind the clip's end, which a model with a fixed window has."""
-    rows, columns = (
-        [i for i, span in enumerate(side) if span.kind != "frame" or span.onset is None or span.onset < seconds]
-        for side in (mixing_map.targets, mixing_map.sources)
-    )
-    return replace(
-        mixing_map,
-        scores=mixing_map.scores[:, rows][:, :, columns],
-        targets=tuple(mixing_map.targets[i] for i in rows),
-        sources=tuple(mixing_map.sources[j] for j in columns),
-    )
-
-
-def _drawn(label: str, mixing_map: MixingMap, layers: Sequence[int]) -> dict[str, Any]:
-    shares = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
-    top = panels.color_limits(list(shares))[1]
-    numbers = np.where(np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)).astype("<u2")
-    return {
-        "model": label,
-        "stack": mixing_map.stack,
-        "measure": panels.spoken(mixing_map.measure),
-        "layers": [int(layer) for layer in layers],
-        "targets": [_unit(span) for span in mixing_map.targets],
-        "sources": [_unit(span) for span in mixing_map.sources],
-        "top": round(float(top), 3),
-        "deciding": _deciding(mixing_map),
-        "cells": base64.b64encode(numbers.tobytes()).decode("ascii"),
-    }
-
-
-def _deciding(mixing_map: MixingMap) -> int | None:
-    """Row that predicts the deciding letters, in a decoder or cross map of a clip with a foil."""
-    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
-    return next((row for row, span in enumerate(mixing_map.targets) if span.start == position), None)
-
-
-def _unit(span: Span) -> dict[str, Any]:
-    return {"label": span.label or str(span.start), "word": span.word, "onset": span.onset, "offset": span.offset}

@@ -28,11 +28,12 @@ from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.panels import png, write_figure
+from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
 from . import published_part
 from .model_pairs import PAIRS, model_pairs
 from .page import Part, Picture, SortableTable, page
+from .page_figures import page_svg
 from .study import Study
 from .study_tables import KEYS, headline, shown, without_control
 from .text_tables import markdown
@@ -128,7 +129,9 @@ class Comparison:
         if published:
             table, target_rows = self._rows(published)
             beside = published_part.published_figures(table, target_rows=target_rows)
-            captioned = [Picture(png(drawn), published_part.caption(name, table)) for name, drawn in beside.items()]
+            captioned = [
+                Picture(page_svg(drawn), published_part.caption(name, table)) for name, drawn in beside.items()
+            ]
             first, *others = published_part.notes(self.options)
             parts.append((published_part.TITLE, [first, *captioned, *others]))
             figures |= beside

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from .page_figures import page_svg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +26,21 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with a caption: the bytes of a PNG file."""
+    """A figure with a caption: the bytes of a PNG or SVG file, and of one for narrow screens, if there is one."""
 
-    png: bytes
+    image: bytes
     caption: str = ""
+    narrow: bytes = b""
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What a reader sees first: what must be known, the answer with its figure, and a clip to hear."""
+
+    notes: Sequence[str] = ()
+    answer: Sequence[str] = ()
+    figure: Picture | None = None
+    clip: ClipCard | None = None
 
 
 @dataclass(frozen=True)
@@ -44,14 +56,17 @@ Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipC
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
-def page(title: str, parts: Sequence[Part]) -> str:
+def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
     """Lay out a page.
 
     Parameters
     ----------
     title : str
     parts : sequence of (heading, items)
-        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture) or clips (ClipCard).
+        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture) or clips (ClipCard). Clips are
+        closed, and drawn when they are opened.
+    first : FirstScreen, optional
+        What stands above all parts; its clip is open.
 
     Examples
     --------
@@ -61,11 +76,15 @@ def page(title: str, parts: Sequence[Part]) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
-    script = f'"use strict";\nconst COLORS = "{_colors()}";\n' + (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    script = "\n".join(
+        ['"use strict";', share_colors(), *(template(f"{name}.js") for name in ("maps", "tables", "page"))]
+    )
     html = environment.get_template("page.html").render(
         title=title,
+        first=first,
+        figure=_item(first.figure)[1] if first and first.figure else None,
         parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
-        style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        style=template("page.css"),
         script=script,
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
@@ -76,14 +95,18 @@ def _item(item) -> tuple[str, object]:
     if isinstance(item, str):
         return "text", item
     if isinstance(item, Picture):
-        return "image", {"data": base64.b64encode(item.png).decode("ascii"), "caption": item.caption}
+        return "image", {"image": _data(item.image), "narrow": _data(item.narrow), "caption": item.caption}
     if hasattr(item, "savefig"):
-        buffer = io.BytesIO()
-        item.savefig(buffer, format="png", dpi=110)
-        return _item(Picture(buffer.getvalue()))
+        return _item(Picture(page_svg(item)))
     if hasattr(item, "anchor"):
         return "clip", item
     return "table", _table(item if isinstance(item, SortableTable) else SortableTable(item), hasattr(item, "links"))
+
+
+def _data(image: bytes) -> str:
+    """Address of an image that holds all of it; "" for none."""
+    kind = "svg+xml" if image.lstrip().startswith(b"<svg") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
 
 
 def _table(item: SortableTable, sortable: bool) -> dict[str, object]:
@@ -108,10 +131,16 @@ def _value(value: object) -> str:
     return "" if value != value else repr(float(value)) if isinstance(value, (int, float)) else str(value)
 
 
-def _colors() -> str:
-    """The figures' colour map as 256 hexadecimal colours in a row."""
+def template(name: str) -> str:
+    """Text of one of the page's parts."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def share_colors() -> str:
+    """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
     from matplotlib.colors import to_hex
 
     from ..plots.panels import SHARE_COLORS, colors
 
-    return "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))
+    scale = "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))
+    return f'const COLORS = "{scale}";'

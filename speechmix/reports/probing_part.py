@@ -83,13 +83,14 @@ def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: 
         caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE
         if len(mixing) and set(_with_cross(rows)["stack"]) & set(mixing["stack"]):
             measure = "value_zeroing" if "value_zeroing" in set(mixing["measure"]) else mixing["measure"].iloc[0]
-            figure = probe_and_mixing(rows, mixing, measure=measure)
+            figure, small = (probe_and_mixing(rows, mixing, measure=measure, narrow=narrow) for narrow in (False, True))
         else:
-            figure = probe_figure(rows)
-        items.append(written(study, f"probes_{label}{suffix}", figure, caption))
+            figure, small = (probe_figure(rows, narrow=narrow) for narrow in (False, True))
+        items.append(written(study, f"probes_{label}{suffix}", figure, caption, narrow=small))
     at_target = table[table["position"] == "target"]
     if published and label == "number" and len(at_target):
-        items.append(written(study, "probes_published", probe_figure(at_target, published=True), _PUBLISHED))
+        figure, small = (probe_figure(at_target, published=True, narrow=narrow) for narrow in (False, True))
+        items.append(written(study, "probes_published", figure, _PUBLISHED, narrow=small))
     return [*items, *_agreement(study, probes)]
 
 

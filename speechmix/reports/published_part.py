@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from matplotlib.lines import Line2D
 
+from ..evaluation.cue import ROW_NAMES
 from ..plots import panels
 from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.cue_tables import ROWS, rows_named
+from ..plots.cue_tables import rows_named
 from ..plots.published_figures import ALL_ROWS, published_beside, published_probing, sources
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def rows_asked(published: bool | str) -> str:
     return published if isinstance(published, str) else ALL_ROWS
 
 
-def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS) -> dict[str, Figure]:
+def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narrow: bool = False) -> dict[str, Figure]:
     """Curves and heat maps with the published ones beside, for each side of the cue; and Figure 4.
 
     Parameters
@@ -56,32 +57,36 @@ def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS) -> di
     table : DataFrame
         From `study_table`, of these rows.
     target_rows : {"target", "deciding"}
+    narrow : bool
+        For a small screen: panels below each other.
     """
     drawn: dict[str, Figure] = {}
     for side, part in table.groupby("side", sort=False, observed=True):
         suffix = "" if side == "all" else f"_{side}_cue"
         if part["contribution"].notna().any() and len(published_beside(part)):
             drawn[f"published_contribution{suffix}"] = cue_figure(
-                part, x="depth", published=True, target_rows=target_rows
+                part, x="depth", published=True, target_rows=target_rows, narrow=narrow
             )
-            drawn[f"published_heat_map{suffix}"] = cue_heat_map(part, published=True, target_rows=target_rows)
-    return {**drawn, "published_probing": probing_figure()}
+            drawn[f"published_heat_map{suffix}"] = cue_heat_map(
+                part, published=True, target_rows=target_rows, narrow=narrow
+            )
+    return {**drawn, "published_probing": probing_figure(narrow=narrow)}
 
 
-def probing_figure() -> Figure:
-    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder."""
+def probing_figure(*, narrow: bool = False) -> Figure:
+    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each other if narrow)."""
     curves = published_probing()
-    figure = panels.new_figure(7.2, 3.4)
-    axes = figure.subplots(1, 2, sharey=True)
+    figure = panels.new_figure(*((panels.NARROW, 5.2) if narrow else (7.2, 3.4)))
+    axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     colors = dict(zip(curves["model"].unique(), panels.LINE_COLORS, strict=False))
     for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
         layer_curves(part, ax=ax, x="depth", value="accuracy", label="accuracy (%)", band="none", colors=colors)
         ax.set_title(f"probe for number, {stack} (published)", size=panels.TITLE_SIZE)
-    axes[1].set_ylabel("")
+    axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
     handles = [Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()]
     handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
     handles += [Line2D([], [], color="0.3", linestyle="--", label="random")]
-    panels.add_legend(figure, handles, columns=4, loc="outside lower center")
+    panels.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
     return figure
 
 
@@ -92,8 +97,8 @@ def caption(name: str, table: pd.DataFrame) -> str:
     own = rows_named(table) or "the target word"
     like = (
         "as the published"
-        if own == ROWS[ALL_ROWS] or not rows_named(table)
-        else "the published of all its tokens: not like with like"
+        if own == ROW_NAMES[ALL_ROWS] or not rows_named(table)
+        else "the published of the target rows: not like with like"
     )
     return _FIGURE.format(rows=f"one's own of {own}, {like}")
 

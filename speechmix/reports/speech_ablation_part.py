@@ -15,8 +15,8 @@ from ..evaluation.ablated_speech import ALL, PARTS, WAY
 from ..experiments.speech_ablations import MEANS
 from ..files.text_files import read_csv
 from ..plots.ablated_speech import speech_ablation_figure
-from ..plots.panels import png
 from .page import Item, Part, Picture, SortableTable
+from .page_figures import page_svg
 from .study_tables import said_interval, said_p
 
 _TITLE = "Without the cue's sound, its tokens, or both"
@@ -51,7 +51,7 @@ def speech_ablation_part(folder: Path) -> list[Part]:
     parts = [name for name in PARTS if name in means]
     whole = (shown[parts] == ALL).all(axis=1)
     items: list[Item] = [_WHAT, _shown(shown[whole].drop(columns=parts))]
-    items += [Picture(png(figure), _CAPTION) for figure in figures]
+    items += [Picture(page_svg(figure), _CAPTION) for figure in figures]
     items += [SortableTable(_shown(shown[~whole]))] if parts else []
     return [(_TITLE, items)]
 

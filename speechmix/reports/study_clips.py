@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 
 from ..errors import SpeechmixError
+from ..evaluation.cue import ROW_NAMES
 from ..experiments.reading import StoredRun
 from ..experiments.stored_clips import Maps, clip_of, clip_row, maps_of_clip
 from ..inputs.clips import Clip
 from ..plots.panels import model_name, spoken
-from .clip_card import ClipCard, clip_card, model_label
+from .clip_card import ClipCard, clip_card
+from .drawn_maps import model_label
 from .page import SortableTable
 from .study import Study
 
@@ -42,8 +44,9 @@ def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTa
         table = table.merge(values[columns].reset_index(), on="clip", how="left")
     for side, row in study.main_rows.items():
         cue = "" if side == "all" else f" ({side} cue)"
-        where = f"{model_name(row['model'])}, {row['stack']}, layer {study.clip_values[side].attrs['layer']}"
-        notes.append(f"Contribution{cue} in %, by {spoken(row['measure'])}, {where}.")
+        notes.append(
+            f"Contribution{cue} in %, by {spoken(row['measure'])}, {model_name(row['model'])}, {_place(study, side)}."
+        )
     links = {card.name: card.anchor for card in cards}
     how = f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to below."
     if len(table) > MOST_CLIPS:
@@ -143,6 +146,14 @@ def _start(study: Study, side: str | None) -> dict[str, Any]:
     return {"model": label, "stack": row["stack"], "measure": spoken(row["measure"]), "layer": layer}
 
 
+def _place(study: Study, side: str) -> str:
+    """Stack, rows and layer that a side's clips are compared at."""
+    row = study.main_rows[side]
+    table = study.table[(study.table["stack"] == row["stack"]) & (study.table["model"] == row["model"])]
+    kinds = [ROW_NAMES[kind] for kind in table["rows"].unique() if kind in ROW_NAMES] if "rows" in table else []
+    return ", ".join([str(row["stack"]), *kinds, f"layer {study.clip_values[side].attrs['layer']}"])
+
+
 def _facts(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
     facts = [f"{float(row['seconds']):.2f} s"]
     if row.get("cue") and row.get("target"):
@@ -151,7 +162,7 @@ def _facts(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
         values = study.clip_values[side]
         shares = values.loc[row["clip"], ["trained", "random"]].dropna().items()
         gives = ", ".join(f"{share:.1f} % {init}" for init, share in shares) or "no number"
-        facts.append(f"the cue gives {gives} ({study.main_rows[side]['stack']}, layer {values.attrs['layer']})")
+        facts.append(f"the cue gives {gives} ({_place(study, side)})")
     if row.get("doubts"):
         facts.append(f"word times are doubtful: {row['doubts']}")
     return "; ".join(facts)

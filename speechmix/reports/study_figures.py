@@ -21,6 +21,7 @@ from ..plots.need_figure import contribution_and_need
 from ..plots.published_figures import ALL_ROWS
 from . import published_part
 from .page import Item, Part, Picture
+from .page_figures import page_svg
 from .study import Study
 from .study_need import drops_by_layer
 from .study_tables import PARTS, without_control
@@ -41,14 +42,17 @@ _CAPTIONS = {
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
 
+_GIVEN_CAPTION = (
+    "What the cue gives the target in each layer (solid: trained; dashed, with the band where a new one would lie 95 of "
+    "100 times: untrained)"
+)
 _NEED_CAPTION = (
-    "Left, what the cue gives the target in each layer (solid: trained; dashed, with the band where a new one would lie 95 of "
-    "100 times: untrained). Right, what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % "
-    "interval over groups)."
+    ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "
+    "groups)"
 )
 
 
-def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None) -> dict[str, Figure]:
+def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, narrow: bool = False) -> dict[str, Figure]:
     """Curves, heat map, difference, distribution and panels by template, number and cue, for each side of the cue.
 
     Parameters
@@ -57,6 +61,8 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None) -> dict[
         From `study_table`.
     layers : DataFrame, optional
         From `layer_statistics`: which differences are claimed, and in bold.
+    narrow : bool
+        For a small screen: panels below each other.
     """
     drawn: dict[str, Figure] = {}
     table = table.drop(columns=[name for name in _NOT_DRAWN if name in table])
@@ -64,16 +70,16 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None) -> dict[
     for side, part in finite.groupby("side", sort=False, observed=True) if len(finite) else ():
         suffix = "" if side == "all" else f"_{side}_cue"
         axis = "depth" if _depths(part) > 1 else "layer"
-        drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis)
-        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part)
+        drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis, narrow=narrow)
+        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part, narrow=narrow)
         if {"trained", "random"} <= set(part["init"].unique()):
-            drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=_claimed(layers, side))
-        drawn[f"cue_distribution{suffix}"] = distribution_figure(part)
+            drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=_claimed(layers, side), narrow=narrow)
+        drawn[f"cue_distribution{suffix}"] = distribution_figure(part, narrow=narrow)
         measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part.measure.iloc[0]
         for name in PARTS:
             labelled = part[part[name].astype(str) != ""] if name in part else part.iloc[:0]
             if len(labelled) and 1 < labelled[name].nunique() <= _MOST_PARTS:
-                drawn[f"by_{name}{suffix}"] = cue_figure(labelled, rows=name, measures=[measure], x=axis)
+                drawn[f"by_{name}{suffix}"] = cue_figure(labelled, rows=name, measures=[measure], x=axis, narrow=narrow)
     return drawn
 
 
@@ -94,10 +100,11 @@ def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
         A part with the published figures too, one's own beside them of these rows; True is "target", as published.
     """
     parts: dict[str, list[Item]] = {}
+    small = figures(study.table, layers=study.layers, narrow=True)
     for name, figure in figures(study.table, layers=study.layers).items():
         side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
-            written(study, name, figure, _caption(name))
+            written(study, name, figure, _caption(name), narrow=small[name])
         )
     if published and parts:
         parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
@@ -109,36 +116,42 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
     table = study.table_as_published if target_rows == ALL_ROWS else study.table
     table = without_control(table[table["contribution"].notna()])
     first, *others = published_part.notes(study.run.description.get("options", {}))
-    drawn = published_part.published_figures(table, target_rows=target_rows)
-    pictures = [written(study, name, figure, published_part.caption(name, table)) for name, figure in drawn.items()]
+    drawn, small = (
+        published_part.published_figures(table, target_rows=target_rows, narrow=narrow) for narrow in (False, True)
+    )
+    pictures = [
+        written(study, name, figure, published_part.caption(name, table), narrow=small[name])
+        for name, figure in drawn.items()
+    ]
     return [first, *pictures, *others]
 
 
-def need_pictures(study: Study) -> list[Item]:
-    """Contribution beside need, a figure for each side of the cue; none where nothing was silenced layer by layer."""
-    drops = drops_by_layer(study.ablations)
-    if drops.empty:
+def need_pictures(study: Study) -> list[Picture]:
+    """Contribution above need, a figure for each side; contribution alone where nothing was silenced layer by layer."""
+    if study.layers is None:
         return []
+    drops = drops_by_layer(study.ablations)
     table = without_control(study.table)
-    pictures: list[Item] = []
+    pictures: list[Picture] = []
     measures = set(table["measure"].unique())
     measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
     for side, part in table[table["contribution"].notna()].groupby("side", sort=False, observed=True):
-        figure = contribution_and_need(part, drops[drops["side"] == side], measure=measure)
+        lost = drops[drops["side"] == side]
+        figure, small = (contribution_and_need(part, lost, measure=measure, narrow=narrow) for narrow in (False, True))
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
-        caption = ("" if side == "all" else f"{str(side).capitalize()} cue. ") + _NEED_CAPTION
-        pictures.append(written(study, name, figure, caption))
+        of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
+        caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}."
+        pictures.append(written(study, name, figure, caption, narrow=small))
     return pictures
 
 
-def written(study: Study, name: str, figure: Figure, caption: str) -> Picture:
-    """A figure as PNG and PDF beside the page, and as a picture for it."""
-    data = panels.png(figure)
+def written(study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None) -> Picture:
+    """A figure as PNG and PDF beside the page, and as a picture for it, with one for small screens."""
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
-        unfinished.write_bytes(data)
+        unfinished.write_bytes(panels.png(figure))
     figure.set_layout_engine("none")  # laid out by now
     panels.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
-    return Picture(data, caption)
+    return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 
 def _caption(name: str) -> str:

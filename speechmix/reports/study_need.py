@@ -6,7 +6,7 @@ and number; and one sentence for each model and side that says both what the cue
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -102,6 +102,78 @@ def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.Da
         clauses = [_clause(row, _row_of(need, row), _row_of(by_number, row)) for row in part.to_dict("records")]
         sentences.append(f"{where}: {'; '.join(clauses)}.{_ranking(part, need)}")
     return sentences
+
+
+def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
+    """One short sentence for each model and side: in which stacks spelling needs the cue, and where it is given more.
+
+    Parameters
+    ----------
+    headline : DataFrame
+        Of the best layer, with claims.
+    need : DataFrame
+        From `need_table`; may be empty.
+    """
+    answers = []
+    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
+        where = model_name(model) + (f", {side} cue" if side != "all" else "")
+        rows = part.to_dict("records")
+        answers.append(f"{where}: {_needed_where(rows, need)}. {_given_where(rows)}.")
+    return answers
+
+
+def _needed_where(rows: list[Row], need: pd.DataFrame) -> str:
+    """In which stacks spelling needs the cue, in which it does not, and in which that is not known."""
+    by_verdict: dict[str, list[str]] = {}
+    for row in rows:
+        of_stack = _row_of(need, row)
+        verdict = "not asked" if of_stack is None else str(of_stack["verdict"])
+        stack = _spoken(row["stack"])
+        if of_stack is not None and verdict == "needed":
+            stack += f" ({of_stack['right']:.0f} % right, {of_stack['without_cue']:.0f} % without it)"
+        by_verdict.setdefault(verdict, []).append(stack)
+    needed, not_needed = by_verdict.get("needed"), by_verdict.get("not needed")
+    clauses = [f"spelling needs it in {_listed(needed)}"] if needed else []
+    if not_needed:
+        beginning = "not" if needed else "spelling does not need it"
+        clauses = [", ".join([*clauses, f"{beginning} in {_listed(not_needed, 'or')}"])]
+    for verdict, text in _NOT_KNOWN.items():
+        if verdict in by_verdict:
+            clauses.append(f"{text} in {_listed(by_verdict[verdict], 'or')}")
+    return "; ".join(clauses)
+
+
+_NOT_KNOWN = {
+    "": "whether spelling needs it cannot be told",
+    "at chance": "it spells no better than chance",
+    "not asked": "whether spelling needs it was not asked",
+}
+
+
+def _given_where(rows: list[Row]) -> str:
+    """In which stacks the cue is given more, or less, than in untrained models."""
+    differences = [row.get("difference", float("nan")) for row in rows]
+    if all(difference != difference for difference in differences):
+        shares = [f"{row['trained']:.1f} % in {_spoken(row['stack'])}" for row in rows]
+        return f"It is given {_listed(shares)} (no untrained model to compare with)"
+    clauses = []
+    for claim in ("more", "less"):
+        claimed = [row for row in rows if row.get("claim") == claim]
+        if claimed:
+            stacks = [f"{_spoken(row['stack'])} ({row['difference']:+.1f} points)" for row in claimed]
+            clauses.append(f"{claim} than in untrained models in {_listed(stacks)}")
+    return f"It is given {', '.join(clauses)}" if clauses else "In no stack is it given more than untrained models may"
+
+
+def _listed(names: Sequence[str], joint: str = "and") -> str:
+    """Names as people list them.
+
+    Examples
+    --------
+    >>> _listed(["a", "b", "c"]), _listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " ".join(filter(None, [", ".join(names[:-1]), joint if names[:-1] else "", names[-1]]))
 
 
 def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:

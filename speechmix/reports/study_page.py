@@ -23,13 +23,13 @@ from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
 from ..versions import versions
 from .faithfulness_part import faithfulness_part
-from .page import Item, Part, page
+from .page import FirstScreen, Item, Part, Picture, page
 from .probing_part import probing_part
 from .speech_ablation_part import speech_ablation_part
 from .study import Study
 from .study_clips import clip_cards, clip_table
 from .study_figures import need_pictures, pictures_of
-from .study_need import joint_sentences, need_by_number, shown_need, with_controls
+from .study_need import joint_sentences, need_by_number, short_answers, shown_need, with_controls
 from .study_parts import agreement_part, boundaries_part, length_part, models_part, times_part
 from .study_tables import headline_file, shown, shown_layers
 from .text_tables import latex, markdown
@@ -165,15 +165,16 @@ def write_study(
         _write_tables(study)
         unreadable: list[str] = []
         cards = clip_cards(study, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
+        needs = need_pictures(study)
         parts = [
-            _in_short(study, notes, cards[:1]), *_transcription(study.run), *_results(study),
+            *_clips_to_hear(study, cards), *_claims(study, needs), *_transcription(study.run), *_results(study),
             *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
             *boundaries_part(study), *_ablation(study), *speech_ablation_part(folder.path),
             *probing_part(study, published=published), *faithfulness_part(folder.path),
-            *_control(study), *_clips(study, cards, unreadable), _provenance(study),
+            *_control(study), *_all_clips(study, cards, unreadable), _provenance(study),
         ]  # fmt: skip
         write_json(folder.page_description, {"title": title, "notes": notes})
-        write_text(path, page(title, parts))
+        write_text(path, page(title, parts, first=_first_screen(study, notes, cards, needs)))
     except OSError as error:
         raise InputError(f"cannot write the page {path} and the tables in {folder.path} ({error})") from error
     return path
@@ -195,18 +196,32 @@ def _write_tables(study: Study) -> None:
     write_text(folder.beside_page("headline", "tex"), latex(table, caption=caption))
 
 
-def _in_short(study: Study, notes: Sequence[str], cards: Sequence[ClipCard]) -> Part:
-    """The first screen: what a reader must know, what the cue gives and whether it is needed, one figure, one clip to hear."""
+def _first_screen(
+    study: Study, notes: Sequence[str], cards: Sequence[ClipCard], needs: Sequence[Picture]
+) -> FirstScreen:
+    """What a reader must know, what the cue gives and whether it is needed, one figure, one clip to hear."""
     run = study.run
     stopped = [STOPPED] if run.description.get("state") == RUNNING else []
-    items: list[Item] = [*stopped, *notes, _counts(run)]
-    if study.layers is not None:
-        items += joint_sentences(study.headline, study.need, need_by_number(study.ablations))
-        controls = {"invariant nouns": study.control, "word after the target": study.after_target}
-        table = with_controls(study.headline, study.need, controls)
-        items += [_said_controls(table), table]
-        items += need_pictures(study)
-    return ("In short", [*items, *cards] if len(study.headline) else items)
+    answer: list[str] = short_answers(study.headline, study.need) if study.layers is not None else [_no_headline(study)]
+    return FirstScreen(
+        notes=[*stopped, *notes, _counts(run)],
+        answer=answer,
+        figure=needs[0] if needs else None,
+        clip=cards[0] if cards else None,
+    )
+
+
+def _no_headline(study: Study) -> str:
+    return _NO_CUE if study.table.empty else _NO_NUMBER
+
+
+def _claims(study: Study, needs: Sequence[Picture]) -> list[Part]:
+    """What is claimed beside its controls, and the figures of the other sides of the cue."""
+    if study.layers is None:
+        return []
+    controls = {"invariant nouns": study.control, "word after the target": study.after_target}
+    table = with_controls(study.headline, study.need, controls)
+    return [("Claims and their controls", [_said_controls(table), table, *needs[1:]])]
 
 
 def _said_controls(table: pd.DataFrame) -> str:
@@ -228,11 +243,10 @@ def _transcription(run: StoredRun) -> list[Part]:
 
 def _results(study: Study) -> list[Part]:
     """Headline in words and in tables, and layer by layer; nothing without a cue."""
-    if study.table.empty:
-        return [("Cue contribution", [_NO_CUE])]
     if study.layers is None:
-        return [("Cue contribution", [_NO_NUMBER])]
-    words: list[Item] = [*sentences(study.headline), _many(*study.headlines)]
+        return []
+    words: list[Item] = [*joint_sentences(study.headline, study.need, need_by_number(study.ablations))]
+    words += [*sentences(study.headline), _many(*study.headlines)]
     tables: list[Item] = [READING, LENGTH, method(study.ties, study.headline.twins)]
     tables += [_BEST_LAYER, shown(study.headline), _ALL_LAYERS, shown(study.mean_over_layers)]
     parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
@@ -258,9 +272,15 @@ def _control(study: Study) -> list[Part]:
     return [("Control: invariant nouns", [_CONTROL + _few(study.control), shown(study.control)])]
 
 
-def _clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str]) -> list[Part]:
-    """All clips in a table, those to listen to that are not shown yet, and what was left out."""
-    further = cards[1:] if len(study.headline) else cards
+def _clips_to_hear(study: Study, cards: Sequence[ClipCard]) -> list[Part]:
+    """Clips to listen to, but the first, which is open above; closed until a reader opens them."""
+    if len(cards) < 2:
+        return []
+    return [("Clips to listen to", [(_CHOSEN if len(study.headline) else "") + _LISTENING, *cards[1:]])]
+
+
+def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str]) -> list[Part]:
+    """All clips in a table, and what was left out."""
     skipped = study.run.skipped
     left_out: list[Item] = [pd.DataFrame(skipped[:_MOST_LEFT_OUT])] if skipped else []
     if len(skipped) > _MOST_LEFT_OUT:
@@ -268,11 +288,7 @@ def _clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str]) -
             0, f"The first {_MOST_LEFT_OUT} of {len(skipped):,}; all are in {study.run.folder.skipped.name}."
         )
     left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
-    return [
-        ("All clips", clip_table(study, cards)),
-        ("Clips to listen to", [(_CHOSEN if len(study.headline) else "") + _LISTENING, *further]),
-        ("Left out", left_out or ["Nothing was left out."]),
-    ]
+    return [("All clips", clip_table(study, cards)), ("Left out", left_out or ["Nothing was left out."])]
 
 
 def _few(headline: pd.DataFrame) -> str:

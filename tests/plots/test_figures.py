@@ -1,6 +1,7 @@
 """Figures: structure (panels, labels, limits), awkward maps, and what a hostile label may not do."""
 
 import base64
+import dataclasses
 import subprocess
 import sys
 import warnings
@@ -291,10 +292,92 @@ def test_clip_figure_shows_the_peak_layer_and_the_curve_in_percent():
     one, clip = mixing_map(12), sine_clip()
     one.scores[7, 4, 3] = 50.0
     figure = clip_figure(clip, {("value_zeroing", "encoder"): one})
-    titles = {image.axes.get_title() for image in maps_of(figure)}
-    assert {f"encoder, layer {layer}" for layer in (0, 6, 7, 11)} == titles
+    titles = [image.axes.get_title().strip() for image in maps_of(figure)]
+    assert titles == ["layer 0", "layer 6", "layer 7, peak", "layer 11"]
     (line,) = next(ax for ax in figure.axes if ax.get_ylabel() == "cue contribution (%)").lines
     np.testing.assert_allclose(line.get_ydata(), 100 * cue_contribution(one, cue=3, target=4))
+
+
+def decoder_maps(layers=4, *, heads=None):
+    """A decoder's map: rows are the tokens written, a position later than those fed; the last letter decides."""
+    fed = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS[:-1]))
+    written = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS[1:]))
+    return mixing_map(
+        layers, written, fed, stack="decoder", heads=heads, deciding_position=len(TOKENS) - 3, cue=3, target=4
+    )
+
+
+def flat(one):
+    """The same map of a model that has learned nothing."""
+    return dataclasses.replace(one, scores=np.ones_like(one.scores))
+
+
+TOKENS = [("<s>", None), ("l", 3), ("e", 3), ("s", 3), *((letter, 4) for letter in "livres"), ("</s>", None)]
+
+
+def outlines(ax):
+    """Corners of what is outlined: left, top, right, bottom."""
+    green = matplotlib.colors.to_rgba(plots.panels.CELL_COLOR)
+    boxes = [patch for patch in ax.patches if patch.get_edgecolor() == green]
+    return [(box.get_x(), box.get_y(), box.get_x() + box.get_width(), box.get_y() + box.get_height()) for box in boxes]
+
+
+def test_one_line_goes_around_all_that_the_cue_gives_the_target():
+    image = maps_of(clip_figure(sine_clip(), {("value_zeroing", "decoder"): decoder_maps()}))[0]
+    assert outlines(image.axes) == [(1, 3, 4, 9)]  # columns l e s, rows l i v r e s
+    several = maps_of(clip_figure(sine_clip(cue=(0, 1, 3)), {("value_zeroing", "encoder"): mixing_map()}))[0]
+    assert outlines(several.axes) == [(0, 4, 2, 5), (3, 4, 4, 5)]  # a word lies between
+
+
+@pytest.mark.parametrize("measures", [1, 9], ids=["one measure", "labels thinned"])
+def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and_marked(measures):
+    maps = {(f"measure_{number}", "decoder"): decoder_maps(1) for number in range(measures)}
+    figure = clip_figure(sine_clip(), maps)
+    texts = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert "decoder: row = token written (receives), column = token fed (gives)" in texts
+    for image in maps_of(figure):
+        ticks = dict(zip(image.axes.get_yticks(), labels(image.axes.yaxis), strict=True))
+        assert ticks[8.5] == "s"
+        (mark,) = [line for line in image.axes.lines if line.get_marker() == plots.panels.MARK]
+        assert mark.get_ydata() == [8.5]
+    assert len(ticks) == (10 if measures == 1 else 4)
+    assert "deciding row" in figure.subfigs[1].get_supxlabel()
+
+
+def test_a_text_decoders_rows_are_not_called_written():
+    held = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS))
+    axes = [mixing_map(1, held, held, stack="decoder").plot(ax=Figure().add_subplot()), decoder_maps(1).plot()]
+    assert [ax.get_ylabel() for ax in axes] == ["target (receives)", "token written (receives)"]
+    assert [ax.get_xlabel() for ax in axes] == ["source (gives)", "token fed (gives)"]
+    pyplot.close("all")
+
+
+def test_curves_name_their_rows_and_have_the_twins_as_thin_lines():
+    maps = {("value_zeroing", "encoder"): mixing_map(), ("value_zeroing", "decoder"): decoder_maps()}
+    twin = {key: flat(one) for key, one in maps.items()}
+    figure = clip_figure(sine_clip(), maps, twins=[twin])
+    curves = {ax.get_title(): ax.lines for ax in figure.axes if ax.get_xlabel() == "layer (counted from 0)"}
+    assert list(curves) == ["encoder, target rows", "decoder, deciding row"]
+    for (title, (trained, untrained)), (key, one) in zip(curves.items(), maps.items(), strict=True):
+        rows = "deciding" if "deciding" in title else "target"
+        for line, drawn in ((trained, one), (untrained, twin[key])):
+            np.testing.assert_allclose(line.get_ydata(), 100 * cue_contribution(drawn, cue=3, target=4, rows=rows))
+        assert untrained.get_linewidth() < trained.get_linewidth()
+    assert not any(ax.lines[1:] for ax in clip_figure(sine_clip(), maps).axes if "rows" in ax.get_title())
+
+
+def test_stacks_have_the_same_layers_or_each_a_choice_of_its_own():
+    encoder, decoder = mixing_map(12), decoder_maps(12)
+    encoder.scores[3, 4, 3] = decoder.scores[8, 8, 1:4] = 90.0
+    maps = {("value_zeroing", "encoder"): encoder, ("value_zeroing", "decoder"): decoder}
+    titles = [image.axes.get_title().strip() for image in maps_of(clip_figure(sine_clip(), maps))]
+    assert titles == [
+        "layer 0", "layer 3, peak", "layer 6", "layer 8", "layer 11",
+        "layer 0", "layer 3", "layer 6", "layer 8, peak", "layer 11",
+    ]  # fmt: skip
+    maps = {**maps, ("value_zeroing", "decoder"): decoder_maps(2)}
+    shown = [image.axes.get_title().strip().split(",")[0] for image in maps_of(clip_figure(sine_clip(), maps))]
+    assert shown == ["layer 0", "layer 3", "layer 6", "layer 11", "layer 0", "layer 1"]
 
 
 def test_framed_cell_is_the_share_without_silence_and_padding():
@@ -334,6 +417,51 @@ def test_clip_figure_of_silence_of_many_words_and_of_none():
     saved(clip_figure(sine_clip(50, seconds=10.0), {("value_zeroing", "encoder"): mixing_map(24, 50, 50)}))
     hostile = Clip.from_array(np.ones(8000), 16_000, words=[("$\\frac$", 0, 0.2), ("_b_", 0.2, 0.5)], cue=0, target=1)
     saved(clip_figure(hostile, {("value_zeroing", "encoder"): mixing_map(1, 2, 2)}))
+
+
+# heads ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_alone_is_drawn_as_it_is_and_named():
+    one = decoder_maps(3, heads=4)
+    ax = one.plot(layer=1, head=2, ax=Figure().add_subplot())
+    expected = one.scores[1, 2] / one.scores[1, 2].sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(ax.images[0].get_array(), 100 * expected)
+    assert ax.get_title() == "value zeroing, decoder, head 2, layer 1"
+    for head, message in ((4, "heads are 0 to 3"), (-1, "no head -1")):
+        with pytest.raises(InputError, match=message):
+            one.plot(head=head)
+
+
+def test_a_map_without_heads_says_what_to_ask_for():
+    for draw in (lambda one: one.plot(head=0), plots.head_grid, lambda one: one.head(0)):
+        with pytest.raises(InputError, match=r"heads='each'"):
+            draw(mixing_map(2))
+
+
+def test_heads_and_layers_are_small_multiples_on_one_scale():
+    one = decoder_maps(3, heads=4)
+    figure = one.show_heads(layers=[0, 2], heads=[3, 1])
+    images = maps_of(figure)
+    assert len(images) == 4
+    assert len({image.get_clim() for image in images}) == 1
+    shares = one.normalized().scores
+    for image, (layer, head) in zip(images, [(0, 3), (0, 1), (2, 3), (2, 1)], strict=True):
+        np.testing.assert_allclose(image.get_array(), 100 * shares[layer, head])
+        assert outlines(image.axes) == [(1, 3, 4, 9)]
+    assert [image.axes.get_title() for image in images] == ["head 3", "head 1", "", ""]
+    assert (figure.get_supylabel(), figure.get_supxlabel()) == ("token written (receives)", "token fed (gives)")
+    saved(figure)
+    for wrong in ({"layers": [7]}, {"heads": [4]}, {"heads": []}):
+        with pytest.raises(InputError):
+            plots.head_grid(one, **wrong)
+
+
+def test_of_many_heads_and_layers_some_are_drawn_evenly():
+    figure = plots.head_grid(mixing_map(24, 2, 2, heads=20))
+    assert len(maps_of(figure)) == 12 * 16
+    assert figure.axes[15].get_title() == "head 19"
+    assert max(figure.get_size_inches()) < 15
 
 
 # cue_figure, cue_heat_map ---------------------------------------------------------------------------------------------
@@ -500,8 +628,8 @@ def test_rows_of_a_target_are_never_averaged_with_the_deciding_one_and_are_named
     assert of_deciding["encoder"] == of_target["encoder"]
     assert of_deciding["cross"] == pytest.approx(of_target["cross"] + 0.3)
     pd.testing.assert_series_equal(checked(both).groupby("stack").contribution.mean(), of_deciding)
-    assert cue_figure(both).get_suptitle() == "decoder, cross-attention: the deciding token alone"
-    assert "all tokens of the target" in cue_heat_map(both, target_rows="target").get_suptitle()
+    assert cue_figure(both).get_suptitle() == "decoder, cross-attention: deciding row"
+    assert "target rows" in cue_heat_map(both, target_rows="target").get_suptitle()
     with pytest.raises(InputError, match="target_rows should be one of"):
         cue_figure(both, target_rows="all")
 
@@ -510,11 +638,8 @@ def test_published_figures_are_of_the_same_rows_or_say_that_they_are_not():
     both = with_rows(cue_table(stacks=("encoder", "cross"), clips=2))
     like, unlike = (cue_heat_map(both, published=True, **options) for options in ({}, {"target_rows": "deciding"}))
     titles = [" ".join(figure.get_suptitle().split()) for figure in (like, unlike)]
-    assert (
-        "all tokens of the target, as published (XLSR-53: whole % read off a picture; Whisper-medium: whole %"
-        in titles[0]
-    )
-    assert "the deciding token alone, NOT as published, which is of all tokens of the target" in titles[1]
+    assert "target rows, as published (XLSR-53: whole % read off a picture; Whisper-medium: whole %" in titles[0]
+    assert "deciding row, NOT as published, which is of target rows" in titles[1]
     for figure in (like, unlike):  # one scale for one's own and the published
         assert len({image.get_clim() for image in maps_of(figure)}) == 1
     own = [

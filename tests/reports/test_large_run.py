@@ -62,7 +62,7 @@ def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     reasons = [{"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)]
     study = Study(dataclasses.replace(study.run, skipped=reasons))
     html = study_page.write_study(study, title="SYNTHETIC", notes=[]).read_text(encoding="utf-8")
-    listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Clips to listen to</h2>")]
+    listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Left out</h2>")]
     shown = {name for name in study.run.clips["clip"] if name in listed}
     linked = {
         name for ranked in study.ranked_clips.values() for name in (ranked[0], ranked[len(ranked) // 2], ranked[-1])

@@ -34,7 +34,7 @@ def test_figures_are_embedded_and_nothing_is_fetched():
     figure = Figure()
     figure.subplots().plot([0, 1])
     html = page("a run", [("Figure", [figure])])
-    assert "data:image/png;base64," in html
+    assert "data:image/svg+xml;base64," in html
     assert "http" not in html.replace("http-equiv", "")
 
 

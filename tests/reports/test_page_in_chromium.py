@@ -13,6 +13,35 @@ from tests.reports.synthetic_runs import synthetic_run
 
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
 EVIL = "<script>alert(1)</script> <img src=x onerror=alert(2)>"
+# Colour of the corner of the first screen's figure, as it is drawn.
+PAPER = """(async () => {
+  const image = document.querySelector("#first figure img"), canvas = document.createElement("canvas");
+  await image.decode();
+  canvas.width = canvas.height = 40;
+  const pen = canvas.getContext("2d");
+  pen.drawImage(image, 0, 0);
+  return [...pen.getImageData(2, 2, 1, 1).data].slice(0, 3);
+})()"""
+# How many outlines a map's canvas gets around the cells of three rows and two columns.
+OUTLINES = """(() => {
+  let count = 0;
+  const brush = CanvasRenderingContext2D.prototype, stroke = brush.strokeRect;
+  brush.strokeRect = function (...box) { count += this.strokeStyle === "#0b8457"; stroke.apply(this, box); };
+  const map = { targets: Array(6).fill({}), sources: Array(5).fill({ onset: null }), top: 1, values: Array(30).fill(0) };
+  const outlined = { rows: [2, 3, 4], columns: [1, 2] };
+  drawMap(document.createElement("canvas"), map, 0, { rows: [], seconds: 1, outlined });
+  brush.strokeRect = stroke;
+  return count;
+})()"""
+# All of the page's text, of sections that are not drawn yet too.
+TEXT = """(() => {
+  for (const section of document.querySelectorAll("section")) section.style.contentVisibility = "visible";
+  return document.body.innerText;
+})()"""
+BOX = """(() => {{
+  const {{ left, top, right, bottom }} = document.querySelector("{}").getBoundingClientRect();
+  return [left, top, right, bottom];
+}})()"""
 NOTE = ["SYNTHETIC: numbers alone, no model was run."]
 
 
@@ -33,10 +62,73 @@ def test_it_renders_with_a_title_pictures_and_cards_and_says_nothing_on_the_cons
     assert browser.evaluate("document.title") == "run"
     assert browser.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth > 50)")
     assert browser.evaluate("document.querySelectorAll('.clip').length") == 3
-    assert browser.evaluate(
-        "[...document.querySelectorAll('.clip')].every((one) => one.querySelector('.row').textContent)"
-    )
+    assert browser.evaluate("document.querySelector('#first .clip .row').textContent")
     assert browser.messages == []
+
+
+def test_the_first_screen_has_the_answer_its_figure_and_a_clip_to_hear(page):
+    with Browser(1280, 800) as browser:
+        browser.open(page)
+        boxes = [
+            browser.evaluate(BOX.format(name))
+            for name in (
+                "#first .answer li",
+                "#first figure img",
+                "#first audio",
+                "#first .time img",
+                "#first .map canvas",
+            )
+        ]
+        for left, top, right, bottom in boxes:
+            assert 0 <= top < bottom <= 800
+            assert 0 <= left < right <= 1280
+        contents = browser.evaluate(BOX.format("nav"))
+        assert contents[2] <= min(left for left, *_ in boxes)  # a narrow list at their side
+        assert contents[2] < 200
+        headings = browser.evaluate("[...document.querySelectorAll('h2')].map((one) => one.textContent)")
+        assert headings[0] == "Clips to listen to"
+        assert headings[-1] == "What was run"
+
+
+def test_a_clip_is_drawn_when_it_is_opened(browser, page):
+    browser.open(page)
+    closed = "document.querySelectorAll('details.clip')[0]"
+    assert browser.evaluate(f"{closed}.querySelectorAll('*').length") < 8
+    assert browser.evaluate("document.querySelectorAll('audio').length") == 1
+    browser.click("details.clip summary")
+    browser.until(f"{closed}.querySelector('.row')?.textContent")
+    assert browser.evaluate(f"{closed}.querySelector('audio') !== null")
+    assert browser.evaluate(f"{closed}.querySelector('.map canvas').width") > 100
+    assert browser.evaluate("document.querySelectorAll('audio').length") == 2
+    browser.click("details.clip summary")  # and closed and opened once more, it is as it was
+    browser.click("details.clip summary")
+    assert browser.evaluate(f"{closed}.querySelectorAll('audio').length") == 1
+    assert browser.messages == []
+
+
+def test_a_link_in_the_table_opens_its_clip(browser, page):
+    browser.open(page)
+    browser.evaluate(
+        "document.querySelector('a[href=\"#' + document.querySelectorAll('details.clip')[1].id + '\"]').click()"
+    )
+    browser.until("document.querySelectorAll('details.clip')[1].querySelector('.row')?.textContent")
+    assert not browser.evaluate("document.querySelectorAll('details.clip')[0].open")
+
+
+def test_the_player_shows_tenths_of_a_second(browser, page):
+    browser.open(page)
+    browser.until("document.querySelector('audio').readyState >= 3")
+    clock = "document.querySelector('.clock').textContent"
+    assert browser.evaluate(clock) == "0.0 s of 1.0 s"
+    browser.evaluate("document.querySelector('audio').currentTime = 0.43")
+    browser.until(f"{clock} === '0.4 s of 1.0 s'")
+    assert browser.evaluate("[9.96, 59.96, 60, 75.04].map(clocked)") == ["10.0 s", "60.0 s", "1:00.0", "1:15.0"]
+
+
+def test_what_the_cue_gives_is_outlined_once(browser, page):
+    browser.open(page)
+    assert browser.evaluate("runsOf([2, 3, 4, 7])") == [[2, 4], [7, 7]]
+    assert browser.evaluate(OUTLINES) == 1
 
 
 def test_nothing_is_fetched_from_anywhere(page):
@@ -144,7 +236,7 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     page = report(synthetic_run(tmp_path / "run", **odd), notes=NOTE)
     browser.messages.clear()
     browser.open(page)
-    text = browser.evaluate("document.body.innerText")
+    text = browser.evaluate(TEXT)
     assert "What was run" in text
     assert "no such file" in text
     assert not re.search(r"\b(nan|NaN|None|undefined)\b", text)
@@ -160,11 +252,15 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
             assert words in text
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, False), (1280, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, False), (1280, True), (420, True)])
 def test_it_fits_the_width_and_follows_the_colour_scheme(page, tmp_path, width, dark):
     with Browser(width, 800, dark=dark) as browser:
         browser.open(page)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        shown = browser.evaluate("document.querySelector('#first figure img').currentSrc")
+        assert (shown == browser.evaluate("document.querySelector('#first figure source').srcset")) == (width < 640)
+        assert min(browser.evaluate(PAPER)) > 250 or dark
+        assert max(browser.evaluate(PAPER)) < 50 or not dark
         background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") != dark
         browser.screenshot(tmp_path / "page.png")

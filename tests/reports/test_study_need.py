@@ -5,7 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reports.study_need import joint_sentences, need_by_number, need_table, shown_need, with_controls
+from speechmix.reports.study_need import (
+    joint_sentences,
+    need_by_number,
+    need_table,
+    short_answers,
+    shown_need,
+    with_controls,
+)
 
 NOTHING = pd.DataFrame()
 
@@ -45,6 +52,42 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
         "models do, and spelling needs it there: 100 % right, 50 % without it (plural 0 %, singular 100 %), 98 % without "
         "another word. Contribution puts the encoder first; what is needed is the decoder: do not read the one for the other."
     ]
+
+
+def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_is_given_more():
+    given = [contribution("encoder", 41.5), contribution("decoder", 15.5), contribution("cross", 2.0, claim="")]
+    needs = [need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed"), need("cross", 100.0, "not needed")]
+    assert short_answers(pd.DataFrame(given), pd.DataFrame(needs)) == [
+        "m, left cue: spelling needs it in the decoder (100 % right, 50 % without it), not in the encoder or cross-attention. "
+        "It is given more than in untrained models in the encoder (+41.5 points) and the decoder (+15.5 points)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "answer"),
+    [
+        (
+            {"claim": ""},
+            "",
+            "whether spelling needs it cannot be told in the encoder. In no stack is it given more than",
+        ),
+        ({}, "at chance", "it spells no better than chance in the encoder. It is given more than"),
+        (
+            {"claim": "less", "difference": -8.0},
+            None,
+            "was not asked in the encoder. It is given less than in untrained models",
+        ),
+        (
+            {"difference": float("nan")},
+            "not needed",
+            "does not need it in the encoder. It is given 50.0 % in the encoder (no untr",
+        ),
+    ],
+)
+def test_the_short_answer_claims_no_more_than_the_long_one(row, asked, answer):
+    headline = pd.DataFrame([{**contribution("encoder", 3.0), **row}])
+    needs = NOTHING if asked is None else pd.DataFrame([need("encoder", 90.0, asked)])
+    assert answer in short_answers(headline, needs)[0]
 
 
 def test_a_run_without_untrained_models_has_no_ranking():

@@ -1,28 +1,26 @@
-// Two things: tables that sort, and clips whose player moves over the map. No network, no library.
+// Clips whose player moves over the map. No network, no library; `maps.js` and `tables.js` stand before it.
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.querySelectorAll("th")];
-  heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
-    const down = head.getAttribute("aria-sort") === "ascending";
-    heads.forEach((other) => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const keyed = [...table.tBodies[0].rows].map((row) => [keyOf(row.cells[column]), row]);
-    keyed.sort(([a], [b]) => compared(a, b, down ? -1 : 1));
-    table.tBodies[0].append(...keyed.map(([, row]) => row));
-  }));
+for (const element of document.querySelectorAll(".clip")) {
+  if (element.localName === "details") element.addEventListener("toggle", () => openClip(element));
+  else showClip(element);
+}
+openLinked();
+window.addEventListener("hashchange", openLinked);
+
+// A closed clip is a template, which costs a browser next to nothing: it is made and drawn when it is opened first.
+function openClip(element) {
+  const template = element.querySelector("template");
+  if (!element.open || !template) return;
+  template.replaceWith(template.content);
+  hintWhereWide(element);
+  showClip(element);
 }
 
-function keyOf(cell) {
-  if (!("value" in cell.dataset)) return cell.textContent;
-  return cell.dataset.value === "" ? null : Number(cell.dataset.value);
+// A link to a clip opens it.
+function openLinked() {
+  const element = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (element && element.matches("details.clip")) { element.open = true; element.scrollIntoView(); }
 }
-
-function compared(a, b, sign) {
-  if (a === null || b === null) return (a === null) - (b === null); // what has no value comes last either way
-  return sign * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
-}
-
-for (const element of document.querySelectorAll(".clip")) showClip(element);
 
 function showClip(element) {
   const data = JSON.parse(element.querySelector('script[type="application/json"]').textContent);
@@ -50,13 +48,12 @@ function showClip(element) {
     }
     state.map = left[0];
     const map = state.map;
-    map.values ??= decoded(map);
     const layer = state.layer ?? data.start.layer;
     slider.max = map.layers.length - 1;
     slider.value = Math.max(0, map.layers.findLastIndex((one) => one <= layer));
     const decides = state.word === undefined && map.deciding !== null; // nothing clicked yet
     const word = state.word === undefined ? data.target : state.word;
-    state.rows = decides ? [map.deciding] : map.targets.flatMap((target, row) => (target.word !== null && target.word === word ? [row] : []));
+    state.rows = decides ? [map.deciding] : rowsOfWord(map, word);
     label();
     draw();
   }
@@ -66,16 +63,17 @@ function showClip(element) {
     find(".targets").replaceChildren(...targets.map((target, row) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = targets.length > 60 ? "" : target.label;
-      button.title = `row of ${target.label}`;
-      button.className = roleOf(target.word);
+      const decides = row === state.map.deciding;
+      button.textContent = targets.length > 60 && !decides ? "" : target.label;
+      button.title = `row of ${target.label}${decides ? ", the deciding row" : ""}`;
+      button.className = `${roleOf(target.word)}${decides ? " deciding" : ""}`;
       button.tabIndex = targets.length > 60 ? -1 : 0;
       button.addEventListener("click", () => { state.rows = [row]; state.word = target.word; draw(); });
       return button;
     }));
-    const named = timed() || sources.length > 60 ? [] : sources.map((source, column) => {
+    const named = isTimed(state.map, data.seconds) || sources.length > 60 ? [] : sources.map((source, column) => {
       const span = document.createElement("span");
-      const [from, to] = edges(column);
+      const [from, to] = edgesOf(state.map, column, data.seconds);
       span.textContent = source.label;
       span.title = source.label;
       span.className = roleOf(source.word);
@@ -90,45 +88,17 @@ function showClip(element) {
     return word === null ? "" : cues.includes(word) ? "cue" : word === data.target ? "target" : "";
   }
 
-  function timed() { return data.seconds > 0 && state.map.sources.every((source) => source.onset !== null); }
-
-  // Where a source's column is, as parts of the width.
-  function edges(column) {
-    const { sources } = state.map;
-    if (!timed()) return [column / sources.length, (column + 1) / sources.length];
-    return [sources[column].onset, sources[column].offset].map((time) => Math.min(time / data.seconds, 1));
-  }
-
   function draw() {
-    const map = state.map, layer = Number(slider.value), canvas = find(".map canvas");
+    const map = state.map, layer = Number(slider.value);
     state.layer = map.layers[layer];
     find("output").textContent = `${map.layers[layer]}`;
-    const height = Math.min(Math.max(map.targets.length * 17, 60), 420), scale = window.devicePixelRatio || 1;
-    canvas.style.height = `${height}px`;
-    canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
-    canvas.height = Math.round(height * scale);
-    const pen = canvas.getContext("2d"), tall = canvas.height / map.targets.length;
-    for (let column = 0; column < map.sources.length; column++) {
-      const [from, to] = edges(column).map((part) => Math.round(part * canvas.width));
-      for (let row = 0; row < map.targets.length; row++) {
-        pen.fillStyle = colorOf(share(layer, row, column) / map.top);
-        const top = Math.round(row * tall);
-        pen.fillRect(from, top, Math.max(to - from, 1), Math.round((row + 1) * tall) - top);
-      }
-    }
-    pen.lineWidth = 2 * scale;
-    pen.strokeStyle = "#0b8457";
-    for (const row of state.rows) pen.strokeRect(scale, row * tall + scale, canvas.width - 2 * scale, tall - 2 * scale);
+    const outlined = { rows: rowsOfWord(map, data.target), columns: cues.flatMap((cue) => columnsOfWord(map, cue)) };
+    drawMap(find(".map canvas"), map, layer, { rows: state.rows, seconds: data.seconds, frame: "#4a90e2", outlined });
     [...find(".targets").children].forEach((button, row) => button.setAttribute("aria-pressed", state.rows.includes(row)));
     find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
+    find(".bar .sides").textContent = `of a row; row: ${map.row}, column: ${map.column}; green: what the cue gives the target`;
     tell(layer);
     move();
-  }
-
-  function share(layer, row, column) {
-    const { targets, sources, values } = state.map;
-    const value = values[(layer * targets.length + row) * sources.length + column];
-    return value === 65535 ? NaN : (100 * value) / 65534;
   }
 
   // The chosen row in words: what gives to it, most first.
@@ -138,11 +108,11 @@ function showClip(element) {
       find(".row").textContent = "Click a word to hear it and to see its row.";
       return;
     }
-    const mean = (column) => rows.reduce((sum, row) => sum + share(layer, row, column), 0) / rows.length;
-    const shares = sources.map((source, column) => [mean(column), source.label]);
+    const shares = meanRow(state.map, layer, rows).map((share, column) => [share, sources[column].label]);
     shares.sort((a, b) => b[0] - a[0]);
-    const decides = rows.length === 1 && rows[0] === state.map.deciding ? " (decides the spelling)" : "";
-    const name = rows.map((row) => targets[row].label).join(" ") + decides;
+    const ofTarget = rowsOfWord(state.map, data.target).join() === rows.join() ? " (target rows)" : "";
+    const which = rows.length === 1 && rows[0] === state.map.deciding ? " (deciding row)" : ofTarget;
+    const name = rows.map((row) => targets[row].label).join(" ") + which;
     const listed = shares.slice(0, 12).map(([part, from]) => `${from} ${Number.isNaN(part) ? "no value" : part.toFixed(1) + " %"}`);
     const more = shares.length > 12 ? `, and ${shares.length - 12} more` : "";
     find(".row").textContent = `${name} receives in layer ${state.layer} (${stack}, ${measure}) from: ${listed.join(", ")}${more}`;
@@ -153,13 +123,14 @@ function showClip(element) {
     if (!audio) return;
     const now = audio.currentTime, word = data.words.findIndex((one) => one.start <= now && now < one.end);
     const line = find(".line"), band = find(".band"), started = now > 0 || !audio.paused;
+    find(".clock").textContent = `${clocked(now)} of ${clocked(data.seconds)}`;
     line.hidden = !started;
     line.style.left = `${(100 * Math.min(now, data.seconds)) / data.seconds}%`;
     words.forEach((button, index) => button.classList.toggle("now", started && index === word));
-    const columns = state.map ? state.map.sources.flatMap((source, column) => (source.word === word ? [column] : [])) : [];
+    const columns = state.map ? columnsOfWord(state.map, word) : [];
     band.hidden = !started || word < 0 || !columns.length;
     if (!band.hidden) {
-      const from = edges(columns[0])[0], to = edges(columns.at(-1))[1];
+      const from = edgesOf(state.map, columns[0], data.seconds)[0], to = edgesOf(state.map, columns.at(-1), data.seconds)[1];
       band.style.left = `${100 * from}%`;
       band.style.width = `${100 * (to - from)}%`;
     }
@@ -172,8 +143,10 @@ function showClip(element) {
   }
 
   if (audio) {
+    find(".clock").hidden = false;
+    move();
     audio.addEventListener("play", follow);
-    audio.addEventListener("seeked", move);
+    for (const event of ["seeking", "seeked", "timeupdate"]) audio.addEventListener(event, move);
     audio.addEventListener("pause", move);
   }
   words.forEach((button, index) => button.addEventListener("click", () => {
@@ -189,19 +162,22 @@ function showClip(element) {
   if (!data.maps.length) { element.querySelectorAll(".map, .targets, .sources").forEach((part) => part.remove()); return; }
   Object.assign(chosen, data.start);
   find(".controls").hidden = find(".bar").hidden = false;
-  const pen = find(".bar canvas").getContext("2d");
-  for (let x = 0; x < 256; x++) { pen.fillStyle = colorOf(x / 255); pen.fillRect(x, 0, 1, 1); }
+  drawScale(find(".bar canvas"));
   choose();
   new ResizeObserver(draw).observe(find(".map"));
 }
 
-function decoded(map) {
-  const bytes = Uint8Array.from(atob(map.cells), (letter) => letter.charCodeAt(0));
-  return new Uint16Array(bytes.buffer);
+// Seconds with tenths, which a browser's own player does not show; minutes where there are any.
+function clocked(seconds) {
+  const rest = (seconds % 60).toFixed(1);
+  return seconds < 60 ? `${rest} s` : `${Math.floor(seconds / 60)}:${rest.padStart(4, "0")}`;
 }
 
-function colorOf(part) {
-  if (Number.isNaN(part)) return "#c7c7c7"; // no value
-  const place = 6 * Math.round(255 * Math.min(Math.max(part, 0), 1));
-  return `#${COLORS.slice(place, place + 6)}`;
-}
+// Tables and figures that are wider than the screen say that they can be moved.
+const widths = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("more", target.scrollWidth > target.clientWidth + 1);
+});
+
+function hintWhereWide(part) { for (const wide of part.querySelectorAll(".wide")) widths.observe(wide); }
+
+hintWhereWide(document);

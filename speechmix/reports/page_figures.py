@@ -1,0 +1,52 @@
+"""Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a narrow form for small screens.
+
+In: matplotlib figures. Out: bytes of SVG files that need nothing else. Data keep their colours; what is black or white in print
+(axes, words, background) is light and dark on a dark screen. A browser that cannot tell shows them as on paper.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark screen.
+_NAMES = {"#000000": "ink", "#333333": "ink", "#4c4c4c": "soft", "#4d4d4d": "soft", "#e5e5e5": "grid", "#e6e6e6": "grid",
+          "#0072b2": "blue"}  # fmt: skip
+_ON_PAPER = {"ink": "#000", "soft": "#4d4d4d", "grid": "#e6e6e6", "blue": "#0072b2", "paper": "#fff"}
+_ON_A_DARK_SCREEN = {"ink": "#e6e6e6", "soft": "#b3b3b3", "grid": "#3a3d42", "blue": "#3d9fd9", "paper": "#16181b"}
+
+
+def page_svg(figure: Figure) -> bytes:
+    """A figure as SVG with letters as text, its colours of paper and ink as variables; the same figure gives the same bytes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> b"@media screen and (prefers-color-scheme: dark)" in page_svg(Figure())
+    True
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "page"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    # White areas are paper; white letters stand on dark cells and stay.
+    text = re.sub(r'(<(?:path|use)\b[^>]*?style="[^"]*?fill: )#ffffff', r"\1var(--paper)", text)
+    for color, name in _NAMES.items():
+        text = text.replace(f": {color}", f": var(--{name})")
+    start, end = text.split(">", 1)
+    return f"{start}><style>{_styles()}</style>{end}".encode()
+
+
+def _styles() -> str:
+    on_paper, on_screen = (
+        "".join(f"--{name}: {color};" for name, color in colors.items()) for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
+    )
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {on_screen} }} }}"
+    return f":root {{ {on_paper} fill: var(--ink) }} {dark}"  # what has no colour of its own is black in print

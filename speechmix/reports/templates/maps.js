@@ -1,0 +1,92 @@
+// Maps as numbers: shares of rows, where a column is, how a map is drawn. The report and the app show maps with these.
+
+// The numbers of a map [layer, target, source], read when they are used first.
+function valuesOf(map) {
+  if (!map.values) {
+    const bytes = Uint8Array.from(atob(map.cells), (letter) => letter.charCodeAt(0));
+    map.values = new Uint16Array(bytes.buffer);
+  }
+  return map.values;
+}
+
+// What a source gives to a target, in percent of the row; NaN where there is no value.
+function shareOf(map, layer, row, column) {
+  const value = valuesOf(map)[(layer * map.targets.length + row) * map.sources.length + column];
+  return value === 65535 ? NaN : (100 * value) / 65534;
+}
+
+// Mean of some rows: a share for each source.
+function meanRow(map, layer, rows) {
+  return map.sources.map((_, column) => rows.reduce((sum, row) => sum + shareOf(map, layer, row, column), 0) / rows.length);
+}
+
+function rowsOfWord(map, word) {
+  return map.targets.flatMap((target, row) => (target.word !== null && target.word === word ? [row] : []));
+}
+
+function columnsOfWord(map, word) {
+  return map.sources.flatMap((source, column) => (source.word !== null && source.word === word ? [column] : []));
+}
+
+// Whether columns are drawn at their times.
+function isTimed(map, seconds) { return seconds > 0 && map.sources.every((source) => source.onset !== null); }
+
+// Where a source's column is, as parts of the width.
+function edgesOf(map, column, seconds) {
+  const { sources } = map;
+  if (!isTimed(map, seconds)) return [column / sources.length, (column + 1) / sources.length];
+  return [sources[column].onset, sources[column].offset].map((time) => Math.min(time / seconds, 1));
+}
+
+// Colour of a part of the scale, from 0 to 1; `colors` is the scale, six letters each.
+function colorOf(part, colors = COLORS) {
+  if (Number.isNaN(part)) return "#c7c7c7"; // no value
+  const place = 6 * Math.round(255 * Math.min(Math.max(part, 0), 1));
+  return `#${colors.slice(place, place + 6)}`;
+}
+
+// Neighbouring places as [first, last]: [2, 3, 4, 7] is [[2, 4], [7, 7]].
+function runsOf(places) {
+  const runs = [];
+  for (const place of places) {
+    if (runs.length && runs.at(-1)[1] === place - 1) runs.at(-1)[1] = place;
+    else runs.push([place, place]);
+  }
+  return runs;
+}
+
+// One layer of a map on a canvas: one frame around neighbouring rows, and one outline around the cells of some rows and columns;
+// returns how tall a row is, in pixels of the canvas.
+function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "#0b8457", outlined = null, outline = "#0b8457" }) {
+  const height = Math.min(Math.max(map.targets.length * 17, 60), 420), scale = window.devicePixelRatio || 1;
+  canvas.style.height = `${height}px`;
+  canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
+  canvas.height = Math.round(height * scale);
+  const pen = canvas.getContext("2d"), tall = canvas.height / map.targets.length;
+  for (let column = 0; column < map.sources.length; column++) {
+    const [from, to] = edgesOf(map, column, seconds).map((part) => Math.round(part * canvas.width));
+    for (let row = 0; row < map.targets.length; row++) {
+      pen.fillStyle = colorOf(shareOf(map, layer, row, column) / map.top, colors);
+      const top = Math.round(row * tall);
+      pen.fillRect(from, top, Math.max(to - from, 1), Math.round((row + 1) * tall) - top);
+    }
+  }
+  pen.lineWidth = 2 * scale;
+  const around = (left, right, first, last) =>
+    pen.strokeRect(left + scale, first * tall + scale, right - left - 2 * scale, (last + 1 - first) * tall - 2 * scale);
+  pen.strokeStyle = frame;
+  for (const [first, last] of runsOf(rows)) around(0, canvas.width, first, last);
+  if (!outlined) return tall;
+  pen.strokeStyle = outline;
+  for (const [left, right] of runsOf(outlined.columns)) {
+    const from = edgesOf(map, left, seconds)[0] * canvas.width, to = edgesOf(map, right, seconds)[1] * canvas.width;
+    for (const [first, last] of runsOf(outlined.rows)) around(from, to, first, last);
+  }
+  return tall;
+}
+
+// A scale of colours from left to right.
+function drawScale(canvas, colors = COLORS) {
+  const pen = canvas.getContext("2d");
+  for (let x = 0; x < 256; x++) { pen.fillStyle = colorOf(x / 255, colors); pen.fillRect(x, 0, 1, 1); }
+}

@@ -1,0 +1,52 @@
+"""Figures on the page: paper and ink follow the screen, data keep their colours; the same figure gives the same bytes."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from speechmix.plots import panels
+from speechmix.reports.page_figures import page_svg
+
+
+def figure() -> Figure:
+    """A line, a band and cells with numbers, dark on light and light on dark."""
+    drawn = Figure(figsize=(3, 2))
+    lines, cells = drawn.subplots(1, 2)
+    lines.plot([0, 1], color="#000000")
+    lines.plot([1, 0], color="#cc79a7")
+    values = np.ma.masked_invalid([[0.0, 100.0]])
+    panels.write_numbers(cells, panels.draw_cells(cells, values, limits=(0, 100)), values)
+    return drawn
+
+
+def test_ink_and_paper_are_variables_and_data_are_not():
+    svg = page_svg(figure()).decode()
+    root = ElementTree.fromstring(svg)
+    styles = [element.get("style") or "" for element in root.iter()]
+    assert any("fill: var(--paper)" in style for style in styles)
+    assert any("stroke: var(--ink)" in style for style in styles)
+    assert any("stroke: #cc79a7" in style for style in styles)
+    assert not any(": #000000" in style for style in styles)
+    numbers = {element.text: element.get("style") for element in root.iter() if element.text in ("0.0", "100.0")}
+    in_cells = [element.get("style") for element in root.iter() if element.text == "100.0"]
+    assert any("fill: #ffffff" in style for style in in_cells)  # on a dark cell, whatever the screen
+    assert numbers
+
+
+@pytest.mark.parametrize("scheme", ["on paper", "on a dark screen"])
+def test_every_variable_has_a_colour(scheme):
+    svg = page_svg(figure()).decode()
+    style = re.search("<style>(.*?)</style>", svg, re.DOTALL).group(1)
+    paper, screen = style.split("@media screen and (prefers-color-scheme: dark)")
+    for name in set(re.findall(r"var\(--(\w+)\)", svg)):
+        assert f"--{name}: #" in (paper if scheme == "on paper" else screen)
+
+
+def test_the_same_figure_gives_the_same_bytes_and_nothing_is_fetched():
+    assert page_svg(figure()) == page_svg(figure())
+    assert not re.search(rb"(?:href|src)=\"(?!#|data:)", page_svg(figure()))
