@@ -35,6 +35,7 @@ from .own_texts import written_of
 from .results import Key, Results
 from .tables import share_rows
 
+_DRAWING = 2  # goes up when figures of clips look different: those of before are drawn again
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
 ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
 
@@ -265,7 +266,7 @@ def draw(
     path = folder.figure(model, clip)
     if not wanted and not path.is_file():
         return
-    drawn_of = digest([list(questions), clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
+    drawn_of = digest([_DRAWING, list(questions), clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
     if path.is_file() and _question_of_picture(path) == drawn_of:
         return
     path.unlink(missing_ok=True)
