@@ -1,8 +1,8 @@
 """The door of the app: a server of the standard library that answers whoever has the token, and nobody else.
 
 In: an `App`. Out: HTTP on one address. The token is part of the address, so no other page can ask anything; the name of the
-host must be an address or this machine's (a page elsewhere cannot point its own name here); bodies are bounded before they are read;
-what is served may load nothing from elsewhere (content security policy). Addresses are never files: see `routes`.
+host must be an address or this machine's (a page elsewhere cannot point its own name here); bodies are bounded before they
+are read; what is served may load nothing from elsewhere (content security policy). Addresses are never files: see `routes`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..experiments.reading import Maps, ModelKey
 from ..inputs.clips import Clip
 from ..interventions.sound import SOUND_FILLS
+from ..maps.mixing import MixingMap
 from ..plots.panels import spoken
 from ..reports.drawn_maps import MOST_UNITS, drawn_maps, model_label
 from . import answers, saving
@@ -190,9 +191,15 @@ def _spelled(result: answers.Measured, seconds: float) -> dict[str, str]:
     return {**large, **result.refused}
 
 
+def _units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
+    frames = any(span.kind == "frame" for mixing_map in maps.values() for span in mixing_map.sources)
+    return "frame" if frames else "word"
+
+
 def stored_maps(maps: Maps, seconds: float) -> dict[str, Any]:
     """Maps that a run has kept, and the models they are of."""
     models = [
-        {"label": model_label(key), "name": model_label((key[0], "trained", None)), "seed": key[2]} for key in maps
+        {"label": model_label(key), "name": model_label((key[0], "trained", None)), "seed": key[2], "units": _units(own)}
+        for key, own in maps.items()
     ]
     return {"maps": _drawn(maps, seconds), "models": models}
