@@ -29,7 +29,20 @@ from .session import Session
 from .turns import Busy, Job, Turns
 
 _STATIC = Path(__file__).parent / "static"
-_SCRIPTS = ("app", "api", "clip", "player", "recorder", "recorder_worklet", "words", "panel", "store", "quiet", "listing", "saving")
+_SCRIPTS = (
+    "app",
+    "api",
+    "clip",
+    "player",
+    "recorder",
+    "recorder_worklet",
+    "words",
+    "panel",
+    "store",
+    "quiet",
+    "listing",
+    "saving",
+)
 _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",

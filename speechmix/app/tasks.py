@@ -199,7 +199,12 @@ def _units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
 def stored_maps(maps: Maps, seconds: float) -> dict[str, Any]:
     """Maps that a run has kept, and the models they are of."""
     models = [
-        {"label": model_label(key), "name": model_label((key[0], "trained", None)), "seed": key[2], "units": _units(own)}
+        {
+            "label": model_label(key),
+            "name": model_label((key[0], "trained", None)),
+            "seed": key[2],
+            "units": _units(own),
+        }
         for key, own in maps.items()
     ]
     return {"maps": _drawn(maps, seconds), "models": models}

@@ -36,6 +36,12 @@ export async function file(path, asked) {
   return [await response.blob(), name ? decodeURIComponent(name[1]) : "speechmix"];
 }
 
+// Where a request stands, in words.
+export function standing({ state, before, note }) {
+  if (state !== "waiting") return note || "at work";
+  return before ? `waits its turn: ${before} before it` : "begins";
+}
+
 const watchers = new Set();
 export function onWork(watcher) { watchers.add(watcher); }
 const working = new Map();

@@ -1,7 +1,7 @@
 // The page: opens clips, lets words be written and placed, keeps the panels up to date, tells what the server is doing.
 
-import { get, onWork, post, sendSound, work } from "./api.js";
-import { asked, hear, make, on, open, page, roleOf, setPlaced, setRole, setText, takeBack } from "./clip.js";
+import { get, onWork, post, sendSound, standing, work } from "./api.js";
+import { asked, make, on, open, page, setPlaced, setRole, setText, takeBack } from "./clip.js";
 import { setUpListing } from "./listing.js";
 import { Panel, stored } from "./panel.js";
 import { setUpQuiet } from "./quiet.js";
@@ -27,7 +27,7 @@ onWork((jobs) => {
   const now = jobs.find((job) => job.state === "working") ?? jobs[0], bar = find("#progress");
   find("#status").classList.toggle("busy", Boolean(now));
   const more = jobs.length > 1 ? ` · ${jobs.length - 1} waiting` : "";
-  find("#status .told").textContent = !now ? "ready" : now.state === "waiting" ? `waits its turn: ${now.before} before it` : `${now.note || "at work"}${more}`;
+  find("#status .told").textContent = now ? `${standing(now)}${more}` : "ready";
   bar.hidden = !now;
   bar.style.width = `${now?.total > 1 ? Math.max(8, (100 * (now.done + 0.5)) / now.total) : 50}%`;
 });
@@ -157,6 +157,7 @@ function addPanel() {
   const element = find("#panel").content.firstElementChild.cloneNode(true);
   find("#panels").append(element);
   const panel = new Panel(element, { first: () => panels[0] === panel, changed, closed });
+  panel.find(".compare").addEventListener("click", () => addPanel().refresh());
   panels.push(panel);
   if (panels.length > 1) {
     const other = page.session.models.find((name) => name !== panels[0].model);
@@ -178,9 +179,12 @@ function closed(panel) {
 
 function arranged() {
   find("#panels").classList.toggle("two", panels.length > 1);
-  find("#compare").hidden = panels.length > 1;
-  panels.forEach((panel) => { panel.find(".close").hidden = panels.length < 2; });
+  panels.forEach((panel) => {
+    panel.find(".close").hidden = panels.length < 2;
+    panel.find(".compare").hidden = panels.length > 1;
+  });
   panels.forEach((panel) => panel.draw());
+  page.player.tell();
 }
 
 function changed() {
@@ -212,7 +216,6 @@ function listen() {
   find("#mark-cue").addEventListener("click", () => setRole("cue", page.word));
   find("#mark-target").addEventListener("click", () => setRole("target", page.word));
   find("#mark-quiet").addEventListener("click", () => toggleQuiet(page.word));
-  find("#compare").addEventListener("click", () => addPanel().refresh());
   document.addEventListener("keydown", (event) => {
     if (event.key !== " " || event.target.closest("button, input, select, textarea, summary, a")) return;
     event.preventDefault();

@@ -1,6 +1,6 @@
 // One model at work on the clip: which model, measure, stack and layer; what a word is made of and gives; the map.
 
-import { work } from "./api.js";
+import { standing, work } from "./api.js";
 import { asked, hear, look, make, on, page, roleOf, setDepth } from "./clip.js";
 import { Store } from "./store.js";
 import { colour } from "./words.js";
@@ -76,7 +76,7 @@ export class Panel {
       this.element.classList.add("busy");
       this.note(`${measures.length > 1 ? "measures" : measure.replaceAll("_", " ")}: asked for …`);
       try {
-        const told = (job) => this.note(job.state === "waiting" ? `waits its turn: ${job.before} before it` : job.note);
+        const told = (job) => this.note(standing(job));
         const answer = await work("measure", { clip: asked(), model: entry.name, seed: entry.seed, measures, units }, { signal: this.stop.signal, told });
         store.add(question, measures, answer);
       } catch (error) {
@@ -119,9 +119,9 @@ export class Panel {
     slider.max = map.layers.length - 1;
     slider.value = layer;
     slider.setAttribute("aria-valuetext", `layer ${map.layers[layer]}`);
-    this.find("output").textContent = `${map.layers[layer]} of ${map.layers[0]} to ${map.layers.at(-1)}`;
+    this.find("output").replaceChildren(make("b", { text: String(map.layers[layer]) }), ` (${map.layers[0]} to ${map.layers.at(-1)})`);
     const colors = dark.matches ? NIGHT : COLORS;
-    drawMap(this.find(".map canvas"), map, layer, { rows, seconds: page.clip.seconds, colors, frame: dark.matches ? "#3ddc97" : "#0b8457" });
+    drawMap(this.find(".map canvas"), map, layer, { rows, seconds: page.clip.seconds, colors, frame: dark.matches ? "#3ddc97" : "#0b8457", pitch: 26 });
     drawScale(this.find(".bar canvas"), colors);
     this.find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
     this.label(rows);

@@ -1,6 +1,6 @@
 // Words silenced in the sound, and what the model writes then, beside what it wrote before.
 
-import { work } from "./api.js";
+import { standing, work } from "./api.js";
 import { asked, make, on, page } from "./clip.js";
 import { Player } from "./player.js";
 
@@ -49,7 +49,7 @@ async function ask(model) {
   if (!quiet.size) return;
   try {
     const answer = await work("silence", { clip: asked(), model, words: [...quiet], fill: find("#fill").value }, {
-      signal: own.signal, told: (job) => { if (own === stop) show(null, job.state === "waiting" ? `waits its turn: ${job.before} before it` : job.note); },
+      signal: own.signal, told: (job) => { if (own === stop) show(null, standing(job)); },
     });
     if (own !== stop) return;
     recording = answer.recording;
