@@ -1,7 +1,7 @@
 """The addresses of the app: what is asked of each, and what it answers. No sockets here.
 
-In: a method, a path below the token, a query, a body. Out: a `Response`. The page's files are named one by one, so that no path
-of a request ever becomes a path of a file.
+In: a method, a path below the token, a query, a body. Out: a `Response`. The page's files are known by name when the server
+starts, so that no path of a request ever becomes a path of a file.
 """
 
 from __future__ import annotations
@@ -29,20 +29,7 @@ from .session import Session
 from .turns import Busy, Job, Turns
 
 _STATIC = Path(__file__).parent / "static"
-_SCRIPTS = (
-    "app",
-    "api",
-    "clip",
-    "player",
-    "recorder",
-    "recorder_worklet",
-    "words",
-    "panel",
-    "store",
-    "quiet",
-    "listing",
-    "saving",
-)
+_FILES = frozenset(path.name for path in _STATIC.iterdir())
 _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -189,7 +176,7 @@ def _static(name: str) -> str | None:
         return share_colors()
     if name in ("maps.js", "tables.js", "page.css"):
         return template(name)
-    if name in ("index.html", "style.css", *(f"{script}.js" for script in _SCRIPTS)):
+    if name in _FILES:
         return (_STATIC / name).read_text(encoding="utf-8")
     return None
 

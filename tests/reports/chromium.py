@@ -1,7 +1,8 @@
 """A headless Chromium without any package: the DevTools protocol over a pair of pipes.
 
-`Browser.open(page)` loads a file or an address, `evaluate` runs JavaScript in it (promises are awaited), `click` and `press` send real input,
-`screenshot` takes a picture; `messages` holds what the console said. Tests that need it are skipped where there is none.
+`Browser.open(page)` loads a file or an address, `evaluate` runs JavaScript in it (promises are awaited), `click`, `press`,
+`drag`, `type` and `upload` send real input, `screenshot` takes a picture; `messages` holds what the console said. Tests that
+need it are skipped where there is none.
 """
 
 from __future__ import annotations
