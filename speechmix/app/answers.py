@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..adapters.model import Model
 from ..alignment import place_words
 from ..alignment.ctc import has_ctc_head
@@ -23,10 +25,12 @@ from ..inputs.audio import read_audio
 from ..inputs.audio_files import header_seconds
 from ..inputs.clips import Clip
 from ..inputs.frames import Seconds
+from ..inputs.player import flac
 from ..inputs.spans import Word
 from ..interventions.sound import silence
 from ..maps.facts import FACTS
 from ..maps.mixing import MixingMap
+from ..plots.sound_panels import sound_picture
 from ..scoring.forward import mix_one
 
 # How words can be placed, beside the aligners' own names ("ctc", "whisper", "synthesis").
@@ -108,6 +112,13 @@ def clip_of_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
         except InputError as error:
             raise InputError(str(error).replace(str(path), shown)) from None
     return Clip.from_array(samples, RATE, name=Path(shown).stem)
+
+
+def warm_up() -> None:
+    """Import what reading and drawing a recording takes, which is seconds, before somebody waits for it."""
+    clip = Clip.from_array(np.zeros(800, np.float32), 8_000, name="silence")
+    sound_picture(clip, width=1.0, height=1.0)
+    flac(clip)
 
 
 def written_text(model: Model, clip: Clip) -> str:

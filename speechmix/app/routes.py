@@ -26,7 +26,7 @@ from ..reports.page import share_colors, template
 from . import answers, runs, saving, tasks
 from .requests import clip_of, fields_of
 from .session import Session
-from .turns import Busy, Job, Turns
+from .turns import Busy, Job, Standing, Turns
 
 _STATIC = Path(__file__).parent / "static"
 _FILES = frozenset(path.name for path in _STATIC.iterdir())
@@ -104,10 +104,12 @@ class App:
                 return self._saved(request)
             case "POST", "api", "jobs":
                 return self._job_taken(request)
+            case "GET", "api", "jobs":
+                return self._watched(request)
             case "GET", "api", "jobs", name:
-                return self._watched(name, request)
+                return self._answer_of(name)
             case "GET", "api", "jobs", name, "file":
-                return _saved_file(self.turns.wait(name))
+                return _saved_file(self.turns.standing(name).job)
             case "POST", "api", "jobs", name, "cancel":
                 return _json({"cancelled": self.turns.cancel(name)})
         return error_response(404, "there is nothing at this address")
@@ -154,19 +156,25 @@ class App:
         if kind not in tasks.KINDS:
             raise InputError(f"kind should be one of {', '.join(tasks.KINDS)}; found {str(kind)[:80]!r}")
         job = self.turns.take(tasks.KINDS[kind](self.session, asked))
-        return _json(self._told(job.id), 202)
+        standing = self.turns.standing(job.id)
+        return _json({"version": job.changed, "job": _told(standing)}, 202)
 
-    def _watched(self, name: str, request: Request) -> Response:
-        seen = request.query.get("seen", "")
-        self.turns.watch(name, seen=int(seen) if seen.isdecimal() else -1, seconds=_WATCH_SECONDS)
-        return _json(self._told(name))
+    def _watched(self, request: Request) -> Response:
+        since = request.query.get("since", "")
+        version, jobs = self.turns.watch(int(since) if since.isdecimal() else 0, _WATCH_SECONDS)
+        return _json({"version": version, "jobs": [_told(standing) for standing in jobs]})
 
-    def _told(self, name: str) -> dict[str, Any]:
-        seen = self.turns.version(name)
-        _, job, before = self.turns.watch(name, seen=-1, seconds=0)
-        told = {"id": job.id, "state": job.state, "note": job.note, "done": job.done, "total": job.total}
-        answer = {"file": True} if isinstance(job.answer, saving.SavedFile) else job.answer
-        return {**told, "before": before, "seen": seen, "seconds": round(job.seconds, 3), "answer": answer}
+    def _answer_of(self, name: str) -> Response:
+        standing = self.turns.standing(name)
+        answer = standing.job.answer
+        return _json({**_told(standing), "answer": {"file": True} if isinstance(answer, saving.SavedFile) else answer})
+
+
+def _told(standing: Standing) -> dict[str, Any]:
+    """How a request stands, without its answer."""
+    job = standing.job
+    told = {"id": job.id, "state": job.state, "note": job.note, "done": job.done, "total": job.total}
+    return {**told, "before": standing.before, "seconds": round(job.seconds, 3)}
 
 
 @lru_cache(maxsize=32)

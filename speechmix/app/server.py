@@ -25,6 +25,7 @@ from ..errors import InputError
 from ..experiments.reading import open_run
 from ..inputs.clips import Clip
 from ..inputs.frames import Seconds
+from .answers import warm_up
 from .routes import App, Request, Response, error_response
 from .session import LONGEST, Session, choices
 from .turns import Turns
@@ -235,6 +236,7 @@ def serve(
     )  # fmt: skip
     with Turns() as turns, Server(App(session, turns), host=host, port=port) as server:
         say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")
+        threading.Thread(target=warm_up, daemon=True).start()
         if browser:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         try:

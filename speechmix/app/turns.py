@@ -14,7 +14,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InputError, SpeechmixError
 
@@ -41,8 +41,10 @@ class Job:
         Steps.
     answer : object
         What came out; of a failed one the reason (str).
-    version : int
-        Counts changes, so that one who watches knows what is new.
+    changed : int
+        Version of the queue at its last change, so that one who watches knows what is new.
+    seconds : float
+        That it took.
     """
 
     id: str
@@ -52,12 +54,19 @@ class Job:
     done: int = 0
     total: int = 0
     answer: Any = None
-    version: int = 0
+    changed: int = 0
     seconds: float = 0.0
 
     @property
     def over(self) -> bool:
         return self.state in (DONE, FAILED, CANCELLED)
+
+
+class Standing(NamedTuple):
+    """A job, and how many come before it, that at work included."""
+
+    job: Job
+    before: int
 
 
 class Turns:
@@ -67,9 +76,7 @@ class Turns:
     --------
     >>> with Turns() as turns:
     ...     job = turns.take(lambda told: 6 * 7)
-    ...     turns.watch(job.id, seen=-1, seconds=0)[0] == job.id
     ...     turns.wait(job.id).answer
-    True
     42
     """
 
@@ -77,6 +84,7 @@ class Turns:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._changed = threading.Condition()
         self._closed = False
+        self._version = 0
         self._worker = threading.Thread(target=self._work, name="speechmix-turns", daemon=True)
         self._worker.start()
 
@@ -101,7 +109,7 @@ class Turns:
             job = Job(secrets.token_urlsafe(9), work)
             self._jobs[job.id] = job
             self._forget()
-            self._tell()
+            self._tell(job)
             return job
 
     def cancel(self, name: str) -> bool:
@@ -114,8 +122,25 @@ class Turns:
             self._tell(job)
             return True
 
-    def watch(self, name: str, *, seen: int, seconds: float) -> tuple[str, Job, int]:
-        """Return id, job and how many are before it, as soon as something is new or `seconds` are over.
+    def watch(self, since: int, seconds: float) -> tuple[int, list[Standing]]:
+        """Wait until anything has changed since a version; return the version now, and jobs that have changed or wait.
+
+        One who watches needs one connection, whatever the number of requests.
+
+        Parameters
+        ----------
+        since : int
+            A version that was returned before, or `Job.changed`.
+        seconds : float
+            How long to wait at most.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._version > since, seconds)
+            jobs = [job for job in self._jobs.values() if job.changed > since or job.state == WAITING]
+            return self._version, [self._standing(job) for job in jobs]
+
+    def standing(self, name: str) -> Standing:
+        """How one job stands.
 
         Raises
         ------
@@ -123,13 +148,7 @@ class Turns:
             If there is no such job.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._seen(name) != seen, seconds)
-            return name, self._job(name), self._before(name)
-
-    def version(self, name: str) -> int:
-        """What `watch` takes for `seen`: another number whenever job or queue have changed for it."""
-        with self._changed:
-            return self._seen(name)
+            return self._standing(self._job(name))
 
     def wait(self, name: str) -> Job:
         """Return a job when it is over."""
@@ -143,28 +162,22 @@ class Turns:
             self._closed = True
             self._changed.notify_all()
 
-    def _seen(self, name: str) -> int:
-        return 1000 * self._job(name).version + self._before(name)
-
     def _job(self, name: str) -> Job:
         if name not in self._jobs:
             raise InputError("this request is not known (any more): ask again")
         return self._jobs[name]
 
-    def _before(self, name: str) -> int:
-        """Jobs that come before one that waits, that at work included."""
-        if self._job(name).state != WAITING:
-            return 0
+    def _standing(self, job: Job) -> Standing:
         before = 0
-        for job in self._jobs.values():
-            if job.id == name:
+        for other in self._jobs.values():
+            if other is job:
                 break
-            before += job.state in (WAITING, WORKING)
-        return before
+            before += other.state in (WAITING, WORKING)
+        return Standing(job, before if job.state == WAITING else 0)
 
-    def _tell(self, job: Job | None = None) -> None:
-        if job is not None:
-            job.version += 1
+    def _tell(self, job: Job) -> None:
+        self._version += 1
+        job.changed = self._version
         self._changed.notify_all()
 
     def _forget(self) -> None:

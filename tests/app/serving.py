@@ -57,10 +57,13 @@ def asked(
 
 def worked(server: Server, **request: Any) -> dict[str, Any]:
     """A request that takes a model, when it is over."""
-    status, job, _ = asked(server, "POST", "api/jobs", request)
-    while status == 202 or (status == 200 and job["state"] in ("waiting", "working")):
-        status, job, _ = asked(server, "GET", f"api/jobs/{job['id']}?seen={job['seen']}")
-    return job
+    taken = asked(server, "POST", "api/jobs", request)[1]
+    version, job = taken["version"], taken["job"]
+    while job["state"] in ("waiting", "working"):
+        news = asked(server, "GET", f"api/jobs?since={version}")[1]
+        version = news["version"]
+        job = next((one for one in news["jobs"] if one["id"] == job["id"]), job)
+    return asked(server, "GET", f"api/jobs/{job['id']}")[1]
 
 
 def example(server: Server, number: int = 1) -> dict[str, Any]:

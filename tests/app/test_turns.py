@@ -47,7 +47,7 @@ def test_one_at_a_time_in_order_and_each_is_told_its_place(turns, held):
         return inner
 
     jobs = [turns.take(work(number)) for number in range(10)]
-    assert [turns.watch(job.id, seen=-1, seconds=0)[2] for job in jobs] == list(range(1, 11))
+    assert [turns.standing(job.id).before for job in jobs] == list(range(1, 11))
     assert {job.state for job in jobs} == {WAITING}
     assert held.state == WORKING
     held.go.set()
@@ -77,7 +77,7 @@ def test_what_waits_can_be_taken_back_and_what_works_cannot(turns, held):
     after = turns.take(lambda told: "after")
     assert not turns.cancel(held.id)
     assert turns.cancel(job.id)
-    assert turns.watch(after.id, seen=-1, seconds=0)[2] == 1
+    assert turns.standing(after.id).before == 1
     held.go.set()
     assert turns.wait(after.id).answer == "after"
     assert (job.state, ran) == (CANCELLED, [])
@@ -92,14 +92,16 @@ def test_who_watches_hears_of_each_step(turns):
         return "done"
 
     job = turns.take(work)
-    while not job.over:
-        seen = turns.version(job.id)
-        heard.append((job.state, job.note, job.done, job.total))
+    other, version = turns.take(lambda told: "other"), 0
+    while not other.over:
+        version, changed = turns.watch(version, 20)
+        heard += [(one.id, one.state, one.note, before) for one, before in changed]
         if job.note:
             steps.set()
-        turns.watch(job.id, seen=seen, seconds=20)
-    assert (WORKING, "halfway", 1, 2) in heard
-    assert job.answer == "done"
+    assert (job.id, WORKING, "halfway", 0) in heard
+    assert (other.id, WAITING, "", 1) in heard
+    assert (job.answer, other.answer) == ("done", "other")
+    assert turns.watch(turns.watch(0, 0)[0], 0)[1] == []  # nothing new: nothing is told
 
 
 def test_too_many_are_refused_and_then_there_is_room_again(turns, held):

@@ -26,7 +26,7 @@ export async function post(path, asked) {
 
 export async function sendSound(blob, name) {
   const path = `api/recordings?name=${encodeURIComponent(name.slice(0, 300))}`;
-  return (await fetched(path, { method: "POST", body: blob })).json();
+  return during("the recording is read", async () => (await fetched(path, { method: "POST", body: blob })).json());
 }
 
 // A file that can be saved at once: [blob, name].
@@ -46,22 +46,70 @@ const watchers = new Set();
 export function onWork(watcher) { watchers.add(watcher); }
 const working = new Map();
 
+function note(id, job) {
+  if (job) working.set(id, job);
+  else working.delete(id);
+  watchers.forEach((watcher) => watcher([...working.values()]));
+}
+
+// Something that takes a moment and is told meanwhile.
+async function during(told, begin) {
+  const id = Symbol(told);
+  note(id, { state: "working", note: told });
+  try { return await begin(); } finally { note(id, null); }
+}
+
+// Requests that are not over: one loop asks for all of them, for a browser has few connections to a server.
+const waiting = new Map(); // id -> what is called with how it stands
+const latest = new Map(); // how others stood last: an answer may overtake the request that asked
+const OVER = ["done", "failed", "cancelled"];
+let version = null, watching = false;
+
+async function watch() {
+  if (watching) return;
+  watching = true;
+  try {
+    while (waiting.size) {
+      const news = await get(`api/jobs?since=${version}`);
+      version = news.version;
+      for (const job of news.jobs) {
+        latest.set(job.id, job);
+        waiting.get(job.id)?.(job);
+      }
+      if (latest.size > 500) latest.clear();
+    }
+  } catch (error) {
+    for (const hear of [...waiting.values()]) hear({ state: "lost", note: error.message });
+  } finally {
+    watching = false;
+  }
+}
+
+// How a request stands from now on, until it is over.
+function over(id, job, told) {
+  return new Promise((done) => {
+    const hear = (now) => {
+      const end = OVER.includes(now.state) || now.state === "lost";
+      if (end) waiting.delete(id);
+      note(id, end ? null : now);
+      if (end) done(now);
+      else told?.(now);
+    };
+    waiting.set(id, hear);
+    hear(latest.get(id) ?? job);
+    watch();
+  });
+}
+
 // Ask for work that takes a model: waits its turn, tells how far it is, returns the answer.
 export async function work(kind, asked, { signal, told } = {}) {
-  let job = await post("api/jobs", { kind, ...asked });
-  signal?.addEventListener("abort", () => { post(`api/jobs/${job.id}/cancel`, {}).catch(() => {}); });
-  try {
-    while (!["done", "failed", "cancelled"].includes(job.state)) {
-      working.set(job.id, job);
-      watchers.forEach((watcher) => watcher([...working.values()]));
-      told?.(job);
-      job = await get(`api/jobs/${job.id}?seen=${job.seen}`);
-    }
-  } finally {
-    working.delete(job.id);
-    watchers.forEach((watcher) => watcher([...working.values()]));
-  }
+  const taken = await post("api/jobs", { kind, ...asked }), { id } = taken.job;
+  version ??= taken.version;
+  signal?.addEventListener("abort", () => { post(`api/jobs/${id}/cancel`, {}).catch(() => {}); });
+  const last = await over(id, taken.job, told);
+  if (last.state === "lost") throw new Refused(last.note);
+  if (last.state === "cancelled") throw new DOMException("taken back", "AbortError");
+  const job = await get(`api/jobs/${id}`);
   if (job.state === "failed") throw new Refused(job.answer);
-  if (job.state === "cancelled") throw new DOMException("taken back", "AbortError");
-  return job.answer?.file ? file(`api/jobs/${job.id}/file`) : job.answer;
+  return job.answer?.file ? file(`api/jobs/${id}/file`) : job.answer;
 }

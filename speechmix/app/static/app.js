@@ -249,12 +249,12 @@ async function begin() {
   addPanel();
   changed();
   panels[0].model = page.session.models[0];
-  find("#status .told").textContent = "ready";
   if (page.session.run) {
     find("#run").hidden = false;
     find("#begin h2").textContent = "Or say something.";
     await setUpListing((answer) => opened({ ...answer.clip, notes: answer.notes }, answer), fail);
   }
+  find("#status .told").textContent = "ready";
   if (page.session.models.length) await work("load", { model: page.session.models[0] });
 }
 
