@@ -20,6 +20,7 @@ from ..errors import InputError, SpeechmixError
 
 WAITING, WORKING, DONE, FAILED, CANCELLED = "waiting", "working", "done", "failed", "cancelled"
 _MOST_WAITING = 32
+_SECONDS_TO_END = 10.0
 _MOST_REMEMBERED = _MOST_WAITING  # jobs that are over; their answers may be large, and are fetched at once
 
 
@@ -157,10 +158,11 @@ class Turns:
             return self._job(name)
 
     def close(self) -> None:
-        """Take no more work; what is at work is left to end by itself."""
+        """Take no more work; what is at work may end within some seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._worker.join(_SECONDS_TO_END)
 
     def _job(self, name: str) -> Job:
         if name not in self._jobs:

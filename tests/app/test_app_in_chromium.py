@@ -17,6 +17,7 @@ from tests.reports.synthetic_runs import synthetic_run
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
 EVIL = "<img src=x onerror=alert(1)>"
 RATE, PITCH = 16_000, 500.0  # of the tone that the fake microphone hears
+PATIENCE = 120  # seconds, where a model is loaded on a machine that does other things
 IDLE = (
     "document.querySelector('#status .told')?.textContent === 'ready' && "
     "[...document.querySelectorAll('.panel')].every((panel) => !panel.classList.contains('busy'))"
@@ -55,7 +56,7 @@ def page(browser, server):
     """The page as it is opened first."""
     browser.messages.clear()
     browser.open(server.url)
-    browser.until(IDLE, 60)
+    browser.until(IDLE, PATIENCE)
     yield browser
     assert browser.messages == []
 
@@ -95,7 +96,7 @@ def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
     clip = bundled.clips()[1]
     soundfile.write(tmp_path / f"{EVIL.replace('/', '')}.wav", clip.audio(RATE), RATE)
     page.upload("#file", next(tmp_path.iterdir()))
-    page.until(f"speechmix.clip?.words && {IDLE} && !{hidden('.panel .body')}", 60)
+    page.until(f"speechmix.clip?.words && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
     assert page.evaluate("speechmix.clip.name.includes('<')") is False
     assert page.evaluate("document.querySelectorAll('img[onerror]').length") == 0
     words = page.evaluate(WORDS)
@@ -121,14 +122,14 @@ def test_the_microphone_is_recorded_as_it_sounds(page):
     page.click("#record")
     page.until("parseFloat(document.querySelector('#level span').textContent) > 0.6")
     page.click("#record")
-    page.until("speechmix.clip?.name.startsWith('recording_') && speechmix.player.buffer", 60)
+    page.until("speechmix.clip?.name.startsWith('recording_') && Boolean(speechmix.player.buffer)", PATIENCE)
     samples = page.evaluate("[...speechmix.player.buffer.getChannelData(0)].map((one) => Math.round(1e4 * one) / 1e4)")
     rate = page.evaluate("speechmix.player.buffer.sampleRate")
     half = np.array(samples[len(samples) // 2 :]) * np.hanning(len(samples) - len(samples) // 2)
     loudest = np.argmax(np.abs(np.fft.rfft(half))) * rate / len(half)
     assert len(samples) / rate > 0.5
     assert loudest == pytest.approx(PITCH, abs=10)
-    page.until(IDLE, 60)
+    page.until(IDLE, PATIENCE)
 
 
 def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
@@ -138,7 +139,7 @@ def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
     (_, start, end), (_, begin, last) = opened.evaluate(WORDS)
     assert (start, last) == (before[0][1], before[1][2])
     assert end == begin == pytest.approx(before[0][2] + 100, abs=5)
-    opened.until(IDLE, 60)
+    opened.until(IDLE, PATIENCE)
     assert opened.evaluate("document.querySelector('.map canvas').toDataURL()") != cells  # measured with the new words
     opened.evaluate("document.querySelector('[data-border=\"0|1\"]').focus()")
     for key, shift, step in (("ArrowLeft", False, -10), ("ArrowRight", True, 1), ("PageDown", False, -100)):
@@ -153,34 +154,42 @@ def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
     while not opened.evaluate("document.querySelector('#undo').disabled"):
         opened.click("#undo")
     assert opened.evaluate(WORDS) == before
-    opened.until(f"{IDLE} && document.querySelector('.map canvas').toDataURL() === {json.dumps(cells)}", 60)
+    opened.until(f"{IDLE} && document.querySelector('.map canvas').toDataURL() === {json.dumps(cells)}", PATIENCE)
 
 
 def test_the_line_is_where_the_sound_is(page, tmp_path):
-    """The sound is a ramp, so that its value, as it is rendered, says which time it is; what is heard is later by the latency."""
+    """The sound is a ramp, so that its value, as it is rendered, says which time it is; it is heard later by the latency.
+
+    Line and sound are read as soon as the page has drawn the line. Where the machine took the processor away in between (more
+    than 5 ms), the two are not of one moment and say nothing.
+    """
     soundfile.write(tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 3 * RATE), RATE, subtype="FLOAT")
     page.upload("#file", tmp_path / "ramp.wav")
-    page.until(f"speechmix.clip?.name === 'ramp' && speechmix.player.buffer && {IDLE}", 60)
+    page.until(f"speechmix.clip?.name === 'ramp' && speechmix.player.buffer && {IDLE}", PATIENCE)
     seen = page.evaluate("""(async () => {
       const player = speechmix.player, meter = player.context.createAnalyser(), values = new Float32Array(32), seen = [];
       meter.fftSize = 32;
       meter.connect(player.context.destination);
       player.output = meter;
-      await player.play();
-      return new Promise((done) => requestAnimationFrame(function look() {
-        meter.getFloatTimeDomainData(values);
-        const rendered = (values.at(-1) / 0.9 + 1) / 2 * player.seconds;
-        const line = document.querySelector('.line'), drawn = parseFloat(line.style.left) / 100 * speechmix.clip.seconds;
-        if (values[0] !== 0 && player.playing) seen.push([drawn, rendered - (player.context.outputLatency || 0), line.hidden]);
-        if (!player.playing || seen.length > 100) { player.stop(); done(seen); }
-        else requestAnimationFrame(look);
-      }));
+      const line = document.querySelector('.line'), draw = player.tell.bind(player);
+      return new Promise((done) => {
+        player.tell = () => {
+          const before = performance.now();
+          draw();
+          meter.getFloatTimeDomainData(values);
+          const drawn = parseFloat(line.style.left) / 100 * speechmix.clip.seconds;
+          const rendered = (values.at(-1) / 0.9 + 1) / 2 * player.seconds;
+          const heard = rendered - player.context.outputLatency, gap = performance.now() - before;
+          if (player.playing && values[0] !== 0 && heard > 0) seen.push([drawn, heard, gap, line.hidden]);
+          if (!player.playing) done(seen);
+        };
+        player.play();
+      });
     })()""")
-    drawn, heard = np.array([[line, sound] for line, sound, _ in seen]).T
-    assert len(seen) > 20
-    assert not any(gone for _, _, gone in seen)
-    assert drawn[-1] - drawn[0] > 0.3
-    print("line - sound (ms):", np.round(1000 * np.percentile(drawn - heard, [0, 50, 100]), 1))
+    drawn, heard = np.array([[line, sound] for line, sound, gap, _ in seen if gap < 5]).T
+    assert len(drawn) > 5
+    assert not any(gone for *_, gone in seen)
+    assert drawn[-1] - drawn[0] > 1.0
     assert np.abs(drawn - heard).max() < 0.020
 
 
@@ -210,9 +219,9 @@ def test_a_word_is_clicked_heard_and_seen(opened):
 def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened):
     made = "[...document.querySelectorAll('.made .token small')].map((one) => one.textContent).join(' ')"
     choose(opened, ".panel .model", "tiny-french-whisper")
-    opened.until(f"{IDLE} && document.querySelector('.panel .stack').length === 3", 60)
+    opened.until(f"{IDLE} && document.querySelector('.panel .stack').length === 3", PATIENCE)
     opened.evaluate(
-        "window.asked = 0; { const own = window.fetch; window.fetch = (...what) => { window.asked += 1; return own(...what); }; }"
+        "window.asked = []; { const own = window.fetch; window.fetch = (...what) => { window.asked.push(what[0]); return own(...what); }; }"
     )
     seen = set()
     for measure in ("value_zeroing", "attention", "attention_norm"):
@@ -224,10 +233,10 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
                 opened.press(key)
                 seen.add(opened.evaluate(made))
     assert len(seen) > 20
-    assert opened.evaluate("window.asked") == 0
+    assert opened.evaluate("window.asked") == []
     trained = opened.evaluate(made)
     opened.click(".twin")
-    opened.until(f"{IDLE} && {made} !== {json.dumps(trained)}", 60)
+    opened.until(f"{IDLE} && {made} !== {json.dumps(trained)}", PATIENCE)
     opened.click(".twin")
     opened.until(f"{made} === {json.dumps(trained)}")
     opened.click(".panel .run")
@@ -239,7 +248,7 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
 
 def test_what_a_model_has_not_says_so(opened):
     choose(opened, ".panel .measure", "globenc")
-    opened.until("document.querySelector('.note').textContent.includes('globenc')", 60)
+    opened.until(f"{IDLE} && document.querySelector('.note').textContent.includes('globenc')", PATIENCE)
     assert opened.evaluate(hidden(".panel .body"))
     choose(opened, ".panel .measure", "value_zeroing")
     opened.until(f"!{hidden('.panel .body')}")
@@ -271,7 +280,7 @@ def test_two_models_side_by_side(opened):
 
 def test_a_word_is_silenced_and_the_transcript_changes(opened):
     opened.click("#quiet-words .chip:first-child")
-    opened.until(f"!{hidden('#quiet-texts')}", 60)
+    opened.until(f"!{hidden('#quiet-texts')}", PATIENCE)
     before, after = text(opened, "#before").strip(), text(opened, "#after").strip()
     assert before != after
     assert opened.evaluate("document.querySelectorAll('#after ins').length") >= 1
@@ -289,7 +298,7 @@ def test_a_word_is_silenced_and_the_transcript_changes(opened):
 def test_it_is_saved(opened, button, name, kind):
     opened.send("Browser.setDownloadBehavior", behavior="deny")
     opened.click(f"#save-{button}")
-    opened.until("speechmix.saved && !document.querySelector('#save [aria-busy]')", 60)
+    opened.until("speechmix.saved && !document.querySelector('#save [aria-busy]')", PATIENCE)
     saved = opened.evaluate("speechmix.saved")
     assert (saved["name"], saved["type"].partition(";")[0]) == (name, kind)
     assert saved["size"] > 100
@@ -307,7 +316,7 @@ def test_the_keyboard_alone_does_all_of_it(page):
 
     tab_to("#examples .chip:nth-child(2)")
     page.press("Enter")
-    page.until(f"speechmix.clip?.words && speechmix.player.buffer && {IDLE} && !{hidden('.panel .body')}", 60)
+    page.until(f"speechmix.clip?.words && speechmix.player.buffer && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
     page.evaluate("document.activeElement.blur()")
     page.press(" ")
     page.until("speechmix.player.playing")
@@ -321,13 +330,13 @@ def test_the_keyboard_alone_does_all_of_it(page):
     before = page.evaluate(WORDS)
     page.press("ArrowRight")
     assert page.evaluate(WORDS) != before
-    page.until(IDLE, 60)
+    page.until(IDLE, PATIENCE)
     tab_to(".panel .layer")
     page.press("ArrowLeft")
     assert text(page, ".layers output b") == "2"
     tab_to("#quiet-words .chip")
     page.press("Enter")
-    page.until(f"!{hidden('#quiet-texts')}", 60)
+    page.until(f"!{hidden('#quiet-texts')}", PATIENCE)
     unreached = set(
         page.evaluate(
             "[...document.querySelectorAll('#save button, #transport button, .controls select')].filter((one) => !one.disabled && one.tabIndex < 0).map((one) => one.id)"
@@ -348,7 +357,7 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     page.evaluate(
         "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === 'clip_0001').click()"
     )
-    page.until(f"speechmix.clip?.name === 'clip_0001' && !{hidden('.panel .body')} && {IDLE}", 60)
+    page.until(f"speechmix.clip?.name === 'clip_0001' && !{hidden('.panel .body')} && {IDLE}", PATIENCE)
     assert page.evaluate("document.querySelector('.panel .model').value") == "synthetic"
     assert page.evaluate("speechmix.player.seconds") == pytest.approx(1.0, abs=0.01)
     page.click(".twin")
@@ -367,12 +376,12 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
 def test_it_fits_the_width_and_follows_the_colour_scheme(server, tmp_path, width, dark):
     with Browser(width, 900, dark=dark) as browser:
         browser.open(server.url)
-        browser.until(IDLE, 60)
+        browser.until(IDLE, PATIENCE)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         browser.evaluate("document.querySelectorAll('#examples .chip')[3].click()")
-        browser.until(f"speechmix.clip && {IDLE} && !{hidden('.panel .body')}", 60)
+        browser.until(f"speechmix.clip && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
         browser.click(".compare")
-        browser.until(f"document.querySelectorAll('.panel').length === 2 && {IDLE}", 60)
+        browser.until(f"document.querySelectorAll('.panel').length === 2 && {IDLE}", PATIENCE)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") != dark

@@ -38,13 +38,12 @@ const modelNow = () => panels[0].entry.name;
 
 async function opened(facts, kept) {
   forgive();
-  stored().keep(kept ?? { maps: [], models: [] });
   page.player.forget();
   if (kept?.models.length) { panels[0].model = kept.models[0].name; panels[0].find(".twin").checked = false; }
   find("#work").hidden = false;
   find("#begin").classList.add("small");
   find("#examples").open = false;
-  open(facts);
+  open(facts, () => stored().keep(kept ?? { maps: [], models: [] }));
   if (facts.recording) await page.player.load(`api/recordings/${facts.recording}/sound`).catch(fail);
   if (facts.recording && !facts.text) await write();
 }

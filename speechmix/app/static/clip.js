@@ -20,11 +20,13 @@ export function on(event, listener) {
 
 export function tell(event) { (listeners.get(event) ?? []).forEach((listener) => listener()); }
 
-export function open(facts) {
+// Open another clip; `prepare` runs when it is there, before anybody is told.
+export function open(facts, prepare) {
   page.clip = { cue: [], ...facts };
   page.past = [];
   page.word = firstWord();
   page.depth = 1;
+  prepare();
   tell("clip");
 }
 
