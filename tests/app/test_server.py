@@ -1,4 +1,4 @@
-"""The door: who has no token, another host's name, too much to say or a path of its own gets nothing; ten at once all get theirs."""
+"""The door: without the token, by another name, with too much or for a path of its own one gets nothing; ten at once get theirs."""
 
 from __future__ import annotations
 
