@@ -41,7 +41,7 @@ def look(source: str, path: str, text: str, measure: str, stack: str, layer: int
 def silence(source: str, path: str, text: str, word: int, fill: str):
     """What the model writes before and after, and the sound it heard then."""
     result = answers.silenced(load(source), placed_clip(source, path, text), [int(word)], fill=fill)
-    return result.before, result.after, (answers.RATE, result.clip.audio(answers.RATE))
+    return result.before, result.after, (answers.RATE, (32_767 * result.clip.audio(answers.RATE)).astype("int16"))
 
 
 def page(sources: list[str]):

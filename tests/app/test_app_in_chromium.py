@@ -1,4 +1,4 @@
-"""The app in a real browser: record, open, place, move, look, silence, compare, save; by mouse, by keys alone, at two widths."""
+"""The app in a real browser: record, open, place, move, look, silence, compare, save; by mouse, by keys, at two widths."""
 
 from __future__ import annotations
 

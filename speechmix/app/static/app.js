@@ -11,6 +11,7 @@ import { setUpWords } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const panels = [];
+let leader = null, quiet = null, heardBy = null;
 const READABLE = /\.(wav|flac|ogg|oga|opus|mp3)$/i;
 const WAIT = 400; // milliseconds without a change before words that were moved are measured again
 window.speechmix = page; // to look at from the console
@@ -39,7 +40,11 @@ const modelNow = () => panels[0].entry.name;
 async function opened(facts, kept) {
   forgive();
   page.player.forget();
-  if (kept?.models.length) { panels[0].model = kept.models[0].name; panels[0].find(".twin").checked = false; }
+  panels.forEach((panel) => { panel.units = facts.words ? "word" : "frame"; panel.hadWords = undefined; });
+  if (kept?.models.length) {
+    Object.assign(panels[0], { model: kept.models[0].name, units: kept.models[0].units });
+    panels[0].find(".twin").checked = false;
+  }
   find("#work").hidden = false;
   find("#begin").classList.add("small");
   find("#examples").open = false;
@@ -155,7 +160,7 @@ function wordTold() {
 function addPanel() {
   const element = find("#panel").content.firstElementChild.cloneNode(true);
   find("#panels").append(element);
-  const panel = new Panel(element, { first: () => panels[0] === panel, changed, closed });
+  const panel = new Panel(element, { leads: () => leader === panel, lead, changed, closed });
   panel.find(".compare").addEventListener("click", () => addPanel().refresh());
   panels.push(panel);
   if (panels.length > 1) {
@@ -165,6 +170,7 @@ function addPanel() {
     panel.stack = panels[0].stack;
     if (!other) panel.find(".twin").checked = true;
   }
+  if (panels.length === 1) lead(panel);
   arranged();
   return panel;
 }
@@ -173,7 +179,15 @@ function closed(panel) {
   panel.stop?.abort();
   panels.splice(panels.indexOf(panel), 1);
   panel.element.remove();
+  lead(panels[0]);
   arranged();
+}
+
+// The panel that colours the words and the waveform: that which was touched last.
+function lead(panel) {
+  leader = panel;
+  panels.forEach((other) => other.element.classList.toggle("lead", other === panel));
+  panel.draw();
 }
 
 function arranged() {
@@ -187,6 +201,8 @@ function arranged() {
 }
 
 function changed() {
+  if (heardBy !== null && heardBy !== modelNow()) quiet.again();
+  heardBy = modelNow();
   const models = [...new Set([...page.session.models])], how = find("#how"), value = how.value;
   const options = [...models.map((name) => [`model|${name}`, `by ${name}`]), ["synthesis|", "by a synthetic voice"], ["evenly|", "evenly, for moving by hand"]];
   if (how.options.length !== options.length) how.replaceChildren(...options.map(([name, text]) => new Option(text, name)));
@@ -203,7 +219,7 @@ function measureSoon(wait) {
 // Setting up -----------------------------------------------------------------------------------------------------------
 
 function listen() {
-  const toggleQuiet = setUpQuiet(modelNow);
+  quiet = setUpQuiet(modelNow);
   find("#record").addEventListener("click", record);
   find("#open").addEventListener("click", () => find("#file").click());
   find("#file").addEventListener("change", ({ target }) => { if (target.files.length) openFile(target.files[0]); target.value = ""; });
@@ -214,7 +230,7 @@ function listen() {
   find("#undo").addEventListener("click", takeBack);
   find("#mark-cue").addEventListener("click", () => setRole("cue", page.word));
   find("#mark-target").addEventListener("click", () => setRole("target", page.word));
-  find("#mark-quiet").addEventListener("click", () => toggleQuiet(page.word));
+  find("#mark-quiet").addEventListener("click", () => quiet.toggle(page.word));
   document.addEventListener("keydown", (event) => {
     if (event.key !== " " || event.target.closest("button, input, select, textarea, summary, a")) return;
     event.preventDefault();

@@ -21,7 +21,10 @@ function cellOf(table, cells, { numeric, text, value, column }, opened, failed) 
   if (numeric) cell.dataset.value = value;
   if (table.columns[column] !== "clip") { cell.textContent = text; return cell; }
   const open = async () => {
-    try { opened(await post("api/clips", { name: text })); } catch (error) { failed(error); }
+    try {
+      opened(await post("api/clips", { name: text }));
+      document.querySelector("#clip").scrollIntoView({ block: "start" });
+    } catch (error) { failed(error); }
   };
   cell.append(make("button", { type: "button", className: "link", text, onclick: open }));
   return cell;

@@ -14,8 +14,9 @@ const number = (share) => (Number.isNaN(share) ? "–" : share >= 9.95 ? share.t
 export function stored() { return store; }
 
 export class Panel {
-  constructor(element, { first, changed, closed }) {
-    Object.assign(this, { element, first, changed, rows: null, map: null, units: "word" });
+  // `leads` says whether this panel colours the words and the waveform; `lead` asks for that.
+  constructor(element, { leads, lead, changed, closed }) {
+    Object.assign(this, { element, leads, changed, rows: null, map: null, units: "word" });
     this.find = (selector) => element.querySelector(selector);
     for (const name of ["model", "measure", "stack", "units"]) {
       this.find(`.${name}`).addEventListener("change", (event) => { this[name] = event.target.value; this.rows = null; this.refresh(); });
@@ -25,6 +26,7 @@ export class Panel {
     this.find(".run").addEventListener("click", () => this.run());
     this.find(".close").addEventListener("click", () => closed(this));
     this.find(".map canvas").addEventListener("click", (event) => this.pick(event));
+    for (const kind of ["focusin", "pointerdown"]) element.addEventListener(kind, () => { if (!leads()) lead(this); });
     new ResizeObserver(() => this.draw()).observe(this.find(".map"));
     dark.addEventListener("change", () => this.draw());
     on("layer", () => this.draw());
@@ -47,6 +49,7 @@ export class Panel {
   // Fill the choices, get what is missing, show what there is.
   async refresh() {
     if (!page.clip) return;
+    this.rows = null;
     const names = [...new Set([...page.session.models, ...store.entries().map((entry) => entry.name)])];
     this.model = names.includes(this.model) ? this.model : names[0];
     choose(this.find(".model"), names.map((name) => [name, name]), this.model);
@@ -54,7 +57,7 @@ export class Panel {
     const words = Boolean(page.clip.words?.length);
     this.find(".units option[value=word]").disabled = !words;
     if (!words) this.units = "frame";
-    else if (!this.hadWords) this.units = "word";
+    else if (this.hadWords === false) this.units = "word";
     this.hadWords = words;
     this.find(".units").value = this.units;
     await this.measured();
@@ -106,7 +109,7 @@ export class Panel {
     this.map = null;
     this.find(".body").hidden = true;
     this.note(reason);
-    if (this.first()) colour(null);
+    if (this.leads()) colour(null);
     this.changed();
   }
 
@@ -120,13 +123,14 @@ export class Panel {
     slider.value = layer;
     slider.setAttribute("aria-valuetext", `layer ${map.layers[layer]}`);
     this.find("output").replaceChildren(make("b", { text: String(map.layers[layer]) }), ` (${map.layers[0]} to ${map.layers.at(-1)})`);
+    this.find(".overlay").hidden = !isTimed(map, page.clip.seconds);
     const colors = dark.matches ? NIGHT : COLORS;
     drawMap(this.find(".map canvas"), map, layer, { rows, seconds: page.clip.seconds, colors, frame: dark.matches ? "#3ddc97" : "#0b8457", pitch: 26 });
     drawScale(this.find(".bar canvas"), colors);
     this.find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
     this.label(rows);
     this.tell(layer, rows);
-    if (this.first()) colour(this.byWord(layer, rows));
+    if (this.leads()) colour(this.byWord(layer, rows));
   }
 
   // Names of rows beside the map, and of columns below it where these have no times.
@@ -172,13 +176,14 @@ export class Panel {
 
   // The word as coloured words: what it is made of, and what it gives to each of the others.
   tell(layer, rows) {
-    const { map } = this, name = rows.length ? [...new Set(rows.map((row) => map.targets[row].label))].join(" ") : page.clip.words?.[page.word]?.[0];
+    const { map } = this, looked = page.clip.words?.[page.word]?.[0], name = this.rows ? map.targets[this.rows[0]].label : looked;
     const made = rows.length ? grouped(map.sources, meanRow(map, layer, rows)) : [];
     const columns = this.rows?.length === 1 && map.stack === "decoder" ? ownColumn(map, this.rows[0]) : columnsOfWord(map, page.word);
     const sums = map.targets.map((_, row) => columns.reduce((sum, column) => sum + shareOf(map, layer, row, column), 0));
     const gives = columns.length ? grouped(map.targets, sums, true) : [];
-    this.find(".made").replaceChildren(...line(map, `${name ?? "this"} is made of`, made, "gives", "no part of it is a row here: choose a word, or a row of the map"));
-    this.find(".given").replaceChildren(...line(map, `${page.clip.words?.[page.word]?.[0] ?? "it"} gives to`, gives, "takes", "no column here is this word's"));
+    const none = looked ? "No row of this map is this word's." : "Choose a row of the map, or place words.";
+    this.find(".made").replaceChildren(...line(map, name ? `${name} is made of` : "", made, "gives", none));
+    this.find(".given").replaceChildren(...(looked ? line(map, `${looked} gives to`, gives, "takes", "No column of this map is this word's.") : []));
   }
 
   run() {

@@ -20,7 +20,7 @@ export function setUpQuiet(modelOf) {
     await player.load(`api/recordings/${recording}/sound`);
     await player.play();
   });
-  return (word) => { toggle(word, again); };
+  return { toggle: (word) => toggle(word, again), again: () => { if (quiet.size) again(); } };
 }
 
 function toggle(word, again) {
