@@ -270,16 +270,21 @@ def silenced(
 
 
 def compared_texts(before: str, after: str) -> list[tuple[str, str]]:
-    """Words of two texts side by side.
+    """Words of two texts side by side; where as many were exchanged, one by one.
 
     Examples
     --------
     >>> compared_texts("nos maisons", "notre maisons là")
     [('nos', 'notre'), ('maisons', 'maisons'), ('', 'là')]
+    >>> compared_texts("elle a dit", "il a")
+    [('elle', 'il'), ('a', 'a'), ('dit', '')]
     """
     old, new = before.split(), after.split()
-    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
-    return [(" ".join(old[i:j]), " ".join(new[k:m])) for _, i, j, k, m in matcher.get_opcodes()]
+    pairs: list[tuple[str, str]] = []
+    for _, i, j, k, m in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
+        alike = j - i == m - k
+        pairs += zip(old[i:j], new[k:m], strict=True) if alike else [(" ".join(old[i:j]), " ".join(new[k:m]))]
+    return pairs
 
 
 def model_facts(model: Model) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..adapters.model import Model
@@ -40,7 +41,7 @@ class ModelChoice:
 
 
 def choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelChoice]:
-    """Models by the last part of their names; whole names where two would share one.
+    """Models as they are called when they are loaded; by their whole names where two would share one.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelCho
     >>> [choice.name for choice in choices(["/a/tiny", "/b/tiny"], load=None)]
     ['/a/tiny', '/b/tiny']
     """
-    short = [model_name(source) for source in sources]
+    short = [Path(source).resolve().name if Path(source).is_dir() else model_name(source) for source in sources]
     names = [str(source) if short.count(name) > 1 else name for source, name in zip(sources, short, strict=True)]
     return [ModelChoice(name, _loader(load, source)) for name, source in zip(names, sources, strict=True)]
 

@@ -106,6 +106,19 @@ def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
     assert sum(shares) == pytest.approx(100, abs=1)
 
 
+def test_a_sound_is_dropped_and_what_only_the_browser_reads_is_decoded_by_it(opened):
+    seconds = opened.evaluate("speechmix.clip.seconds")
+    opened.evaluate("""(async () => {
+      const carried = new DataTransfer(), answer = await fetch(`api/recordings/${speechmix.clip.recording}/sound`);
+      carried.items.add(new File([await answer.blob()], "dropped.m4a"));
+      document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: carried, bubbles: true, cancelable: true }));
+    })()""")
+    opened.until(
+        f"speechmix.clip.name === 'dropped' && {IDLE} && speechmix.clip.words && !{hidden('.panel .body')}", PATIENCE
+    )
+    assert opened.evaluate("speechmix.clip.seconds") == pytest.approx(seconds, abs=1e-3)
+
+
 def test_what_is_no_recording_or_too_long_says_so(page, tmp_path):
     (tmp_path / "text.wav").write_text("no sound")
     soundfile.write(tmp_path / "long.flac", np.zeros(6 * RATE), RATE)
