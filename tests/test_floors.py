@@ -24,6 +24,7 @@ FLOORS = (
     ("corpora",),
     ("experiments",),
     ("reports",),
+    ("app",),
     ("homophony",),
     ("cli",),
     ("__main__",),

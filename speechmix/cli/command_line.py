@@ -153,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     from .probing import add_commands as add_probe_commands
     from .published_ablation import add_options as add_ablation_options
     from .reports import add_commands as add_report_commands
+    from .serve import add_command as add_serve_command
     from .status import add_commands as add_status_command
     from .text_faithfulness import add_commands as add_text_commands
 
@@ -196,6 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     add_text_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
+    add_serve_command(commands)
     add_status_command(commands)
     return parser
 

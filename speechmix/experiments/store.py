@@ -266,7 +266,9 @@ def draw(
     path = folder.figure(model, clip)
     if not wanted and not path.is_file():
         return
-    drawn_of = digest([_DRAWING, list(questions), clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment])
+    drawn_of = digest(
+        [_DRAWING, list(questions), clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment]
+    )
     if path.is_file() and _question_of_picture(path) == drawn_of:
         return
     path.unlink(missing_ok=True)

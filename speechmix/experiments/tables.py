@@ -182,7 +182,8 @@ def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]]) -
                 if row["contribution"] > highest["contribution"]:
                     peaks[row["stack"]] = row
         shown = ", ".join(
-            f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer {p['layer']})" for p in peaks.values()
+            f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer {p['layer']})"
+            for p in peaks.values()
         )
         parts.append(f"{cue} -> {target}: {measure} peaks at {shown}")
     return "  ".join(parts)

@@ -110,14 +110,17 @@ def _data(image: bytes) -> str:
 
 
 def _table(item: SortableTable, sortable: bool) -> dict[str, object]:
-    table = item.table
+    return {**sortable_cells(item.table), "links": item.links, "sortable": sortable}
+
+
+def sortable_cells(table: pd.DataFrame) -> dict[str, list]:
+    """A table as a page has it: columns, which of them are numbers, rows of (is a number, text, what to sort by)."""
     numeric = [dtype.kind in "iuf" for dtype in table.dtypes]
     rows = [
         [(is_number, _cell(value), _value(value)) for is_number, value in zip(numeric, row, strict=True)]
         for row in table.itertuples(index=False)
     ]
-    names = [str(name) for name in table.columns]
-    return {"columns": names, "numeric": numeric, "rows": rows, "links": item.links, "sortable": sortable}
+    return {"columns": [str(name) for name in table.columns], "numeric": numeric, "rows": rows}
 
 
 def _cell(value: object) -> str:

@@ -36,8 +36,8 @@ _SHOWN = ("clip", "side", "number", "template", "text", "cue", "target", "second
 
 def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTable]:
     """What the page shows of all clips: how to read it, and one table to sort."""
-    clips, notes = study.run.clips, []
-    table = clips[[name for name in _SHOWN if name in clips and (clips[name].astype(str) != "").any()]].copy()
+    notes = []
+    table = shown_columns(study.run.clips)
     if study.main_rows:
         values = pd.concat(list(study.clip_values.values()))
         columns = [name for name in ("trained", "random", "difference") if values[name].notna().any()]
@@ -54,6 +54,11 @@ def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTa
         how += _MORE_CLIPS.format(shown=f"{MOST_CLIPS:,}", count=f"{len(table):,}", clips=study.run.folder.clips.name)
         table = table[first]
     return [how.strip(), SortableTable(table, links)]
+
+
+def shown_columns(clips: pd.DataFrame) -> pd.DataFrame:
+    """Columns of a run's clip table that a reader wants, without those that are empty."""
+    return clips[[name for name in _SHOWN if name in clips and (clips[name].astype(str) != "").any()]].copy()
 
 
 def reasons_to_show(study: Study, asked: Sequence[str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """A headless Chromium without any package: the DevTools protocol over a pair of pipes.
 
-`Browser.open(page)` loads a file, `evaluate` runs JavaScript in it (promises are awaited), `click` and `press` send real input,
-`screenshot` takes a picture; `messages` holds what the console said. Tests that need it are skipped where there is none.
+`Browser.open(page)` loads a file or an address, `evaluate` runs JavaScript in it (promises are awaited), `click`, `press`,
+`drag`, `type` and `upload` send real input, `screenshot` takes a picture; `messages` holds what the console said. Tests that
+need it are skipped where there is none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,18 @@ EXECUTABLE = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 _SECONDS = 60
+_KEYS = {
+    "Enter": 13, "Tab": 9, " ": 32, "ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, "Home": 36, "End": 35,
+    "PageUp": 33, "PageDown": 34,
+}  # fmt: skip
 
 
 class Browser:
     """Context manager: one browser with one page."""
 
-    def __init__(self, width: int = 1280, height: int = 900, *, dark: bool = False):
+    def __init__(self, width: int = 1280, height: int = 900, *, dark: bool = False, flags: Sequence[str] = ()):
         self._size, self._dark, self._number, self._buffer = (width, height), dark, 0, b""
+        self._flags = flags
         self.messages: list[str] = []
 
     def __enter__(self) -> Browser:
@@ -38,7 +45,8 @@ class Browser:
         arguments = [
             "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self._folder}", "--hide-scrollbars",
             "--autoplay-policy=no-user-gesture-required", "--mute-audio", "--no-first-run", "--disable-dev-shm-usage",
-            f"--window-size={self._size[0]},{self._size[1]}", "--remote-debugging-pipe", "about:blank",
+            f"--window-size={self._size[0]},{self._size[1]}", *self._flags, "--remote-debugging-pipe",
+            "about:blank",
         ]  # fmt: skip
         # Chromium reads commands from file descriptor 3 and answers on 4.
         line = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
@@ -69,9 +77,11 @@ class Browser:
     def resize(self, width: int, height: int) -> None:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def open(self, path: Path) -> None:
-        self.send("Page.navigate", url=path.resolve().as_uri())
-        self.until("document.readyState === 'complete' && location.protocol === 'file:'")
+    def open(self, page: Path | str) -> None:
+        url = page if isinstance(page, str) else page.resolve().as_uri()
+        self.send("Page.navigate", url=url)
+        protocol = url.partition("//")[0]
+        self.until(f"document.readyState === 'complete' && location.protocol === {json.dumps(protocol)}")
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
@@ -137,12 +147,44 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 
-    def press(self, key: str) -> None:
-        """Press a key in what has the focus: "Enter", "Tab", "ArrowRight"."""
-        code = {"Enter": 13, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}[key]
-        text = {"text": "\r"} if key == "Enter" else {}
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """Press a key in what has the focus: "Enter", "Tab", "ArrowRight", " " and others of `_KEYS`."""
+        text = {"text": {"Enter": "\r"}.get(key, key)} if key in ("Enter", " ") else {}
+        event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+            self.send("Input.dispatchKeyEvent", type=kind, modifiers=8 if shift else 0, **event, **text)
+
+    def type(self, text: str) -> None:
+        """Type a text into what has the focus."""
+        self.send("Input.insertText", text=text)
+
+    def drag(self, selector: str, right: float) -> None:
+        """Take the middle of an element with the mouse and put it so many pixels further right."""
+        place = self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}}); "
+            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+        )
+        for kind, x in (
+            ("mousePressed", 0.0),
+            ("mouseMoved", right / 2),
+            ("mouseMoved", right),
+            ("mouseReleased", right),
+        ):
+            self.send(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=place[0] + x,
+                y=place[1],
+                button="left",
+                buttons=1,
+                clickCount=1,
+            )
+
+    def upload(self, selector: str, path: Path) -> None:
+        """Choose a file in an input of files."""
+        root = self.send("DOM.getDocument")["root"]["nodeId"]
+        node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.send("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
 
     def screenshot(self, path: Path, *, whole: bool = False, top: int = 0, height: int | None = None) -> None:
         width = self.evaluate("innerWidth")

@@ -57,8 +57,8 @@ function runsOf(places) {
 
 // One layer of a map on a canvas: one frame around neighbouring rows, and one outline around the cells of some rows and columns;
 // returns how tall a row is, in pixels of the canvas.
-function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "#0b8457", outlined = null, outline = "#0b8457" }) {
-  const height = Math.min(Math.max(map.targets.length * 17, 60), 420), scale = window.devicePixelRatio || 1;
+function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "#0b8457", outlined = null, outline = "#0b8457", pitch = 17 }) {
+  const height = Math.min(Math.max(map.targets.length * pitch, 60), 420), scale = window.devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
   canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
   canvas.height = Math.round(height * scale);

@@ -1,0 +1,245 @@
+"""The door of the app: a server of the standard library that answers whoever has the token, and nobody else.
+
+In: an `App`. Out: HTTP on one address. The token is part of the address, so no other page can ask anything; the name of the
+host must be an address or this machine's (a page elsewhere cannot point its own name here); bodies are bounded before they
+are read; what is served may load nothing from elsewhere (content security policy). Addresses are never files: see `routes`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import sys
+import threading
+import traceback
+import urllib.parse
+import webbrowser
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..errors import InputError
+from ..experiments.reading import open_run
+from ..inputs.clips import Clip
+from ..inputs.frames import Seconds
+from .answers import warm_up
+from .routes import App, Request, Response, error_response
+from .session import LONGEST, Session, choices
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+
+HOST = "127.0.0.1"
+MOST_BYTES = 64 * 2**20  # of an upload: a minute of 192 kHz stereo in 24 bits
+_MOST_JSON = 2 * 2**20
+_MOST_CONNECTIONS = 64
+_SILENT_SECONDS = 60.0  # after which a connection is closed
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+        "worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Server(ThreadingHTTPServer):
+    """The app at an address; `url` has the token. Use it as a context manager, with `serve_forever` or `start`.
+
+    Parameters
+    ----------
+    app : App
+    host : str
+        Where to listen.
+    port : int
+        0 takes one that is free.
+
+    Raises
+    ------
+    InputError
+        If nothing can listen there.
+    """
+
+    daemon_threads = True
+    request_queue_size = 32
+
+    def __init__(self, app: App, *, host: str = HOST, port: int = 0):
+        self.app, self.host, self.token = app, host, secrets.token_urlsafe(18)
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(f"cannot listen on {host}:{port} ({error}): give another --port, or none") from error
+
+    @property
+    def url(self) -> str:
+        """Address of the page, with the token."""
+        host = self.host if self.host not in ("", "0.0.0.0") else HOST
+        return f"http://{host}:{self.server_address[1]}/{self.token}/"
+
+    def start(self) -> threading.Thread:
+        """Serve in a thread of its own."""
+        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        thread.start()
+        return thread
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):  # too many at once: the browser tries again
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a browser that goes away is no error
+            super().handle_error(request, client_address)
+
+    def names_us(self, host: str | None) -> bool:
+        """Whether the Host of a request is an address, this machine, or the name that we were told to listen on."""
+        name = urllib.parse.urlsplit(f"//{host or ''}").hostname or ""
+        try:
+            return name in ("localhost", self.host) or bool(ipaddress.ip_address(name))
+        except ValueError:
+            return False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = f"speechmix/{__version__}", ""
+    timeout = _SILENT_SECONDS
+    server: Server
+
+    def do_GET(self) -> None:
+        self._respond("GET")
+
+    def do_POST(self) -> None:
+        self._respond("POST")
+
+    def _respond(self, method: str) -> None:
+        try:
+            response = self._answer(method)
+        except Exception:  # a fault of ours: the page goes on, the terminal has the details
+            traceback.print_exc(file=sys.stderr)
+            response = error_response(500, "something went wrong; the terminal has the details")
+        self.send_response(response.status)
+        for name, value in {**_HEADERS, **response.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", response.kind)
+        self.send_header("Content-Length", str(len(response.content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(response.content)
+
+    def _answer(self, method: str) -> Response:
+        self.close_connection = True  # until the body has been read, for what follows would be taken for a request
+        if not self.server.names_us(self.headers.get("Host")):
+            return error_response(403, "this page is not served under that name")
+        try:
+            split = urllib.parse.urlsplit(self.path)
+            token, _, rest = split.path.removeprefix("/").partition("/")
+            query = dict(urllib.parse.parse_qsl(split.query, max_num_fields=8))
+        except ValueError:
+            return error_response(400, "this is no address")
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            return error_response(403, "open the address that `speechmix serve` printed: the token in it is the key")
+        if method == "POST" and self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+            return error_response(403, "this page answers itself alone")
+        body = self._body(MOST_BYTES if rest == "api/recordings" else _MOST_JSON) if method == "POST" else b""
+        if isinstance(body, Response):
+            return body
+        self.close_connection = self.headers.get("Connection", "").lower() == "close"
+        return self.server.app.answer(Request(method, urllib.parse.unquote(rest), query, body))
+
+    def _body(self, most: int) -> bytes | Response:
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdecimal() or self.headers.get("Transfer-Encoding"):
+            return error_response(411, "expected a body with its length")
+        if len(length) > 12 or int(length) > most:
+            return error_response(
+                413, f"expected at most {most / 2**20:.0f} MiB: cut the recording, or send it as FLAC"
+            )
+        body = self.rfile.read(int(length))
+        return body if len(body) == int(length) else error_response(400, "the body ended early")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: addresses hold the token."""
+
+
+def serve(
+    models: Sequence[Any],
+    *,
+    run: str | PathLike | None = None,
+    audio: str | None = None,
+    examples: Sequence[Clip] = (),
+    load: Callable[..., Model] | None = None,
+    host: str = HOST,
+    port: int = 0,
+    longest: Seconds = LONGEST,
+    browser: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve the page until it is stopped (Ctrl-C).
+
+    Parameters
+    ----------
+    models : sequence
+        What `load` takes: hub ids or folders. Each is loaded when it is used first.
+    run : path, optional
+        Folder of a run whose clips are listed.
+    audio : str, optional
+        Folder with the run's recordings, if they were moved.
+    examples : sequence of Clip
+        Offered to begin with.
+    load : callable, optional
+        `speechmix.load`, or one with options of its own.
+    host : str
+        This computer alone by default; another address opens the page to whoever reaches it and has the token.
+    port : int
+        0 takes one that is free.
+    longest : float
+        Seconds that a clip may last.
+    browser : bool
+        Open it.
+    say : callable
+        Told the address.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run, or nothing can listen there.
+
+    Examples
+    --------
+    >>> from speechmix.app.server import serve
+    >>> serve(["openai/whisper-small"], run="runs/small")                               # doctest: +SKIP
+    """
+    from ..adapters import load as load_model
+
+    stored = None if run is None else open_run(run)
+    session = Session(
+        choices(models, load or load_model), run=stored, audio=audio, examples=examples, longest=longest
+    )  # fmt: skip
+    with Turns() as turns, Server(App(session, turns), host=host, port=port) as server:
+        say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")
+        threading.Thread(target=warm_up, daemon=True).start()
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            say("stopped")

@@ -1,0 +1,401 @@
+"""The app in a real browser: record, open, place, move, look, silence, compare, save; by mouse, by keys, at two widths."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix import bundled
+from speechmix.experiments.reading import open_run
+from tests.app.serving import serving
+from tests.reports.chromium import EXECUTABLE, Browser
+from tests.reports.synthetic_runs import synthetic_run
+
+pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
+EVIL = "<img src=x onerror=alert(1)>"
+RATE, PITCH = 16_000, 500.0  # of the tone that the fake microphone hears
+PATIENCE = 120  # seconds, where a model is loaded on a machine that does other things
+IDLE = (
+    "document.querySelector('#status .told')?.textContent === 'ready' && "
+    "[...document.querySelectorAll('.panel')].every((panel) => !panel.classList.contains('busy'))"
+)
+WORDS = "speechmix.clip.words.map(([text, start, end]) => [text, Math.round(1000 * start), Math.round(1000 * end)])"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """SYNTHETIC: numbers alone, no model was run."""
+    folder = synthetic_run(tmp_path_factory.mktemp("app") / "run", clips=4, mapped=3)
+    table = (folder / "clips.csv").read_text().replace("elle a perdu les livres", EVIL, 1)
+    (folder / "clips.csv").write_text(table)
+    return open_run(folder)
+
+
+@pytest.fixture(scope="module")
+def server(run):
+    with serving(run=run, longest=5.0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    heard = tmp_path_factory.mktemp("microphone") / "tone.wav"
+    soundfile.write(heard, 0.5 * np.sin(2 * np.pi * PITCH * np.arange(48_000 * 4) / 48_000), 48_000)
+    flags = (
+        "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", f"--use-file-for-fake-audio-capture={heard}",
+    )  # fmt: skip
+    with Browser(flags=flags) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, server):
+    """The page as it is opened first."""
+    browser.messages.clear()
+    browser.open(server.url)
+    browser.until(IDLE, PATIENCE)
+    yield browser
+    assert browser.messages == []
+
+
+@pytest.fixture
+def opened(page):
+    """With a synthetic clip, measured."""
+    page.evaluate("document.querySelectorAll('#examples .chip')[1].click()")
+    page.until(
+        f"speechmix.clip?.name === 'left_00_pl' && {IDLE} && speechmix.player.buffer && !{hidden('.panel .body')}", 60
+    )
+    return page
+
+
+def hidden(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)}).hidden"
+
+
+def text(browser: Browser, selector: str) -> str:
+    return browser.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+
+
+def choose(browser: Browser, selector: str, value: str) -> None:
+    browser.evaluate(
+        f"{{ const s = document.querySelector({json.dumps(selector)}); s.value = {json.dumps(value)}; "
+        "s.dispatchEvent(new Event('change', {bubbles: true})); }"
+    )
+
+
+def test_it_begins_empty_and_asks_for_a_sound(page):
+    assert "Record" in text(page, "#begin")
+    assert "up to 5 s" in text(page, "#begin")
+    assert page.evaluate(hidden("#work"))
+
+
+def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
+    clip = bundled.clips()[1]
+    soundfile.write(tmp_path / f"{EVIL.replace('/', '')}.wav", clip.audio(RATE), RATE)
+    page.upload("#file", next(tmp_path.iterdir()))
+    page.until(f"speechmix.clip?.words && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
+    assert page.evaluate("speechmix.clip.name.includes('<')") is False
+    assert page.evaluate("document.querySelectorAll('img[onerror]').length") == 0
+    words = page.evaluate(WORDS)
+    assert " ".join(word for word, _, _ in words) == page.evaluate("document.querySelector('#text').value") != ""
+    assert "words placed: by ctc" in text(page, "#facts")
+    shares = page.evaluate("[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))")
+    assert sum(shares) == pytest.approx(100, abs=1)
+
+
+def test_a_sound_is_dropped_and_what_only_the_browser_reads_is_decoded_by_it(opened):
+    seconds = opened.evaluate("speechmix.clip.seconds")
+    opened.evaluate("""(async () => {
+      const carried = new DataTransfer(), answer = await fetch(`api/recordings/${speechmix.clip.recording}/sound`);
+      carried.items.add(new File([await answer.blob()], "dropped.m4a"));
+      document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: carried, bubbles: true, cancelable: true }));
+    })()""")
+    opened.until(
+        f"speechmix.clip.name === 'dropped' && {IDLE} && speechmix.clip.words && !{hidden('.panel .body')}", PATIENCE
+    )
+    assert opened.evaluate("speechmix.clip.seconds") == pytest.approx(seconds, abs=1e-3)
+
+
+def test_what_is_no_recording_or_too_long_says_so(page, tmp_path):
+    (tmp_path / "text.wav").write_text("no sound")
+    soundfile.write(tmp_path / "long.flac", np.zeros(6 * RATE), RATE)
+    for name, words in (
+        ("text.wav", "cannot read text.wav as audio"),
+        ("long.flac", "lasts 6.0 s, expected at most 5 s"),
+    ):
+        page.upload("#file", tmp_path / name)
+        page.until(f"document.querySelector('#notice').innerText.includes({json.dumps(words)})")
+    page.messages[:] = [one for one in page.messages if "400" not in one]  # the console's own line about each refusal
+
+
+def test_the_microphone_is_recorded_as_it_sounds(page):
+    page.click("#record")
+    page.until("parseFloat(document.querySelector('#level span').textContent) > 0.6")
+    page.click("#record")
+    page.until("speechmix.clip?.name.startsWith('recording_') && Boolean(speechmix.player.buffer)", PATIENCE)
+    samples = page.evaluate("[...speechmix.player.buffer.getChannelData(0)].map((one) => Math.round(1e4 * one) / 1e4)")
+    rate = page.evaluate("speechmix.player.buffer.sampleRate")
+    half = np.array(samples[len(samples) // 2 :]) * np.hanning(len(samples) - len(samples) // 2)
+    loudest = np.argmax(np.abs(np.fft.rfft(half))) * rate / len(half)
+    assert len(samples) / rate > 0.5
+    assert loudest == pytest.approx(PITCH, abs=10)
+    page.until(IDLE, PATIENCE)
+
+
+def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
+    before, width = opened.evaluate(WORDS), opened.evaluate("document.querySelector('#stage').clientWidth")
+    cells = opened.evaluate("document.querySelector('.map canvas').toDataURL()")
+    opened.drag('[data-border="0|1"]', 0.1 * width / opened.evaluate("speechmix.clip.seconds"))
+    (_, start, end), (_, begin, last) = opened.evaluate(WORDS)
+    assert (start, last) == (before[0][1], before[1][2])
+    assert end == begin == pytest.approx(before[0][2] + 100, abs=5)
+    opened.until(IDLE, PATIENCE)
+    assert opened.evaluate("document.querySelector('.map canvas').toDataURL()") != cells  # measured with the new words
+    opened.evaluate("document.querySelector('[data-border=\"0|1\"]').focus()")
+    for key, shift, step in (("ArrowLeft", False, -10), ("ArrowRight", True, 1), ("PageDown", False, -100)):
+        now = opened.evaluate(WORDS)[0][2]
+        opened.press(key, shift=shift)
+        assert opened.evaluate(WORDS)[0][2] == now + step
+        assert opened.evaluate("document.activeElement.dataset.border") == "0|1"
+    for _ in range(3):  # it stops at the other end of the word
+        opened.press("PageDown")
+    assert opened.evaluate(WORDS)[0][2] == opened.evaluate(WORDS)[0][1] + 10
+    assert "by hand" in text(opened, "#facts")
+    while not opened.evaluate("document.querySelector('#undo').disabled"):
+        opened.click("#undo")
+    assert opened.evaluate(WORDS) == before
+    opened.until(f"{IDLE} && document.querySelector('.map canvas').toDataURL() === {json.dumps(cells)}", PATIENCE)
+
+
+def test_the_line_is_where_the_sound_is(page, tmp_path):
+    """The sound is a ramp, so that its value, as it is rendered, says which time it is; it is heard later by the latency.
+
+    Line and sound are read as soon as the page has drawn the line. Where the machine took the processor away in between (more
+    than 5 ms), the two are not of one moment and say nothing.
+    """
+    soundfile.write(tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 3 * RATE), RATE, subtype="FLOAT")
+    page.upload("#file", tmp_path / "ramp.wav")
+    page.until(f"speechmix.clip?.name === 'ramp' && speechmix.player.buffer && {IDLE}", PATIENCE)
+    seen = page.evaluate("""(async () => {
+      const player = speechmix.player, meter = player.context.createAnalyser(), values = new Float32Array(32), seen = [];
+      meter.fftSize = 32;
+      meter.connect(player.context.destination);
+      player.output = meter;
+      const line = document.querySelector('.line'), draw = player.tell.bind(player);
+      return new Promise((done) => {
+        player.tell = () => {
+          const before = performance.now();
+          draw();
+          meter.getFloatTimeDomainData(values);
+          const drawn = parseFloat(line.style.left) / 100 * speechmix.clip.seconds;
+          const rendered = (values.at(-1) / 0.9 + 1) / 2 * player.seconds;
+          const heard = rendered - player.context.outputLatency, gap = performance.now() - before;
+          if (player.playing && values[0] !== 0 && heard > 0) seen.push([drawn, heard, gap, line.hidden]);
+          if (!player.playing) done(seen);
+        };
+        player.play();
+      });
+    })()""")
+    drawn, heard = np.array([[line, sound] for line, sound, gap, _ in seen if gap < 5]).T
+    assert len(drawn) > 5
+    assert not any(gone for *_, gone in seen)
+    assert drawn[-1] - drawn[0] > 1.0
+    assert np.abs(drawn - heard).max() < 0.020
+
+
+def test_a_word_is_clicked_heard_and_seen(opened):
+    opened.evaluate(
+        "speechmix.player.moved.add(({ playing }) => { if (playing) window.heard = [playing.from, playing.until]; })"
+    )
+    opened.click('#lane [data-word="0"]')
+    opened.until("window.heard")
+    _, start, end = opened.evaluate(WORDS)[0]
+    assert opened.evaluate("window.heard") == [
+        pytest.approx(start / 1000, abs=1e-3),
+        pytest.approx(end / 1000, abs=1e-3),
+    ]
+    assert text(opened, ".made h3") == "nos is made of"
+    assert text(opened, ".given h3") == "nos gives to"
+    pressed = "[...document.querySelectorAll('.targets button')].map((one) => one.getAttribute('aria-pressed'))"
+    assert opened.evaluate(pressed) == ["true", "false"]
+    depths = opened.evaluate(
+        "[...document.querySelectorAll('#bands div')].map((one) => parseFloat(one.style.getPropertyValue('--depth')))"
+    )
+    made = opened.evaluate("[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))")
+    assert np.argmax(depths) == np.argmax(made)
+    opened.until("!speechmix.player.playing")
+
+
+def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened):
+    made = "[...document.querySelectorAll('.made .token small')].map((one) => one.textContent).join(' ')"
+    choose(opened, ".panel .model", "tiny-french-whisper")
+    opened.until(f"{IDLE} && document.querySelector('.panel .stack').length === 3", PATIENCE)
+    opened.evaluate(
+        "window.asked = []; { const own = window.fetch; "
+        "window.fetch = (...what) => { window.asked.push(what[0]); return own(...what); }; }"
+    )
+    seen = set()
+    for measure in ("value_zeroing", "attention", "attention_norm"):
+        choose(opened, ".panel .measure", measure)
+        for stack in ("encoder", "decoder", "cross"):
+            choose(opened, ".panel .stack", stack)
+            opened.evaluate("document.querySelector('.layer').focus()")
+            for key in ("Home", "ArrowRight", "ArrowRight"):
+                opened.press(key)
+                seen.add(opened.evaluate(made))
+    assert len(seen) > 20
+    assert opened.evaluate("window.asked") == []
+    trained = opened.evaluate(made)
+    opened.click(".twin")
+    opened.until(f"{IDLE} && {made} !== {json.dumps(trained)}", PATIENCE)
+    opened.click(".twin")
+    opened.until(f"{made} === {json.dumps(trained)}")
+    opened.click(".panel .run")
+    opened.until("document.querySelector('.layers output b').textContent === '0'")
+    opened.until(
+        "document.querySelector('.layers output b').textContent === '2' && document.querySelector('.run').textContent === '▶'"
+    )
+
+
+def test_what_a_model_has_not_says_so(opened):
+    choose(opened, ".panel .measure", "globenc")
+    opened.until(f"{IDLE} && document.querySelector('.note').textContent.includes('globenc')", PATIENCE)
+    assert opened.evaluate(hidden(".panel .body"))
+    choose(opened, ".panel .measure", "value_zeroing")
+    opened.until(f"!{hidden('.panel .body')}")
+
+
+def test_two_models_side_by_side(opened):
+    opened.click(".compare")
+    opened.until(
+        f"document.querySelectorAll('.panel').length === 2 && {IDLE} && !document.querySelectorAll('.panel .body')[1].hidden",
+        60,
+    )
+    assert opened.evaluate("[...document.querySelectorAll('.panel .model')].map((one) => one.value)") == [
+        "tiny-french-ctc", "tiny-french-whisper",
+    ]  # fmt: skip
+    boxes = opened.evaluate(
+        "[...document.querySelectorAll('.panel')].map((one) => one.getBoundingClientRect()).map((r) => [r.top, r.left])"
+    )
+    assert boxes[0][0] == boxes[1][0]
+    assert boxes[0][1] < boxes[1][1]
+    opened.evaluate("document.querySelector('.layer').focus()")
+    opened.press("Home")  # one slider leads, both go
+    assert opened.evaluate("[...document.querySelectorAll('.layers output b')].map((one) => one.textContent)") == [
+        "0",
+        "0",
+    ]
+    opened.click(".panel:last-child .close")
+    assert opened.evaluate("document.querySelectorAll('.panel').length") == 1
+
+
+def test_a_word_is_silenced_and_the_transcript_changes(opened):
+    opened.click("#quiet-words .chip:first-child")
+    opened.until(f"!{hidden('#quiet-texts')}", PATIENCE)
+    before, after = text(opened, "#before").strip(), text(opened, "#after").strip()
+    assert before != after
+    assert opened.evaluate("document.querySelectorAll('#after ins').length") >= 1
+    assert opened.evaluate("document.querySelector('#lane .word').classList.contains('silent')")
+    opened.until("!document.querySelector('#quiet-hear').disabled")
+    opened.click("#quiet-words .chip:first-child")
+    opened.until(f"{hidden('#quiet-texts')} && {IDLE}")
+
+
+@pytest.mark.parametrize(
+    ("button", "name", "kind"),
+    [("page", "left_00_pl.html", "text/html"), ("picture", "left_00_pl.png", "image/png"),
+     ("textgrid", "left_00_pl.TextGrid", "text/plain"), ("row", "left_00_pl.flac", "audio/flac")],
+)  # fmt: skip
+def test_it_is_saved(opened, button, name, kind):
+    opened.send("Browser.setDownloadBehavior", behavior="deny")
+    opened.click(f"#save-{button}")
+    opened.until("speechmix.saved && !document.querySelector('#save [aria-busy]')", PATIENCE)
+    saved = opened.evaluate("speechmix.saved")
+    assert (saved["name"], saved["type"].partition(";")[0]) == (name, kind)
+    assert saved["size"] > 100
+
+
+def test_the_keyboard_alone_does_all_of_it(page):
+    def tab_to(selector: str, most: int = 60) -> None:
+        for _ in range(most):
+            if page.evaluate(f"document.activeElement?.matches({json.dumps(selector)})"):
+                outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+                assert outline != "none" or selector == "#text"
+                return
+            page.press("Tab")
+        raise AssertionError(f"{selector} is not reached")
+
+    tab_to("#examples .chip:nth-child(2)")
+    page.press("Enter")
+    page.until(f"speechmix.clip?.words && speechmix.player.buffer && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
+    page.evaluate("document.activeElement.blur()")
+    page.press(" ")
+    page.until("speechmix.player.playing")
+    page.press(" ")
+    page.until("!speechmix.player.playing")
+    tab_to("#lane .word")
+    word = page.evaluate("speechmix.word")
+    page.press("ArrowLeft")
+    assert page.evaluate("speechmix.word") == word - 1
+    tab_to(".border")
+    before = page.evaluate(WORDS)
+    page.press("ArrowRight")
+    assert page.evaluate(WORDS) != before
+    page.until(IDLE, PATIENCE)
+    tab_to(".panel .layer")
+    page.press("ArrowLeft")
+    assert text(page, ".layers output b") == "2"
+    tab_to("#quiet-words .chip")
+    page.press("Enter")
+    page.until(f"!{hidden('#quiet-texts')}", PATIENCE)
+    controls = "[...document.querySelectorAll('#save button, #transport button, .controls select')]"
+    assert page.evaluate(f"{controls}.filter((one) => !one.disabled && one.tabIndex < 0).length") == 0
+    nameless = (
+        "!one.labels?.length && !one.innerText && !one.getAttribute('aria-label') && one.offsetParent && !one.title"
+    )
+    everything = "[...document.querySelectorAll('button, input, select, [role=slider]')]"
+    assert page.evaluate(f"{everything}.filter((one) => {nameless}).length") == 0
+
+
+def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
+    assert page.evaluate("[...document.querySelectorAll('#run-table tbody tr')].length") == 4
+    assert page.evaluate("document.querySelectorAll('img[onerror]').length") == 0
+    assert EVIL in text(page, "#run-table")
+    page.click("#run-table th:first-child button")
+    page.click("#run-table th:first-child button")
+    assert text(page, "#run-table tbody tr td").strip() == "clip_0003"
+    page.evaluate(
+        "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === 'clip_0001').click()"
+    )
+    page.until(f"speechmix.clip?.name === 'clip_0001' && !{hidden('.panel .body')} && {IDLE}", PATIENCE)
+    assert page.evaluate("document.querySelector('.panel .model').value") == "synthetic"
+    assert page.evaluate("speechmix.player.seconds") == pytest.approx(1.0, abs=0.01)
+    page.click(".twin")
+    page.until(f"!{hidden('.panel .body')} && {IDLE}")
+    choose(page, ".panel .measure", "alti")  # not stored, and the model is not here
+    page.until("document.querySelector('.note').textContent.includes('--model synthetic')")
+    page.evaluate(
+        "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === 'clip_0003').click()"
+    )
+    page.until(
+        "speechmix.clip?.name === 'clip_0003' && document.querySelector('#facts').textContent.includes('audio was not found')"
+    )
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (420, False), (420, True)])
+def test_it_fits_the_width_and_follows_the_colour_scheme(server, tmp_path, width, dark):
+    with Browser(width, 900, dark=dark) as browser:
+        browser.open(server.url)
+        browser.until(IDLE, PATIENCE)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        browser.evaluate("document.querySelectorAll('#examples .chip')[3].click()")
+        browser.until(f"speechmix.clip && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
+        browser.click(".compare")
+        browser.until(f"document.querySelectorAll('.panel').length === 2 && {IDLE}", PATIENCE)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(255, 255, 255)") != dark
+        assert browser.messages == []

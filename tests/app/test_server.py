@@ -1,0 +1,203 @@
+"""The door: without the token, by another name, with too much to say one gets nothing; ten at once get theirs."""
+
+from __future__ import annotations
+
+import io
+import socket
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix.app.server import MOST_BYTES, Server
+from tests.app.serving import asked, bundled_session, example, serving, worked
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(longest=2.0) as server:
+        yield server
+
+
+def tone(seconds: float) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, 0.3 * np.sin(np.arange(round(8_000 * seconds)) / 3), 8_000, format="FLAC")
+    return buffer.getvalue()
+
+
+class TestTheDoor:
+    def test_it_listens_on_this_computer_alone(self, server):
+        assert server.server_address[0] == "127.0.0.1"
+        assert server.url.startswith("http://127.0.0.1:")
+        assert server.token in server.url
+
+    def test_without_the_token_there_is_nothing(self, server):
+        for token in ("", "x", server.token[:-1], server.token + "x", server.token.swapcase(), "é"):
+            status, answer, _ = asked(server, "GET", "api/session", token=quote(token))
+            assert (status, "token" in answer["error"]) == (403, True)
+        assert asked(server, "GET", "/")[0] == asked(server, "GET", "/api/session")[0] == 403
+        assert asked(server, "GET", "api/session")[0] == 200
+
+    @pytest.mark.parametrize(
+        ("host", "status"),
+        [
+            ("127.0.0.1", 200),
+            ("localhost:1", 200),
+            ("[::1]", 200),
+            ("evil.example", 403),
+            ("localhost.evil", 403),
+            ("", 403),
+        ],
+    )
+    def test_another_name_for_this_computer_is_refused(self, server, host, status):
+        assert asked(server, "GET", "api/session", Host=host)[0] == status
+
+    def test_another_page_cannot_ask_even_with_the_token(self, server):
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 400)):
+            assert asked(server, "POST", "api/jobs", {}, Sec_Fetch_Site=site)[0] == status
+
+    def test_nothing_is_loaded_from_elsewhere_or_kept_by_the_browser(self, server):
+        status, page, headers = asked(server, "GET", "")
+        assert status == 200
+        assert b"http" not in page
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "no-referrer")
+        assert "access-control-allow-origin" not in headers
+
+    @pytest.mark.parametrize(
+        "path",
+        ["static/../server.py", "static/..%2fserver.py", "static/%2e%2e/server.py", "../../../etc/passwd", "static//etc/passwd",
+         "static/index.html%00.js", "static", "api", "api/recordings/../../x/sound", "static/.", "api/clips"],
+    )  # fmt: skip
+    def test_no_path_is_a_path_of_a_file(self, server, path):
+        assert asked(server, "GET", path)[0] in (400, 404)
+
+    def test_each_part_of_the_page_is_there(self, server):
+        page = asked(server, "GET", "")[1].decode()
+        for name in page.split('"static/')[1:]:
+            assert asked(server, "GET", "static/" + name.partition('"')[0])[0] == 200
+
+    def test_a_port_that_is_taken_is_said(self, server):
+        with pytest.raises(Exception, match=r"cannot listen on .*--port"):
+            Server(server.app, port=server.server_address[1])
+
+
+class TestBodies:
+    def test_a_body_that_is_too_large_is_refused_before_it_is_sent(self, server):
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as door:
+            told = f"Host: localhost\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n"
+            door.sendall(f"POST {place.path}api/recordings?name=a HTTP/1.1\r\n{told}".encode())
+            answer = b""
+            while part := door.recv(4096):  # it answers and closes, though nothing of the body has come
+                answer += part
+        assert b" 413 " in answer
+        assert b"64 MiB" in answer
+
+    @pytest.mark.parametrize("length", ["-1", "x", "", "1e3", "²", "9" * 40])
+    def test_a_length_that_is_none_is_refused(self, server, length):
+        assert asked(server, "POST", "api/jobs", b"", Content_Length=length)[0] in (411, 413)
+
+    @pytest.mark.parametrize(
+        "body",
+        [b"", b"x", b"[]", b"null", b"{}", b'{"kind": 1}', b'{"kind": "measure"}', b'{"kind": "measure", "clip": []}',
+         b'{"kind": "measure", "clip": {"recording": {}}}', b'{"kind": "place", "how": [], "clip": {}}', b"\xff\xfe",
+         b"[" * 9999, b'{"kind": "write", "clip": {"recording": "\\ud800"}}'],
+    )  # fmt: skip
+    def test_what_is_no_request_is_an_error_that_says_so(self, server, body):
+        status, answer, _ = asked(server, "POST", "api/jobs", body)
+        assert status == 400
+        assert answer["error"]
+
+    def test_fields_of_a_request_are_checked(self, server):
+        clip = example(server)
+        wrong = [
+            {"clip": {**clip, "words": [["a", 0.1]]}}, {"clip": {**clip, "words": [["a", 0.5, 0.1]]}}, {"seed": -1},
+            {"clip": {**clip, "words": "nos"}}, {"clip": {**clip, "cue": [9]}}, {"clip": {**clip, "target": True}},
+            {"clip": {**clip, "text": 3}}, {"clip": {**clip, "words": [["a", 0, 0.001]] * 601}}, {"units": "phone"},
+            {"model": None}, {"measures": "x"}, {"measures": []},
+        ]  # fmt: skip
+        right = {"kind": "measure", "clip": clip, "model": "tiny-french-ctc", "measures": ["attention"]}
+        for change in wrong:
+            status, answer, _ = asked(server, "POST", "api/jobs", {**right, **change})
+            assert (status, bool(answer.get("error"))) == (400, True), change
+        job = worked(server, **{**right, "model": "/etc/passwd"})
+        assert (job["state"], "--model" in job["answer"]) == ("failed", True)
+
+
+class TestRecordings:
+    def test_an_upload_is_heard_as_it_was_sent_and_leaves_nothing_behind(self, server, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        status, clip, _ = asked(server, "POST", "api/recordings?name=a.flac", tone(0.5))
+        assert (status, clip["name"], clip["words"]) == (200, "a", None)
+        sound = asked(server, "GET", f"api/recordings/{clip['recording']}/sound")[1]
+        samples, rate = soundfile.read(io.BytesIO(sound))
+        assert (len(samples), rate) == (8_000, 16_000)
+        assert asked(server, "GET", f"api/recordings/{clip['recording']}/picture")[1].startswith(b"\x89PNG")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_one_that_is_too_long_says_so(self, server):
+        status, answer, _ = asked(server, "POST", "api/recordings?name=long.flac", tone(3))
+        assert (status, "lasts 3.0 s, expected at most 2 s" in answer["error"]) == (400, True)
+
+    @pytest.mark.parametrize(
+        "name", ["<script>alert(1)</script>", "../../x", 'a"; filename=b', "a\r\nX-Evil: 1", "é" * 300, "\u202e"]
+    )
+    def test_a_hostile_name_is_a_name(self, server, name):
+        clip = asked(server, "POST", f"api/recordings?name={quote(name)}", tone(0.2))[1]
+        status, row, headers = asked(server, "POST", "api/save", {"form": "row", "clip": clip})
+        assert status == 200
+        assert "x-evil" not in headers
+        assert headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
+        assert not set(headers["content-disposition"][29:]) & set("\"'<>/\\\r\n;")
+        assert b"recording" not in row
+
+    def test_one_that_is_not_here_any_more_says_so(self, server):
+        clip = {**example(server), "recording": "gone"}
+        assert "open it again" in asked(server, "POST", "api/save", {"form": "sound", "clip": clip})[1]["error"]
+
+    def test_of_too_many_the_oldest_are_forgotten(self):
+        session = bundled_session()
+        clip = next(iter(session.examples.values()))
+        first, *_, last = [session.keep(clip) for _ in range(101)]
+        assert session.recording(last) is clip
+        with pytest.raises(Exception, match="open it again"):
+            session.recording(first)
+
+
+def test_ten_at_once_all_get_their_own_answer_and_work_is_done_once_each(server):
+    clips = [example(server, number % 4) for number in range(10)]
+    with ThreadPoolExecutor(10) as people:
+        jobs = list(people.map(lambda clip: worked(server, kind="write", clip=clip, model="tiny-french-ctc"), clips))
+    assert {job["state"] for job in jobs} == {"done"}
+    alone = {
+        clip["name"]: worked(server, kind="write", clip=clip, model="tiny-french-ctc")["answer"] for clip in clips[:4]
+    }
+    assert [job["answer"] for job in jobs] == [alone[clip["name"]] for clip in clips]
+
+
+def test_maps_are_remembered_and_a_moved_border_is_another_question(server):
+    clip, question = (
+        example(server),
+        {"kind": "measure", "model": "tiny-french-ctc", "measures": ["value_zeroing", "attention"]},
+    )
+    first = worked(server, clip=clip, **question)["answer"]
+    assert {one["measure"] for one in first["maps"]} == {"value zeroing", "attention"}
+    assert worked(server, clip={**clip, "cue": [1], "target": None}, **question)["answer"] == {
+        **first, "maps": [{**one, "deciding": None} for one in first["maps"]],
+    }  # fmt: skip
+    words = [[text, start, end] for text, start, end in clip["words"]]
+    words[0][2] -= 0.05
+    moved = worked(server, clip={**clip, "words": words}, **question)["answer"]
+    assert [one["cells"] for one in moved["maps"]] != [one["cells"] for one in first["maps"]]
+
+
+def test_another_session_knows_nothing_of_this_one(server):
+    clip = example(server)
+    with serving() as other:
+        assert other.token != server.token
+        assert asked(other, "GET", f"api/recordings/{clip['recording']}/sound")[0] == 400

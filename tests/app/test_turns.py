@@ -1,0 +1,122 @@
+"""Requests work one after the other, in their order; what fails, is taken back or comes too late harms no other."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from speechmix.app.turns import CANCELLED, DONE, FAILED, WAITING, WORKING, Busy, Turns
+from speechmix.errors import InputError
+
+
+@pytest.fixture
+def turns():
+    with Turns() as turns:
+        yield turns
+
+
+@pytest.fixture
+def held(turns):
+    """A job that is at work until `held.go` is set."""
+    go, begun = threading.Event(), threading.Event()
+
+    def work(told):
+        begun.set()
+        go.wait(20)
+        return "first"
+
+    job = turns.take(work)
+    assert begun.wait(20)
+    job.go = go
+    yield job
+    go.set()
+
+
+def test_one_at_a_time_in_order_and_each_is_told_its_place(turns, held):
+    order, at_once, most = [], [], []
+
+    def work(number):
+        def inner(told):
+            at_once.append(number)
+            most.append(len(at_once))
+            order.append(number)
+            at_once.remove(number)
+            return number
+
+        return inner
+
+    jobs = [turns.take(work(number)) for number in range(10)]
+    assert [turns.standing(job.id).before for job in jobs] == list(range(1, 11))
+    assert {job.state for job in jobs} == {WAITING}
+    assert held.state == WORKING
+    held.go.set()
+    assert [turns.wait(job.id).answer for job in jobs] == list(range(10))
+    assert order == list(range(10))
+    assert max(most) == 1
+
+
+def test_an_error_of_ours_is_an_answer_and_any_other_ends_one_request_alone(turns, capsys):
+    def refuse(told):
+        raise InputError("too long")
+
+    def fall(told):
+        raise ZeroDivisionError("oh")
+
+    first, second, third = turns.take(refuse), turns.take(fall), turns.take(lambda told: 3)
+    assert (turns.wait(first.id).state, first.answer) == (FAILED, "too long")
+    assert turns.wait(second.id).state == FAILED
+    assert "ZeroDivisionError" in second.answer
+    assert "ZeroDivisionError: oh" in capsys.readouterr().err
+    assert (turns.wait(third.id).state, third.answer) == (DONE, 3)
+
+
+def test_what_waits_can_be_taken_back_and_what_works_cannot(turns, held):
+    ran = []
+    job = turns.take(lambda told: ran.append(1))
+    after = turns.take(lambda told: "after")
+    assert not turns.cancel(held.id)
+    assert turns.cancel(job.id)
+    assert turns.standing(after.id).before == 1
+    held.go.set()
+    assert turns.wait(after.id).answer == "after"
+    assert (job.state, ran) == (CANCELLED, [])
+
+
+def test_who_watches_hears_of_each_step(turns):
+    steps, heard = threading.Event(), []
+
+    def work(told):
+        told("halfway", 1, 2)
+        steps.wait(20)
+        return "done"
+
+    job = turns.take(work)
+    other, version = turns.take(lambda told: "other"), 0
+    while not other.over:
+        version, changed = turns.watch(version, 20)
+        heard += [(one.id, one.state, one.note, before) for one, before in changed]
+        if job.note:
+            steps.set()
+    assert (job.id, WORKING, "halfway", 0) in heard
+    assert (other.id, WAITING, "", 1) in heard
+    assert (job.answer, other.answer) == ("done", "other")
+    assert turns.watch(turns.watch(0, 0)[0], 0)[1] == []  # nothing new: nothing is told
+
+
+def test_too_many_are_refused_and_then_there_is_room_again(turns, held):
+    jobs = [turns.take(lambda told: None) for _ in range(32)]
+    with pytest.raises(Busy, match="32 requests wait"):
+        turns.take(lambda told: None)
+    held.go.set()
+    turns.wait(jobs[-1].id)
+    assert turns.wait(turns.take(lambda told: "room").id).answer == "room"
+    with pytest.raises(InputError, match="not known"):
+        turns.wait(held.id)  # of very many that are over, the oldest is forgotten
+
+
+def test_nothing_is_taken_behind_the_end():
+    turns = Turns()
+    turns.close()
+    with pytest.raises(Busy):
+        turns.take(lambda told: None)
