@@ -37,7 +37,7 @@ _PUBLIC = {
     "faithfulness": "evaluation.faithfulness.trial",
     "blank_out": "evaluation.faithfulness.blank_out",
     "deletion_curves": "evaluation.faithfulness.deletion",
-    "open_run": "experiments.reading",
+    "open_run": "storage.reading",
     "probe": "evaluation.probing.probe",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InputError, SpeechmixError
-from ..experiments.reading import StoredRun
-from ..experiments.stored_clips import Maps, clip_of, clip_row, maps_of_clip, provenance_of
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..reports.page import sortable_cells
 from ..reports.study_clips import MOST_CLIPS, shown_columns
+from ..storage.reading import StoredRun
+from ..storage.stored_clips import Maps, clip_of, clip_row, maps_of_clip, provenance_of
 from .session import Session
 from .tasks import clip_facts, stored_maps
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..experiments.stored_clips import Maps
 from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.player import flac
@@ -24,6 +23,7 @@ from ..plots.panels import png, spoken
 from ..reports.clip_card import clip_card
 from ..reports.drawn_maps import model_label
 from ..reports.page import page
+from ..storage.stored_clips import Maps
 from ..versions import versions
 
 _PAGE_BYTES = 10_000_000  # what a mail attachment may have

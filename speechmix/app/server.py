@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import InputError
-from ..experiments.reading import open_run
 from ..inputs.clips import Clip
 from ..inputs.frames import Seconds
+from ..storage.reading import open_run
 from .answers import warm_up
 from .routes import App, Request, Response, error_response
 from .session import LONGEST, Session, choices

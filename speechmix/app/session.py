@@ -16,13 +16,13 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..experiments.reading import StoredRun
 from ..files.identity import digest
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import stored_cue
 from ..inputs.frames import Seconds
 from ..maps.mixing import MixingMap
 from ..plots.panels import model_name
+from ..storage.reading import StoredRun
 from . import answers
 
 LONGEST: Seconds = 60.0

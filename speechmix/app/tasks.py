@@ -11,12 +11,12 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..experiments.stored_clips import Maps, ModelKey
 from ..inputs.clips import Clip
 from ..interventions.sound import SOUND_FILLS
 from ..maps.mixing import MixingMap
 from ..plots.panels import spoken
 from ..reports.drawn_maps import MOST_UNITS, drawn_maps, model_label
+from ..storage.stored_clips import Maps, ModelKey
 from . import answers, saving
 from .requests import (
     ModelAsked,

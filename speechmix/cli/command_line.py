@@ -74,8 +74,8 @@ def _score(options) -> int:
     from functools import partial
 
     from ..adapters import load
+    from ..engines.workers import score_in_workers
     from ..experiments.run import score_clips
-    from ..experiments.workers import score_in_workers
     from ..homophony.dataset import holds_examples
     from ..homophony.french_study import describe_page
 
@@ -105,9 +105,9 @@ def _ablate(options) -> int:
     import pandas as pd
 
     from ..alignment import align
-    from ..experiments.tables import identified
     from ..files.text_files import write_csv
     from ..interventions.ablation import ablate
+    from ..storage.tables import identified
     from .published_ablation import ablate_as_published, refuse_options
 
     refuse_shard(options, "the same for all clips of a run is `speechmix score --ablate --shard`")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..experiments.ray_engine import RayEngine
+    from ..engines.ray_engine import RayEngine
 
 _PROCESS, RAY = "process", "ray"
 
@@ -36,7 +36,7 @@ def engine_of(options: argparse.Namespace) -> RayEngine | None:
         If a cluster is named and not asked for.
     """
     if options.engine == RAY:
-        from ..experiments.ray_engine import RayEngine
+        from ..engines.ray_engine import RayEngine
 
         return RayEngine(options.address)
     if options.address is not None:

@@ -159,8 +159,8 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
 
 
 def _mine(options) -> int:
-    from ..experiments.stage_lines import counted
     from ..homophony.stages import mine_corpus
+    from ..stages.stage_lines import counted
 
     path = mine_corpus(
         options.corpus,
@@ -183,8 +183,8 @@ def _mine(options) -> int:
 
 def _align(options) -> int:
     from ..adapters import load
-    from ..experiments.stage_lines import counted
     from ..homophony.stages import align_corpus
+    from ..stages.stage_lines import counted
 
     if options.compare:
         return _compare(options)
@@ -227,8 +227,8 @@ def _transcribe(options) -> int:
     from functools import partial
 
     from ..adapters import load
-    from ..experiments.stage_lines import counted
     from ..homophony.stages import transcribe_corpus
+    from ..stages.stage_lines import counted
 
     models = [partial(load, source, device=options.device) for source in options.model]
     further = {"shard": shard_of(options), "overwrite": options.overwrite, "progress": sys.stderr.isatty()}

@@ -59,7 +59,7 @@ def _report(options: argparse.Namespace) -> int:
     if options.move_words:
         from ..adapters import load
         from ..experiments.boundaries import score_moved_words
-        from ..experiments.reading import open_run
+        from ..storage.reading import open_run
 
         trained = [partial(load, source, device=options.device) for source in options.move_words]
         loads = [*trained, *(partial(load_trained, init="random", seed=0) for load_trained in trained)]

@@ -90,7 +90,7 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
     InputError
         If it is no number, or a shard or a cluster is asked for, too.
     """
-    from ..experiments.machine import workers_for
+    from ..engines.machine import workers_for
     from ..files.shards import WHOLE
 
     if options.workers == "1":
@@ -113,8 +113,8 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
 
 def print_times(out: Path) -> None:
     """Print where the time of a run went: what there is of it, if other shards are still at work."""
-    from ..experiments.folder import RunFolder
-    from ..experiments.run_times import by_phase, run_times
+    from ..storage.folder import RunFolder
+    from ..storage.run_times import by_phase, run_times
 
     print("where the time went, all starts and processes together:")
     print(by_phase(run_times(RunFolder(out))).to_string(index=False, float_format="{:.1f}".format, na_rep=""))
@@ -122,8 +122,8 @@ def print_times(out: Path) -> None:
 
 def _status(options: argparse.Namespace) -> int:
     from ..experiments.run_status import run_status
-    from ..experiments.stage_files import TRIALS, index_list
     from ..homophony.status import is_study, missing_shards, status_text, study_status, trial_status
+    from ..stages.stage_files import TRIALS, index_list
 
     folder = Path(options.folder)
     studies = [study for study in (folder, folder / _CORPUS) if is_study(study)]

@@ -20,7 +20,7 @@ from ..evaluation.cue_alignment import METRICS, RANK_CORRELATION, SHARES, cue_al
 from ..evaluation.distance_effect import distance_effect
 from ..evaluation.task_accuracy import choice
 from ..scoring.forward import mix_one
-from .item_lines import answers
+from ..stages.item_lines import answers
 
 _VALUES = [name for metrics in (METRICS, SHARES) for name in (*metrics, *(f"chance_{metric}" for metric in metrics))]
 _VALUES += [RANK_CORRELATION]

@@ -17,12 +17,12 @@ from ..files.shards import Shard
 from ..inputs.audio import remember_recording
 from ..inputs.audio_places import file_marks
 from ..inputs.clips import Clip
-from .folder import RunFolder
+from ..storage.folder import RunFolder
+from ..storage.part_files import Owner
+from ..storage.results import Key, Results
+from ..storage.tables import facts_of
 from .merging import FACTS
 from .out_of_memory import memory_errors_named
-from .part_files import Owner
-from .results import Key, Results
-from .tables import facts_of
 from .word_times import MOST_TEXTGRIDS, keep_textgrid, with_words
 
 Skip = Callable[[str, object], None]

@@ -15,11 +15,11 @@ from ..evaluation.sensitivity import SHIFT, VARIANTS, with_moved_words
 from ..inputs.clips import Clip
 from ..plots.figures import evenly
 from ..scoring.forward import mix_one
-from .folder import BOUNDARIES
-from .reading import StoredRun, open_run
+from ..storage.folder import BOUNDARIES
+from ..storage.reading import StoredRun, open_run
+from ..storage.stored_clips import clip_of, maps_of_clip
+from ..storage.tables import TableWriter, contribution_table
 from .run import Run
-from .stored_clips import clip_of, maps_of_clip
-from .tables import TableWriter, contribution_table
 
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")
 

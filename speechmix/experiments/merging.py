@@ -26,11 +26,11 @@ from ..files.shards import Shard
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json
 from ..inputs.clips import Clip
-from .folder import ABLATION, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
-from .part_files import Owner, Part, opened_part
+from ..storage.folder import ABLATION, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
+from ..storage.part_files import Owner, Part, opened_part
+from ..storage.run_times import write_times
+from ..storage.tables import TableWriter, table_of_facts
 from .probing import stored_states, write_probes
-from .run_times import write_times
-from .tables import TableWriter, table_of_facts
 from .word_times import WORDS, placed
 
 FACTS = "facts"  # kind of result: the row of the clip table

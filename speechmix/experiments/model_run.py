@@ -18,15 +18,15 @@ from ..inputs.clips import Clip
 from ..maps.mixing import Maps
 from ..scoring.batches import clips_together, in_groups, prepare_ahead
 from ..scoring.question import Question
+from ..storage.folder import RunFolder
+from ..storage.part_files import Owner, Part
+from ..storage.results import Key, Results
+from ..storage.tables import result_line
 from ..timing import count_clip, phase
 from .aligned_clips import Progress, shown
-from .folder import RunFolder
 from .own_texts import needs_text, remember_written, texts_of
-from .part_files import Owner, Part
 from .probing import PROBED_TWINS, keep_states
-from .results import Key, Results
 from .store import ClipAsked, MapsAsked, draw, keep_map_rows, keep_maps, keep_spelling
-from .tables import result_line
 
 if TYPE_CHECKING:
     from .run import Run

@@ -21,9 +21,9 @@ from ..adapters.writing import Written, can_write, key_of, written_about
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..scoring.question import Question
-from .folder import RunFolder
-from .part_files import opened_part
-from .results import Key, Results
+from ..storage.folder import RunFolder
+from ..storage.part_files import opened_part
+from ..storage.results import Key, Results
 
 WRITTEN = "written"  # kind of result
 

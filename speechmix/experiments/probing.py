@@ -29,11 +29,11 @@ from ..files.identity import digest
 from ..files.text_files import read_csv, write_csv
 from ..files.whole_files import write_json
 from ..inputs.clips import Clip
+from ..storage.folder import RunFolder
+from ..storage.part_files import Owner, Part
+from ..storage.results import Key, Results
 from ..timing import phase
-from .folder import RunFolder
 from .out_of_memory import memory_errors_named
-from .part_files import Owner, Part
-from .results import Key, Results
 
 Report = Callable[[str], None]
 POSITIONS = ("target", "deciding")

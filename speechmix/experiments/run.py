@@ -41,18 +41,18 @@ from ..files.shards import Shard
 from ..files.text_files import read_csv
 from ..inputs.clips import Clip
 from ..scoring.question import Question
+from ..storage.folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
+from ..storage.map_files import check_maps_dtype
+from ..storage.part_files import Owner
+from ..storage.run_times import RunTimes
 from .aligned_clips import AlignedClips, Progress
 from .few_clips import CLIPS_BY_LAYER, few_of
-from .folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
-from .map_files import check_maps_dtype
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
-from .part_files import Owner
-from .run_times import RunTimes
 from .store import ClipAsked
 
 if TYPE_CHECKING:
-    from .block_engine import BlockEngine
+    from ..engines.block_engine import BlockEngine
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 

@@ -20,11 +20,11 @@ from ..errors import InputError
 from ..files.json_files import read_json_object
 from ..files.locks import is_held
 from ..files.shards import Shard
-from .folder import COMPLETE, RunFolder
+from ..stages.stage_files import index_list
+from ..storage.folder import COMPLETE, RunFolder
+from ..storage.part_files import Part, opened_part
 from .merging import FACTS, Marker
 from .own_texts import WRITTEN
-from .part_files import Part, opened_part
-from .stage_files import index_list
 
 DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
 OUTDATED, DAMAGED = "outdated", "damaged"

@@ -33,13 +33,13 @@ from ..files.shards import Shard
 from ..files.text_files import write_csv
 from ..inputs.clips import Clip
 from ..interventions.speech_ablation import ablate_speech
+from ..storage.folder import SPEECH_ABLATION, RunFolder
+from ..storage.part_files import Owner
+from ..storage.results import Results
+from ..storage.tables import TableWriter, clip_table, identified
 from .checked_json import stored_json, write_checked
 from .few_clips import few_of
-from .folder import SPEECH_ABLATION, RunFolder
 from .out_of_memory import memory_errors_named
-from .part_files import Owner
-from .results import Results
-from .tables import TableWriter, clip_table, identified
 from .word_times import with_words
 
 if TYPE_CHECKING:

@@ -26,14 +26,14 @@ from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
+from ..storage.folder import RunFolder
+from ..storage.map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
+from ..storage.map_shards import digests_as_stored
+from ..storage.results import Key, Results
+from ..storage.tables import share_rows
 from ..timing import phase
-from .folder import RunFolder
-from .map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
-from .map_shards import digests_as_stored
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .own_texts import written_of
-from .results import Key, Results
-from .tables import share_rows
 
 _DRAWING = 2  # goes up when figures of clips look different: those of before are drawn again
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit

@@ -2,7 +2,7 @@
 
 In: a model, clips, what `speechmix.faithfulness` is asked, a folder (it may be that of a run). Out: in the folder
 
-    faithfulness/<model>.jsonl               what was found of each clip; in shards <model>/3-of-48.jsonl (experiments.journal)
+    faithfulness/<model>.jsonl               what was found of each clip; in shards <model>/3-of-48.jsonl (stages.journal)
     faithfulness.csv, faithfulness_values.csv   the trial, over all clips
 
 Whatever is a mean, a test or a layer chosen is of all clips: it is made when all shards are done, by the one that ends last.
@@ -38,9 +38,9 @@ from ..files.locks import locked
 from ..files.names import refuse_doubled, safe_name
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips import Clip
-from .journal import LeftOut, run_stage
-from .stage_files import TRIALS, stage_files
-from .stage_lines import AT, kept, lines
+from ..stages.journal import LeftOut, run_stage
+from ..stages.stage_files import TRIALS, stage_files
+from ..stages.stage_lines import AT, kept, lines
 
 _ROWS, _DROPS = VALUE_COLUMNS[2:], DROP_COLUMNS[2:]  # of an item, which the line names
 _READ_OFF = ("text", "target", "foil")  # what ties items, and decides what is found of them

@@ -18,8 +18,8 @@ from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
 from ..inputs.spans import Word
 from ..inputs.word_files import write_textgrid
-from .folder import RunFolder
-from .results import Key, Results
+from ..storage.folder import RunFolder
+from ..storage.results import Key, Results
 
 WORDS = "words"  # kind of result
 MOST_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each

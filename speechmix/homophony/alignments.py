@@ -21,8 +21,6 @@ from ..alignment import Alignment, place_words, words_of
 from ..alignment.comparison import compare_aligners
 from ..alignment.linking import link
 from ..errors import InputError
-from ..experiments.journal import LeftOut
-from ..experiments.stage_lines import kept
 from ..files.text_files import write_csv
 from ..files.whole_files import whole_file
 from ..inputs.audio import audio_seconds
@@ -32,6 +30,8 @@ from ..inputs.rows import lot
 from ..inputs.spans import Word
 from ..inputs.word_files import read_words, write_textgrid
 from ..inputs.words import check_words
+from ..stages.journal import LeftOut
+from ..stages.stage_lines import kept
 from .french.spoken import Written, spoken, text_of, written_words
 from .study import PAIRS, clip_of
 

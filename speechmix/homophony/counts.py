@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..experiments.stage_lines import lines
 from ..files.text_files import read_csv, write_csv
+from ..stages.stage_lines import lines
 from .study import PAIRS, WORDS
 
 _KEPT = "kept"

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from .. import bundled
 from ..adapters import load
 from ..corpora.reading import listed_clips
+from ..engines.workers import score_in_workers
 from ..errors import InputError, SpeechmixError
-from ..experiments.folder import RunFolder
 from ..experiments.run import score_clips
 from ..experiments.speech_ablations import speech_ablation
-from ..experiments.stage_lines import counted
-from ..experiments.workers import score_in_workers
 from ..files.json_files import read_json_object
 from ..files.whole_files import write_json
+from ..stages.stage_lines import counted
+from ..storage.folder import RunFolder
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -107,8 +107,8 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
 
     A stage that was begun in shards goes on in them.
     """
-    from ..experiments.stage_files import begun_shards
-    from ..experiments.stage_lines import options_of
+    from ..stages.stage_files import begun_shards
+    from ..stages.stage_lines import options_of
     from .counts import summary
     from .dataset import read_examples
     from .drawing import parse_draw
@@ -146,7 +146,7 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
 
 def _transcribed(folder: Path, model: Model, again: dict[str, bool]) -> Path:
     """What a model writes of the corpus, in one file or in the shards that were begun."""
-    from ..experiments.stage_files import begun_shards
+    from ..stages.stage_files import begun_shards
     from .stages import transcribe_corpus, transcripts_of
 
     output = transcripts_of(folder, model)

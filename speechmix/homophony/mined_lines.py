@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..experiments.journal import LeftOut
 from ..files.identity import digest
 from ..inputs.rows import Rejected, Row
+from ..stages.journal import LeftOut
 from .mining import Pair, mine
 from .study import audio_path, given_pair
 from .templates import Template, load_template, load_templates

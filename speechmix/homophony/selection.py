@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..experiments.stage_files import outputs_in
-from ..experiments.stage_lines import lines, options_of
 from ..files.locks import writing_to
 from ..files.whole_files import clear_leftovers
+from ..stages.stage_files import outputs_in
+from ..stages.stage_lines import lines, options_of
 from ..versions import package_versions
 from .counts import Counts, write_counts
 from .dataset import write_examples

@@ -9,8 +9,8 @@ In: a corpus (see `speechmix.corpora.reading.read_corpus`), an aligner, recognis
     transcripts/<model>.jsonl      transcribe:  what each recogniser writes
     examples/                      select:      the annotated data set (see `speechmix.homophony.selection`)
 
-Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `experiments.journal`. One that is
-done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have one; see `experiments.stage_files`.
+Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `stages.journal`. One that is
+done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have one; see `stages.stage_files`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..corpora.reading import read_corpus
 from ..errors import InputError
-from ..experiments.journal import LeftOut, run_stage
-from ..experiments.stage_lines import AT, input_digest, numbered_lines
 from ..files.identity import digest
 from ..files.names import safe_name, same_file
 from ..files.shards import WHOLE, Shard
 from ..inputs.rows import Rejected, Row
+from ..stages.journal import LeftOut, run_stage
+from ..stages.stage_lines import AT, input_digest, numbered_lines
 from .french.lexicon import Lexicon
 from .mined_lines import content_digest, described, mined_line, row_digest, templates_of
 from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, plain_line, refuse_other_pairs, sound_of

@@ -17,7 +17,8 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.faithfulness.results import FILE
-from ..experiments.stage_files import (
+from ..files.shards import Shard
+from ..stages.stage_files import (
     TRIALS,
     UNFINISHED,
     StageFiles,
@@ -27,7 +28,7 @@ from ..experiments.stage_files import (
     shard_file,
     stage_files,
 )
-from ..experiments.stage_lines import (
+from ..stages.stage_lines import (
     input_digests,
     inputs_of,
     kept_and_dropped,
@@ -37,7 +38,6 @@ from ..experiments.stage_lines import (
     options_of,
     said_reasons,
 )
-from ..files.shards import Shard
 from .dataset import holds_examples
 from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
@@ -96,7 +96,7 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
     --------
     >>> import tempfile
     >>> from speechmix.files.shards import Shard
-    >>> from speechmix.experiments.journal import run_stage
+    >>> from speechmix.stages.journal import run_stage
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = run_stage(folder / "pairs.jsonl", [], dict, options={}, shard=Shard(2, 3))
     >>> study_status(folder)[["stage", "shards_done", "shards", "missing"]].values.tolist()

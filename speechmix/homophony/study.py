@@ -12,9 +12,6 @@ from typing import Any
 
 from ..corpora.reading import recording_file
 from ..errors import InputError
-from ..experiments.journal import LeftOut
-from ..experiments.stage_files import shard_file, shards_needed
-from ..experiments.stage_lines import input_digests, inputs_of, kept, numbered_lines
 from ..files.identity import digest
 from ..files.shards import WHOLE, Shard
 from ..inputs.audio import sound_fingerprint
@@ -24,6 +21,9 @@ from ..inputs.cue_and_target import cue_words, find_cue
 from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
 from ..inputs.words import find_word
+from ..stages.journal import LeftOut
+from ..stages.stage_files import shard_file, shards_needed
+from ..stages.stage_lines import input_digests, inputs_of, kept, numbered_lines
 
 PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts", "examples"
 

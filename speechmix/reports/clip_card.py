@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..experiments.stored_clips import Maps, provenance_of
 from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..inputs.player import flac
 from ..plots import panels
 from ..plots.sound_panels import sound_picture
+from ..storage.stored_clips import Maps, provenance_of
 from .drawn_maps import drawn_maps
 
 
@@ -66,7 +66,7 @@ def clip_card(
     clip : Clip or None
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
-        From `experiments.stored_clips.maps_of_clip`.
+        From `storage.stored_clips.maps_of_clip`.
     heading, facts : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.

@@ -23,13 +23,13 @@ from ..evaluation.statistics import (
     trained_against_random,
     with_claims,
 )
-from ..experiments.reading import StoredRun
 from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
+from ..storage.reading import StoredRun
 from . import published_part
 from .model_pairs import PAIRS, model_pairs
 from .page import Part, Picture, SortableTable, page

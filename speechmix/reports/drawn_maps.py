@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..evaluation.cue import deciding_row
-from ..experiments.stored_clips import Maps, ModelKey
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
 from ..plots import panels
 from ..plots.figures import evenly
 from ..plots.unit_labels import side_names
+from ..storage.stored_clips import Maps, ModelKey
 
 MOST_UNITS = 600  # of a side, so that a browser can draw the map
 _NAN, _FULL = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
@@ -37,7 +37,7 @@ def drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -
     Parameters
     ----------
     maps : dict
-        By (model, init, seed) and (measure, stack), as `experiments.reading.maps_of_clip` returns them.
+        By (model, init, seed) and (measure, stack), as `storage.reading.maps_of_clip` returns them.
     seconds : float
         Length of the clip; frames behind it are left out.
     layer : int or None

@@ -1,6 +1,6 @@
 """A study: a finished run asked for its trained models against their random twins, read once and computed once.
 
-In: a run's folder (`experiments.reading.open_run`), and what makes its clips groups. Out: a `Study`, a value whose attributes
+In: a run's folder (`storage.reading.open_run`), and what makes its clips groups. Out: a `Study`, a value whose attributes
 are what tables, figures and page are made of. Nothing here writes or draws, and nothing above reads the folder again.
 """
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..evaluation.statistics import with_claims
-from ..experiments.reading import StoredRun, open_run
-from ..experiments.tables import AFTER_TARGET
 from ..plots.published_figures import ALL_ROWS
+from ..storage.reading import StoredRun, open_run
+from ..storage.tables import AFTER_TARGET
 from .study_need import ablations_of, need_table
 from .study_tables import (
     ALL_LAYERS,

@@ -15,10 +15,10 @@ import pandas as pd
 
 from ..errors import SpeechmixError
 from ..evaluation.cue import ROW_NAMES
-from ..experiments.reading import StoredRun
-from ..experiments.stored_clips import Maps, clip_of, clip_row, maps_of_clip
 from ..inputs.clips import Clip
 from ..plots.panels import model_name, spoken
+from ..storage.reading import StoredRun
+from ..storage.stored_clips import Maps, clip_of, clip_row, maps_of_clip
 from .clip_card import ClipCard, clip_card
 from .drawn_maps import model_label
 from .page import SortableTable

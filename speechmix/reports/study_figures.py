@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..evaluation.statistics import BASELINES
-from ..experiments.tables import AFTER_TARGET
 from ..files.whole_files import whole_file
 from ..plots import panels
 from ..plots.cue_curves import cue_figure
@@ -19,6 +18,7 @@ from ..plots.cue_heat_maps import cue_difference_map, cue_heat_map
 from ..plots.distributions import distribution_figure
 from ..plots.need_figure import contribution_and_need
 from ..plots.published_figures import ALL_ROWS
+from ..storage.tables import AFTER_TARGET
 from . import published_part
 from .page import Item, Part, Picture
 from .page_figures import page_svg

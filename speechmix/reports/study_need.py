@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from ..evaluation.need import need_by_layer, need_of_cue
-from ..experiments.reading import StoredRun
 from ..plots.panels import model_name
+from ..storage.reading import StoredRun
 from .study_tables import said_interval, said_p
 from .wording import number_of
 

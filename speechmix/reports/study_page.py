@@ -16,11 +16,11 @@ import pandas as pd
 from ..errors import InputError
 from ..evaluation.need import NOT_NEEDED
 from ..evaluation.spelling import TRANSCRIBES
-from ..experiments.folder import RUNNING
-from ..experiments.reading import STOPPED, StoredRun
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
+from ..storage.folder import RUNNING
+from ..storage.reading import STOPPED, StoredRun
 from ..versions import versions
 from .faithfulness_part import faithfulness_part
 from .page import FirstScreen, Item, Part, Picture, page

@@ -14,13 +14,13 @@ import pandas as pd
 from ..evaluation.agreement import curve_agreement, measure_agreement
 from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
-from ..experiments.reading import StoredRun
-from ..experiments.run_times import by_phase
-from ..experiments.scored_models import scored_models
 from ..maps.mixing import MixingMap
 from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.figures import evenly
 from ..plots.panels import spoken
+from ..storage.reading import StoredRun
+from ..storage.run_times import by_phase
+from ..storage.scored_models import scored_models
 from .page import Item, Part
 from .study import Study
 from .study_tables import KEYS, shown, without_control

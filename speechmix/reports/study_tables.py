@@ -19,10 +19,10 @@ from ..evaluation.grouped_means import grouped_means
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
 from ..evaluation.twins import combined_p
-from ..experiments.reading import StoredRun
 from ..interventions.ablation import CONTROL
 from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.distributions import best_layers
+from ..storage.reading import StoredRun
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from speechmix import bundled
-from speechmix.experiments.reading import open_run
+from speechmix.storage.reading import open_run
 from tests.app.serving import serving
 from tests.reports.chromium import EXECUTABLE, Browser
 from tests.reports.synthetic_runs import synthetic_run

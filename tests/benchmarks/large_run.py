@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from speechmix.experiments.folder import CONTRIBUTIONS, RunFolder
-from speechmix.experiments.tables import TableWriter
 from speechmix.files.text_files import write_csv
 from speechmix.scoring.question import Question
+from speechmix.storage.folder import CONTRIBUTIONS, RunFolder
+from speechmix.storage.tables import TableWriter
 from speechmix.versions import versions
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")

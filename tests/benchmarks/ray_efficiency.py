@@ -30,8 +30,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import numpy as np
 
 import speechmix
+from speechmix.engines.ray_engine import RayEngine
 from speechmix.experiments import store
-from speechmix.experiments.ray_engine import RayEngine
 from speechmix.experiments.run import score_clips
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.55)]

@@ -26,7 +26,6 @@ import pandas as pd
 from speechmix import bundled, load
 from speechmix.evaluation.statistics import with_claims
 from speechmix.experiments.few_clips import few_of
-from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
 from speechmix.reports.study_tables import (
     ALL_LAYERS,
@@ -36,6 +35,7 @@ from speechmix.reports.study_tables import (
     layer_statistics,
     study_table,
 )
+from speechmix.storage.reading import open_run
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 TESTS = {"p": "both", "p_clips": "clips alone", "p_twins": "twins alone"}

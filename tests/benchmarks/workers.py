@@ -24,7 +24,7 @@ from study import MEASURES, SHAPES, model_of
 
 import speechmix
 from speechmix import bundled
-from speechmix.experiments.workers import score_in_workers
+from speechmix.engines.workers import score_in_workers
 
 FOLDS = 3  # clips of the larger run, in those of the smaller
 

@@ -15,13 +15,13 @@ import soundfile
 
 from speechmix.corpora.reading import clips_of_corpus, read_corpus
 from speechmix.errors import InputError
-from speechmix.experiments.stage_lines import kept
 from speechmix.homophony.stages import align_corpus
 from speechmix.homophony.study import sound_of
 from speechmix.inputs.audio_places import file_marks, open_bytes, place_of
 from speechmix.inputs.clips import Clip
 from speechmix.inputs.manifests import read_clips
 from speechmix.inputs.rows import Rejected, Row
+from speechmix.stages.stage_lines import kept
 from tests.corpora.containers import (
     ENDINGS,
     KINDS,

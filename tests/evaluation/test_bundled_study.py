@@ -14,8 +14,8 @@ import torch
 import speechmix
 from speechmix import bundled
 from speechmix.evaluation.statistics import cross_fitted_layer, trained_against_random
-from speechmix.experiments.tables import contribution_table
 from speechmix.inputs.spans import word_spans
+from speechmix.storage.tables import contribution_table
 from tests.conftest import trained
 
 SEEDS = (0, 1, 2)

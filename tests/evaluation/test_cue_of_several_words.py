@@ -15,9 +15,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.cue_alignment import cue_alignment
 from speechmix.evaluation.length import length_matched_share
 from speechmix.evaluation.sensitivity import VARIANTS, with_moved_words
-from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
-from speechmix.experiments.stored_clips import clip_of, maps_of_clip
 from speechmix.inputs.spans import Span
 from speechmix.interventions.ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision
@@ -25,6 +23,8 @@ from speechmix.maps.mixing import MixingMap
 from speechmix.plots import panels
 from speechmix.plots.one_clip import clip_figure
 from speechmix.reports.clip_card import clip_card
+from speechmix.storage.reading import open_run
+from speechmix.storage.stored_clips import clip_of, maps_of_clip
 from tests import oracle
 from tests.conftest import trained
 from tests.text_models import bert

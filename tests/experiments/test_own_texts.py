@@ -11,11 +11,11 @@ import pytest
 import speechmix
 from speechmix.adapters import writing
 from speechmix.cli import main
-from speechmix.experiments.folder import RunFolder
 from speechmix.experiments.own_texts import texts_of
-from speechmix.experiments.part_files import Owner, opened_part, table_of, write_part
 from speechmix.experiments.run import score_clips
 from speechmix.maps.mixing import MixingMap
+from speechmix.storage.folder import RunFolder
+from speechmix.storage.part_files import Owner, opened_part, table_of, write_part
 from tests.adapters.test_prefix import N_TIMES
 from tests.scoring.test_mix import audio, byte_tokenizer, clip_of, whisper_that_hears
 

@@ -12,8 +12,8 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.experiments import model_run, store, word_times
 from speechmix.experiments import run as runs
-from speechmix.experiments.tables import TableWriter
 from speechmix.files.names import safe_name
+from speechmix.storage.tables import TableWriter
 from tests.conftest import build, trained
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
@@ -255,8 +255,8 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
 
 
 def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
-    from speechmix.experiments.checked_tables import described_run
-    from speechmix.experiments.folder import RunFolder
+    from speechmix.storage.checked_tables import described_run
+    from speechmix.storage.folder import RunFolder
 
     def dies(*args, **options):
         raise KeyboardInterrupt

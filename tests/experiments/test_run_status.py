@@ -11,12 +11,12 @@ import pytest
 import speechmix
 from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.experiments.folder import RunFolder
-from speechmix.experiments.part_files import opened_part
 from speechmix.experiments.run import score_clips
 from speechmix.experiments.run_status import run_status
 from speechmix.files.locks import LOCK, is_held, locked
 from speechmix.files.shards import Shard, shard_of
+from speechmix.storage.folder import RunFolder
+from speechmix.storage.part_files import opened_part
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

@@ -15,11 +15,11 @@ from speechmix import bundled
 from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.experiments import trials
-from speechmix.experiments.stage_files import TRIALS, begun_shards
 from speechmix.experiments.trials import faithfulness_of_clips
 from speechmix.files.shards import Shard
 from speechmix.homophony.status import missing_shards, status_text, trial_status
 from speechmix.inputs.clips import Clip
+from speechmix.stages.stage_files import TRIALS, begun_shards
 from tests.conftest import trained
 from tests.reliability.kills import snapshot
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from speechmix.experiments.journal import LeftOut, run_stage
 from speechmix.files.text_files import read_csv
 from speechmix.homophony.counts import Counts, summary, write_counts
 from speechmix.homophony.study import PAIRS, WORDS
+from speechmix.stages.journal import LeftOut, run_stage
 
 
 def test_reasons_that_a_spreadsheet_would_compute_are_text(tmp_path):

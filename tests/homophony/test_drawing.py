@@ -166,7 +166,7 @@ def test_the_published_set_says_what_is_balanced_and_what_has_two_readings():
 def test_a_pair_of_a_manifest_may_have_a_cue_of_two_words(study, tmp_path):
     manifest = study.parent / "given.tsv"
     manifest.write_text("path\ttext\tcue\ttarget\tfoil\na.wav\tle club et le chat parlent\tle club\tparlent\tparle\n")
-    from speechmix.experiments.stage_lines import kept
+    from speechmix.stages.stage_lines import kept
 
     (line,) = kept(mine_corpus(manifest, tmp_path / "given"))
     (pair,) = line["pairs"]

@@ -19,12 +19,12 @@ from speechmix import bundled
 from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.experiments.run import score_clips
-from speechmix.experiments.stage_lines import kept, lines
 from speechmix.homophony.alignments import compare_on_sample
 from speechmix.homophony.dataset import read_examples
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.inputs.word_files import read_words
+from speechmix.stages.stage_lines import kept, lines
 from tests.conftest import trained
 from tests.corpora.miniature import write_release
 

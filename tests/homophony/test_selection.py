@@ -14,12 +14,12 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.experiments.journal import run_stage
-from speechmix.experiments.stage_lines import input_digest, kept
 from speechmix.homophony.counts import Counts, count_figure
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
+from speechmix.stages.journal import run_stage
+from speechmix.stages.stage_lines import input_digest, kept
 
 pytest.importorskip("jiwer", reason="selection by transcript needs the extra speechmix[french]")
 

@@ -17,9 +17,6 @@ import soundfile
 
 from speechmix.cli import main
 from speechmix.errors import InputError, StorageError
-from speechmix.experiments.journal import run_stage
-from speechmix.experiments.stage_files import UNFINISHED
-from speechmix.experiments.stage_lines import AT, counted, kept, lines, options_of
 from speechmix.files.shards import WHOLE, Shard, shard_of
 from speechmix.homophony import mined_lines, stages, transcripts
 from speechmix.homophony.selection import select_examples
@@ -27,6 +24,9 @@ from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_cor
 from speechmix.homophony.status import missing_shards, status_text, study_status
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
 from speechmix.inputs.audio_places import open_bytes
+from speechmix.stages.journal import run_stage
+from speechmix.stages.stage_files import UNFINISHED
+from speechmix.stages.stage_lines import AT, counted, kept, lines, options_of
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")

@@ -15,12 +15,12 @@ import numpy as np
 import speechmix
 from speechmix import MixingMap, Span, bundled
 from speechmix.errors import InputError
-from speechmix.experiments.journal import run_stage
-from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import Run, score_clips
-from speechmix.experiments.stage_lines import input_digest, inputs_of, kept, lines, options_of
-from speechmix.experiments.stored_clips import clip_of, maps_of_clip
 from speechmix.homophony.dataset import about, read_examples, write_examples
+from speechmix.stages.journal import run_stage
+from speechmix.stages.stage_lines import input_digest, inputs_of, kept, lines, options_of
+from speechmix.storage.reading import open_run
+from speechmix.storage.stored_clips import clip_of, maps_of_clip
 
 from .target import Target, look_over, require, tone
 

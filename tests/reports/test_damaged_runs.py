@@ -12,9 +12,9 @@ import pytest
 import speechmix
 from speechmix.cli import main
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.experiments.reading import open_run
-from speechmix.experiments.stored_clips import clip_of, maps_of_clip
 from speechmix.reports.study_page import report
+from speechmix.storage.reading import open_run
+from speechmix.storage.stored_clips import clip_of, maps_of_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation import statistics
-from speechmix.experiments.reading import open_run
 from speechmix.plots import distributions
 from speechmix.reports import study_clips, study_page
 from speechmix.reports.study import Study
+from speechmix.storage.reading import open_run
 from tests.reports.synthetic_runs import synthetic_run
 
 

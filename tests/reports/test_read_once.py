@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import speechmix
-from speechmix.experiments import reading
 from speechmix.reports import comparing, study
 from speechmix.reports.study_page import report, write_study
+from speechmix.storage import reading
 from tests.reports.synthetic_runs import synthetic_run
 
 _WATCHED: list[Counter[str]] = []

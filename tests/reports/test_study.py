@@ -14,14 +14,14 @@ from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics import corrected
 from speechmix.evaluation.twins import combined_p
-from speechmix.experiments.reading import open_run
-from speechmix.experiments.stored_clips import clip_of, maps_of_clip
 from speechmix.reports.clip_card import clip_card
 from speechmix.reports.study import Study
 from speechmix.reports.study_clips import reasons_to_show
 from speechmix.reports.study_page import report
 from speechmix.reports.study_tables import clip_values, headline, layer_statistics, main_rows, shown, shown_layers
 from speechmix.reports.wording import method, said_twins, sentences
+from speechmix.storage.reading import open_run
+from speechmix.storage.stored_clips import clip_of, maps_of_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 

@@ -12,12 +12,12 @@ import pytest
 import speechmix
 from speechmix import bundled
 from speechmix.experiments.boundaries import score_moved_words
-from speechmix.experiments.reading import open_run
 from speechmix.experiments.run import score_clips
 from speechmix.reports.study import Study
 from speechmix.reports.study_page import report
 from speechmix.reports.study_tables import ablation_table
 from speechmix.reports.text_tables import latex, markdown
+from speechmix.storage.reading import open_run
 from tests.conftest import trained
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"

@@ -12,9 +12,10 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.experiments import map_files, map_shards, store
-from speechmix.experiments.map_shards import ShardWriter, digests_as_stored, read_tensor, shard_with
+from speechmix.experiments import store
 from speechmix.experiments.run import score_clips
+from speechmix.storage import map_files, map_shards
+from speechmix.storage.map_shards import ShardWriter, digests_as_stored, read_tensor, shard_with
 from tests.conftest import build
 from tests.experiments.test_run import clip
 from tests.reliability.kills import count_calls, snapshot, try_once

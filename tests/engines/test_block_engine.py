@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import speechmix
+from speechmix.engines import block_engine
+from speechmix.engines.block_engine import BlockEngine, EngineError, blocks_of
+from speechmix.engines.block_worker import ROW, BlockWorker
 from speechmix.errors import InputError, ModelError
-from speechmix.experiments import block_engine
-from speechmix.experiments.block_engine import BlockEngine, EngineError, blocks_of
-from speechmix.experiments.block_worker import ROW, BlockWorker
 from speechmix.experiments.run import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip

@@ -96,7 +96,7 @@ def run_stage(
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "lengths.jsonl"
     >>> _ = run_stage(path, [("a", "le"), ("b", "livres")], lambda text: {"length": len(text)}, options={})
-    >>> from speechmix.experiments.stage_lines import kept
+    >>> from speechmix.stages.stage_lines import kept
     >>> [line["length"] for line in kept(path)]
     [2, 6]
     """

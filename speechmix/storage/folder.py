@@ -74,12 +74,12 @@ class RunFolder:
 
     @property
     def scores(self) -> Path:
-        """Folder of the scores (`experiments.score_files`)."""
+        """Folder of the scores (`storage.score_files`)."""
         return self.path / SCORES
 
     @property
     def maps(self) -> Path:
-        """Folder of the maps that are files of their own (`experiments.map_files`)."""
+        """Folder of the maps that are files of their own (`storage.map_files`)."""
         return self.path / "maps"
 
     @property

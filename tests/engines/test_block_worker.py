@@ -8,13 +8,13 @@ import signal
 import pytest
 
 import speechmix
+from speechmix.engines.block_worker import BlockWorker, Pass
 from speechmix.errors import StorageError
 from speechmix.experiments import store
-from speechmix.experiments.block_worker import BlockWorker, Pass
 from speechmix.experiments.few_clips import few_of
-from speechmix.experiments.folder import RunFolder
 from speechmix.experiments.model_run import Wanted
 from speechmix.scoring.question import Question
+from speechmix.storage.folder import RunFolder
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

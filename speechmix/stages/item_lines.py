@@ -3,7 +3,7 @@
 In: items with names, what decides an item's answer, and a function that answers. Out: the answers, in the order of the items;
 those of an earlier start are read back where all that decides them is the same.
 
-Stages that read each other, or are done in shards, have `experiments.journal`; a run of clips has `experiments.run`.
+Stages that read each other, or are done in shards, have `stages.journal`; a run of clips has `experiments.run`.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ import speechmix
 from speechmix import bundled
 from speechmix.adapters import memory
 from speechmix.cli import main
+from speechmix.engines import machine, workers
+from speechmix.engines.machine import gpu_of, workers_for
+from speechmix.engines.workers import score_in_workers
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.experiments import machine, workers
-from speechmix.experiments.machine import gpu_of, workers_for
 from speechmix.experiments.run import score_clips
 from speechmix.experiments.run_status import run_status
-from speechmix.experiments.workers import score_in_workers
 from speechmix.files.shards import Shard
-from tests.experiments.dying import load_once_dead
+from tests.engines.dying import load_once_dead
 from tests.experiments.test_run import clip as clip_in_memory
 from tests.experiments.test_shards_of_a_run import assert_same, tables
 

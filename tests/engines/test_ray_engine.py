@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import speechmix
+from speechmix.engines.ray_engine import FEWEST, RayEngine
 from speechmix.errors import InputError, ModelError
 from speechmix.experiments import store
-from speechmix.experiments.ray_engine import FEWEST, RayEngine
 from speechmix.experiments.run import score_clips
 from tests.conftest import build
 from tests.reliability.kills import snapshot
@@ -181,8 +181,8 @@ def test_a_driver_that_is_killed_and_started_again(cluster, model, whole, tmp_pa
     log, out = tmp_path / "log", tmp_path / "run"
     code = f"""
 from pathlib import Path
-from speechmix.experiments.ray_engine import RayEngine
-from tests.experiments import test_ray_engine as test
+from speechmix.engines.ray_engine import RayEngine
+from tests.engines import test_ray_engine as test
 test.score_clips(test.loads(Path({str(model)!r}), Path({str(log)!r})), test.clips(test.COUNT), {str(out)!r},
                  engine=RayEngine({cluster.address!r}), **test.OPTIONS)
 """

@@ -22,13 +22,13 @@ import torch
 
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
+from ..experiments.merging import distinct_reasons
+from ..experiments.run import Run
+from ..experiments.run_status import clips_of_shard
 from ..files.shards import Shard
 from ..inputs.clips import Clip
-from .folder import RunFolder
+from ..storage.folder import RunFolder
 from .machine import environment, gpu_of
-from .merging import distinct_reasons
-from .run import Run
-from .run_status import clips_of_shard
 from .worker_process import CLIP, DONE, FAILED, LINE, Job, begin
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def score_in_workers(
     clips : sequence of Clip
     out : path
     workers : int
-        How many (see `speechmix.experiments.machine.workers_for`); no more than there are clips. Each loads the models.
+        How many (see `speechmix.engines.machine.workers_for`); no more than there are clips. Each loads the models.
     device : str, optional
         Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs, each worker sees one of
         them alone.

@@ -1,6 +1,6 @@
 """Lines of a stage's output: written with checksums, read again, counted.
 
-In: JSON lines as `experiments.journal` writes them, in one file or in one a shard. Out: its lines, if it is whole; its
+In: JSON lines as `stages.journal` writes them, in one file or in one a shard. Out: its lines, if it is whole; its
 options and inputs; a digest of what a later stage reads of it.
 
 The files of shards are read as one: each of their lines says at which place of the corpus its clip stands (`AT`), and they are

@@ -21,9 +21,9 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
+from ..experiments.aligned_clips import ALIGN
+from ..experiments.run import score_clips
 from ..inputs.clips import Clip
-from .aligned_clips import ALIGN
-from .run import score_clips
 
 LINE, CLIP, DONE, FAILED = "line", "clip", "done", "failed"
 

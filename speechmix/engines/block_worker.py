@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
+from ..experiments.model_run import Answer, ModelRun, Wanted
 from ..files.shards import Shard
 from ..inputs.clips import Clip
+from ..storage.folder import RunFolder
+from ..storage.part_files import Owner
+from ..storage.results import Results
 from .attempts import MOST_DEATHS, Attempts
-from .folder import RunFolder
-from .model_run import Answer, ModelRun, Wanted
-from .part_files import Owner
-from .results import Results
 
 # A row a clip; of a pass that cannot go on, one row with what is wrong.
 ROW = pa.schema(

@@ -8,10 +8,10 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.experiments.run import Run
-from speechmix.experiments.tables import clip_table
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.clips import Clip
 from speechmix.reports.study_tables import grouped_clips, study_table
+from speechmix.storage.tables import clip_table
 
 RESERVED = """
     clip seconds text cue target foil alignment doubts language audio_file fingerprint sound model init seed stack measure

@@ -12,10 +12,10 @@ import pytest
 import speechmix
 from speechmix import timing
 from speechmix.errors import InputError
-from speechmix.experiments.folder import RunFolder
 from speechmix.experiments.run import score_clips
-from speechmix.experiments.run_times import COLUMNS, by_phase, run_times
 from speechmix.reports.study_page import report
+from speechmix.storage.folder import RunFolder
+from speechmix.storage.run_times import COLUMNS, by_phase, run_times
 from speechmix.timing import Seconds, count_clip, counted, phase
 from tests.experiments.test_shards_of_a_run import QUIET, clips, models, tables  # noqa: F401
 from tests.reliability.kills import snapshot

@@ -23,18 +23,18 @@ import pyarrow as pa
 from .. import errors
 from ..adapters.model import Model
 from ..errors import InputError, ModelError, SpeechmixError, StorageError
+from ..experiments.aligned_clips import Progress, shown
+from ..experiments.merging import Marker
+from ..experiments.model_run import Wanted
+from ..experiments.run import Run
 from ..files.identity import digest
 from ..files.names import refuse_doubled_label
 from ..files.shards import Shard
 from ..inputs.clips import Clip
-from .aligned_clips import Progress, shown
+from ..storage.folder import RunFolder
+from ..storage.part_files import Owner, Part, part_paths
+from ..storage.results import Key, Results
 from .block_worker import Pass, row_of
-from .folder import RunFolder
-from .merging import Marker
-from .model_run import Wanted
-from .part_files import Owner, Part, part_paths
-from .results import Key, Results
-from .run import Run
 
 Report = Callable[[str], None]
 Load = Callable[[], Model]

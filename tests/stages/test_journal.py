@@ -10,8 +10,8 @@ import tracemalloc
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.experiments.journal import LeftOut, run_stage
-from speechmix.experiments.stage_lines import input_digest, kept, lines, options_of
+from speechmix.stages.journal import LeftOut, run_stage
+from speechmix.stages.stage_lines import input_digest, kept, lines, options_of
 
 ITEMS = [(f"clip_{i}", i) for i in range(60)]
 
@@ -116,7 +116,7 @@ def test_many_items_need_no_more_memory_than_few(tmp_path):
 SLOW = """
 import sys, time
 from pathlib import Path
-from speechmix.experiments.journal import run_stage
+from speechmix.stages.journal import run_stage
 def work(number):
     time.sleep(0.004)
     return {"square": number ** 2, "text": "é" * 50}

@@ -12,11 +12,11 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.experiments import score_files
-from speechmix.experiments.score_files import CopiedScores, ScoreFiles, partition, scores_in
-from speechmix.experiments.tables import TableWriter
 from speechmix.files.file_marks import FileMark
 from speechmix.maps.mixing import MixingMap
+from speechmix.storage import score_files
+from speechmix.storage.score_files import CopiedScores, ScoreFiles, partition, scores_in
+from speechmix.storage.tables import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
 
@@ -189,7 +189,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
             {"clip": [f"c{number}"] * 3, "seed": pd.array([None, number, None], "Int64"), "x": [0.1, 0.2, np.nan]}
         )
 
-    monkeypatch.setattr("speechmix.experiments.tables._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("speechmix.storage.tables._ROWS_AT_ONCE", 7)
     with TableWriter(tmp_path / "small") as small:
         for number in range(5):
             small.append(rows(number))
@@ -197,7 +197,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
     read = pd.read_parquet(tmp_path / "small.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "small.csv"), read, check_dtype=False)
     assert (tmp_path / "small.csv").read_text().splitlines()[2] == "c0,0,0.2"
-    monkeypatch.setattr("speechmix.experiments.tables.MOST_CSV_ROWS", 14)
+    monkeypatch.setattr("speechmix.storage.tables.MOST_CSV_ROWS", 14)
     with TableWriter(tmp_path / "small") as large:
         for number in range(5):
             large.append(rows(number))
