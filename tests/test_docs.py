@@ -37,7 +37,12 @@ examples = module_at(DOCS / "hooks" / "examples.py")
 PAGES = [str(path.relative_to(DOCS)) for path in examples.pages()]
 
 
-@pytest.mark.parametrize("page", PAGES)
+_LONG = {"howto/many_clips.md", "howto/faithfulness.md", "howto/speech_ablation.md", "howto/probing.md"}  # seconds each
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.long if page in _LONG else ()) for page in PAGES]
+)
 def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
     from speechmix.adapters.families import registry
 

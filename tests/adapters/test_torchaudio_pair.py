@@ -45,6 +45,7 @@ def broken(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 def test_what_does_without_it_works_and_load_names_one_that_cannot_be_imported(broken):
     code = (
         "import sys, speechmix\n"

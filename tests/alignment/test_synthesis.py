@@ -68,6 +68,7 @@ def test_read_sentence_against_a_recogniser(shared):
     assert alignment.score > 0.5
 
 
+@pytest.mark.long
 def test_pauses_hesitations_and_other_voices():
     errors, spanning = [], 0
     for seed, (sentence, voice) in enumerate(zip(SENTENCES, VOICES, strict=True)):

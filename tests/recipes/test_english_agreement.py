@@ -253,6 +253,7 @@ def test_mistakes_end_with_a_message(recipe, blimp, bert, tmp_path, capsys):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_on_the_real_sentences(recipe, shared, tmp_path, capsys):
     folder = shared / "data" / "blimp"
@@ -316,6 +317,7 @@ def many(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_fine_tuning_on_one_half_is_scored_on_the_other(recipe, tmp_path, capsys):
     folder = many(tmp_path / "blimp")

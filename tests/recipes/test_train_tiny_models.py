@@ -34,7 +34,8 @@ def alike(one: dict, other: dict) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_stopped_training_goes_on_to_the_same_weights(recipe, kind, tmp_path):
     whole, log = train(recipe, kind, tmp_path / "whole", "--workers", "1")
     _, begun = train(recipe, kind, tmp_path / "parts", "--minutes", "1e-9")

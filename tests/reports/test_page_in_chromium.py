@@ -223,14 +223,13 @@ def test_a_hostile_transcript_is_text(tmp_path, browser):
 @pytest.mark.parametrize(
     "odd",
     [
-        {"clips": 1, "mapped": 1},
-        {"cue": False},
-        {"layers": 1},
-        {"value": np.nan},
-        {"sound": False},
-        {"mapped": 0},
+        pytest.param({"clips": 1, "mapped": 1}, id="one clip"),
+        pytest.param({"cue": False}, id="no cue", marks=pytest.mark.long),
+        pytest.param({"layers": 1}, id="one layer", marks=pytest.mark.long),
+        pytest.param({"value": np.nan}, id="NaN"),
+        pytest.param({"sound": False}, id="no sound", marks=pytest.mark.long),
+        pytest.param({"mapped": 0}, id="no maps", marks=pytest.mark.long),
     ],
-    ids=["one clip", "no cue", "one layer", "NaN", "no sound", "no maps"],
 )
 def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     page = report(synthetic_run(tmp_path / "run", **odd), notes=NOTE)
