@@ -270,7 +270,7 @@ def _asked(clips: Sequence[Clip], alignment: Mapping[str, Any], wanted: Wanted, 
     """
     of_clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in clips]
     of_models = [owner for owner, _, _ in marker.models]
-    flags = [wanted.ablation, wanted.probes, wanted.maps, wanted.maps_dtype]
+    flags: list[Any] = [wanted.ablation, wanted.probes, wanted.maps, wanted.maps_dtype]
     flags += [None if names is None else sorted(names) for names in (wanted.drawn, wanted.by_layer, wanted.few)]
     return digest([wanted.question.described(), alignment, of_clips, of_models, flags])
 

@@ -122,7 +122,7 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
     return answers
 
 
-def _needed_where(rows: list[Row], need: pd.DataFrame) -> str:
+def _needed_where(rows: Sequence[Row], need: pd.DataFrame) -> str:
     """In which stacks spelling needs the cue, in which it does not, and in which that is not known."""
     by_verdict: dict[str, list[str]] = {}
     for row in rows:
@@ -150,7 +150,7 @@ _NOT_KNOWN = {
 }
 
 
-def _given_where(rows: list[Row]) -> str:
+def _given_where(rows: Sequence[Row]) -> str:
     """In which stacks the cue is given more, or less, than in untrained models."""
     differences = [row.get("difference", float("nan")) for row in rows]
     if all(difference != difference for difference in differences):
