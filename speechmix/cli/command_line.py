@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .engine import add_engine_options, engine_of
+from .estimate import announcing
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .status import add_shard_option, add_workers_option, print_times, refuse_shard, shard_of, worker_count
 
@@ -117,6 +118,10 @@ def _score(options) -> int:
             models, clips, options.out, workers=workers, device=options.device, aligner=aligner, **asked
         )
     else:
+        if models and clips:
+            here = clips[: -(-len(clips) // shard_of(options).count)]
+            asked_of_estimate = {name: asked[name] for name in ("measures", "stacks", "targets")}
+            models = announcing(models, here, _say, **asked_of_estimate)
         run = score_clips(
             models,
             clips,
@@ -179,6 +184,7 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
+    from .estimate import add_commands as add_estimate_command
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .probing import add_commands as add_probe_commands
@@ -223,6 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     add_ablation_options(ablate)
     for command in (check, score, ablate):
         add_loading_options(command, precision=True)
+    add_estimate_command(commands)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
     add_text_commands(commands)
