@@ -120,5 +120,5 @@ def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -
         return ""
     return (
         f"about {spoken(of_run.seconds_in_all)}: {len(clips)} clips, {n_models} model{'s' * (n_models > 1)} like {model.name}, "
-        f"{spoken(of_run.seconds_a_clip)} a clip (estimated; what was scored before takes no time; `speechmix estimate` says more)"
+        f"{spoken(of_run.seconds_a_clip)} a clip (estimated; what was scored before takes no time)"
     )

@@ -127,7 +127,7 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
             )
     words = min(words, places)
     ends = [round(places * index / words) for index in range(words + 1)]
-    return inputs, list(zip(ends, ends[1:], strict=False))
+    return inputs, list(itertools.pairwise(ends))
 
 
 def rows_of_target(model: Model, n_words: int, inputs: Mapping[str, Tensor]) -> dict[str, list[int]]:

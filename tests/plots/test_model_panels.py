@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
@@ -56,7 +58,7 @@ def test_stacks_differ_in_lightness_as_well_as_in_colour():
     lightness = sorted(
         0.299 * r + 0.587 * g + 0.114 * b for r, g, b in (to_rgb(color) for color, _ in STACK_STYLES.values())
     )
-    assert min(b - a for a, b in zip(lightness, lightness[1:], strict=False)) > 0.2
+    assert min(b - a for a, b in pairwise(lightness)) > 0.2
 
 
 @pytest.mark.parametrize(
