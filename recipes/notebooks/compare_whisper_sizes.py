@@ -28,6 +28,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import transformers
 
@@ -79,7 +80,9 @@ SHAPES = {  # width, encoder layers, decoder layers, heads, mel bins, vocabulary
 def config_of(size, like=None):
     """Config of a published size; `like` another model in its vocabulary."""
     width, encoder_layers, decoder_layers, heads, mels, vocabulary = SHAPES[size]
-    config = transformers.WhisperConfig.from_pretrained(like) if like else transformers.WhisperConfig(vocab_size=vocabulary)
+    config = (
+        transformers.WhisperConfig.from_pretrained(like) if like else transformers.WhisperConfig(vocab_size=vocabulary)
+    )
     config.update({"d_model": width, "num_mel_bins": mels, "max_source_positions": 1500, "max_target_positions": 448})
     config.update({"encoder_layers": encoder_layers, "decoder_layers": decoder_layers})
     for side in ("encoder", "decoder"):
@@ -110,7 +113,8 @@ print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
 # All six have the same three stacks: `encoder`, `decoder` and `cross` (the decoder's layers, attention to the sound). Of the
-# operations nine in ten are the plain forward pass, most of it in the encoder, which always hears 30 s: so turbo, with an eighth
+# operations nine in ten are the plain forward pass, most of it in the encoder, which always hears 30 s: so turbo, with an
+# eighth
 # of large-v3's decoder layers, takes half the memory and hardly less time.
 #
 # ## The models
@@ -138,7 +142,8 @@ def loaders_of(size):
 # %% [markdown]
 # ## The clips
 #
-# Pairs such as *notre maison* / *nos maisons*: the noun sounds the same, only the determiner tells the number. One clip will do for
+# Pairs such as *notre maison* / *nos maisons*: the noun sounds the same, only the determiner tells the number. One clip will
+# do for
 # weights that are random.
 
 # %%
@@ -196,11 +201,14 @@ plots.model_panels(table, measure="attention", band="none")
 # %% [markdown]
 # How to read it:
 #
-# - Dashed lines are flat, at whatever depth and width: without training no layer is special. Only a trained line that leaves its own
+# - Dashed lines are flat, at whatever depth and width: without training no layer is special. Only a trained line that leaves
+#   its own
 #   dashed line says something about what was learned.
-# - Relative depth makes 4 + 4 and 32 + 4 layers comparable, but a point of turbo's decoder is a quarter of its depth, one of its
+# - Relative depth makes 4 + 4 and 32 + 4 layers comparable, but a point of turbo's decoder is a quarter of its depth, one of
+#   its
 #   encoder a thirty-second part: a peak in one layer of a deep stack is narrow.
-# - The measures have different floors. Attention is a mean per frame, Value Zeroing takes a whole word, and the determiner is short.
+# - The measures have different floors. Attention is a mean per frame, Value Zeroing takes a whole word, and the determiner is
+#   short.
 #   The next table sets the floors beside what the word's length alone would give.
 
 # %%
@@ -212,18 +220,21 @@ print(floors.round(0).astype(int).to_string())
 # %% [markdown]
 # ## What it took
 #
-# Where the time of a run went stands in its `times.csv`. Beside the estimate, on the machine that executed this notebook (two cores
+# Where the time of a run went stands in its `times.csv`. Beside the estimate, on the machine that executed this notebook (two
+# cores
 # shared with much else, one thread):
 
 # %%
-import matplotlib.pyplot as plt
-
 figure, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
 for place, (size, run) in enumerate(zip(SIZES, runs[-len(SIZES) :], strict=True)):
     times = speechmix.open_run(run.out).times
-    seconds = times[times["phase"].isin(["forward", "maps", "value_zeroing", "attention", "attention_norm"])]["seconds"].sum()
+    seconds = times[times["phase"].isin(["forward", "maps", "value_zeroing", "attention", "attention_norm"])][
+        "seconds"
+    ].sum()
     seconds /= run.done
-    ax.plot(costs[size].seconds_a_clip, place, "o", mfc="white", color="black", label="estimated" if not place else None)
+    ax.plot(
+        costs[size].seconds_a_clip, place, "o", mfc="white", color="black", label="estimated" if not place else None
+    )
     ax.plot(seconds, place, "o", color="black", label="measured" if not place else None)
 ax.set_yticks(range(len(SIZES)), SIZES)
 ax.set_xscale("log")
@@ -232,7 +243,8 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# With checkpoints (`TRAINED = True`) `speechmix.compare(*runs)` has the rest: `headline` (trained less random, with intervals), `pairs`
+# With checkpoints (`TRAINED = True`) `speechmix.compare(*runs)` has the rest: `headline` (trained less random, with
+# intervals), `pairs`
 # (one model against another, on the same clips) and `by_depth`; `write(folder)` makes a page of it.
 #
 # ## What not to conclude

@@ -59,7 +59,8 @@ OUT = work  # a folder of your own: the run can be stopped and goes on
 # %%
 if MANIFEST is None:
     rows = [
-        {"path": Path(shutil.copy(clip.path, work)).name, "name": clip.name, "text": clip.text, "language": "fr", "pair": clip.meta["pair"],
+        {"path": Path(shutil.copy(clip.path, work)).name, "name": clip.name, "text": clip.text, "language": "fr",
+         "pair": clip.meta["pair"],
          "cue": clip.words[clip.cue_words[0]].text, "target": clip.words[clip.target].text, "foil": clip.foil}
         for clip in bundled.clips()
         if clip.meta["side"] == "left" and clip.meta["control"] == "no"
@@ -73,8 +74,10 @@ print(pd.read_csv(MANIFEST, sep="\t").drop(columns=["path", "language"]).head(4)
 # %% [markdown]
 # ## Is each word where the aligner says?
 #
-# A wrong boundary is a wrong score. `doubts` names what the aligner itself finds odd; and some clips have to be looked at (in Praat)
-# or listened to. Of the synthetic clips the true times are known, so the error can be told; of your own, correct ten by hand and
+# A wrong boundary is a wrong score. `doubts` names what the aligner itself finds odd; and some clips have to be looked at (in
+# Praat)
+# or listened to. Of the synthetic clips the true times are known, so the error can be told; of your own, correct ten by hand
+# and
 # do the same.
 
 # %%
@@ -90,7 +93,10 @@ errors = [
     for word, true in zip(clip.words[1:], known[clip.name].words[1:], strict=True)
 ]
 if errors:
-    print(f"beginnings of words: half are within {1000 * np.median(errors):.0f} ms of the truth, the worst {1000 * max(errors):.0f} ms")
+    print(
+        f"beginnings of words: half are within {1000 * np.median(errors):.0f} ms of the truth, "
+        f"the worst {1000 * max(errors):.0f} ms"
+    )
 
 # %% [markdown]
 # ## The scores
@@ -104,7 +110,14 @@ print(f"{cost.parameters / 1e6:.1f} million parameters, {cost.operations.total /
 loaders = [partial(speechmix.load, MODEL)]
 loaders += [partial(speechmix.load, MODEL, init="random", seed=seed) for seed in SEEDS]
 run = score_clips(
-    loaders, clips, OUT / "run", measures=[MEASURE], targets="target", figures=0, progress=False, report=lambda line: None
+    loaders,
+    clips,
+    OUT / "run",
+    measures=[MEASURE],
+    targets="target",
+    figures=0,
+    progress=False,
+    report=lambda line: None,
 )
 print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 
@@ -112,7 +125,8 @@ print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 # ## What may be claimed
 #
 # Fixed before looking: trained less random, at the best layer, which is chosen on one half of the groups and read on the other.
-# `low` and `high` are a 95 % interval over groups of clips *and* over twins, `q` is corrected over all rows, `claim` is empty where
+# `low` and `high` are a 95 % interval over groups of clips *and* over twins, `q` is corrected over all rows, `claim` is empty
+# where
 # the data cannot carry one. `length_matched` is what a word of the cue's length would get.
 
 # %%
@@ -124,8 +138,10 @@ print(head[columns].round(3).to_string(index=False))
 # %% [markdown]
 # ## The figure
 #
-# One column (8.5 cm), letters of 7 points and more, black against grey with other dashes, so that it can be read in print without
-# colour. Lines are means over groups. The band of the trained model is the 95 % interval of the mean; that of the twins is where
+# One column (8.5 cm), letters of 7 points and more, black against grey with other dashes, so that it can be read in print
+# without
+# colour. Lines are means over groups. The band of the trained model is the 95 % interval of the mean; that of the twins is
+# where
 # a new untrained model would lie 95 of 100 times: where the two do not touch, training shows.
 
 # %%
@@ -136,14 +152,16 @@ with plt.rc_context(style):
     figure, axes = plt.subplots(1, 3, figsize=(8.5 / 2.54, 5.2 / 2.54), sharey=True, layout="constrained")
     for ax, stack in zip(axes, STACKS, strict=True):
         panel = table[table["stack"] == stack]
-        for init, color, dashes in (("random", "#888888", "--"), ("trained", "#000000", "-")):
-            plots.layer_curves(panel[panel["init"] == init], ax=ax, colors=dict.fromkeys(panel["model"].unique(), color))
+        for init, color in (("random", "#888888"), ("trained", "#000000")):
+            plots.layer_curves(
+                panel[panel["init"] == init], ax=ax, colors=dict.fromkeys(panel["model"].unique(), color)
+            )
         ax.set_title({"cross": "cross-attention"}.get(stack, stack), size=7)
         ax.set(xlabel="", ylabel="", ylim=(0, None))
     axes[0].set_ylabel("cue contribution (%)", size=7)
     figure.supxlabel("layer (counted from 0)", size=7)
-    handles = [Line2D([], [], color=c, linestyle=d, label=l, linewidth=1.4)
-               for c, d, l in (("#000000", "-", "trained"), ("#888888", "--", f"{len(SEEDS)} random twins"))]  # fmt: skip
+    handles = [Line2D([], [], color=color, linestyle=dashes, label=label, linewidth=1.4)
+               for color, dashes, label in (("#000000", "-", "trained"), ("#888888", "--", f"{len(SEEDS)} random twins"))]  # fmt: skip
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=7)
     figure.savefig(OUT / "figure.pdf", metadata={"CreationDate": None})
     figure.savefig(OUT / "figure.png", dpi=300)
@@ -159,10 +177,10 @@ for sentence in sentences(head):
 # %%
 groups, twins = int(head["groups"].max()), int(head["twins"].max())
 print(
-    f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, {len(clips)} clips in {groups} groups "
-    f"that share no pair, sentence or word. Solid: trained model, with the 95 % bootstrap interval of the mean over groups. Dashed: "
-    f"mean of {twins} randomly initialised twins, with the interval in which a new one would lie. In decoder and cross-attention the "
-    "row is the token that decides the spelling."
+    f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, {len(clips)} clips in {groups} "
+    f"groups that share no pair, sentence or word. Solid: trained model, with the 95 % bootstrap interval of the mean over groups. "
+    f"Dashed: mean of {twins} randomly initialised twins, with the interval in which a new one would lie. In decoder and "
+    "cross-attention the row is the token that decides the spelling."
 )
 
 # %% [markdown]
@@ -171,5 +189,6 @@ print(
 # - **Say how many groups and twins**, not only how many clips. With fewer than six groups, or one twin, nothing can be claimed.
 # - **Do not choose the stack or the measure after looking**: the table corrects over its rows, not over those you left out.
 # - **Do not compare heights of two measures**, nor a cue's height with that of a longer word (`length_matched`).
-# - **A map is no proof of use.** `speechmix score --ablate` silences the cue and reads whether the target is still spelled right.
+# - **A map is no proof of use.** `speechmix score --ablate` silences the cue and reads whether the target is still spelled
+#   right.
 # - `speechmix.compare(run).write(folder)` keeps all tables beside the figure; `run.json` has versions and options.
