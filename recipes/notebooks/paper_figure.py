@@ -160,8 +160,10 @@ with plt.rc_context(style):
         ax.set(xlabel="", ylabel="", ylim=(0, None))
     axes[0].set_ylabel("cue contribution (%)", size=7)
     figure.supxlabel("layer (counted from 0)", size=7)
-    handles = [Line2D([], [], color=color, linestyle=dashes, label=label, linewidth=1.4)
-               for color, dashes, label in (("#000000", "-", "trained"), ("#888888", "--", f"{len(SEEDS)} random twins"))]  # fmt: skip
+    handles = [
+        Line2D([], [], color="#000000", label="trained"),
+        Line2D([], [], color="#888888", linestyle="--", label=f"{len(SEEDS)} random twins"),
+    ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=7)
     figure.savefig(OUT / "figure.pdf", metadata={"CreationDate": None})
     figure.savefig(OUT / "figure.png", dpi=300)
@@ -177,10 +179,10 @@ for sentence in sentences(head):
 # %%
 groups, twins = int(head["groups"].max()), int(head["twins"].max())
 print(
-    f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, {len(clips)} clips in {groups} "
-    f"groups that share no pair, sentence or word. Solid: trained model, with the 95 % bootstrap interval of the mean over groups. "
-    f"Dashed: mean of {twins} randomly initialised twins, with the interval in which a new one would lie. In decoder and "
-    "cross-attention the row is the token that decides the spelling."
+    f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, {len(clips)} clips "
+    f"in {groups} groups that share no pair, sentence or word. Solid: trained model, with the 95 % bootstrap interval of "
+    f"the mean over groups. Dashed: mean of {twins} randomly initialised twins, with the interval in which a new one "
+    "would lie. In decoder and cross-attention the row is the token that decides the spelling."
 )
 
 # %% [markdown]
