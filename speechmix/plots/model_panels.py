@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..maps.facts import STACKS
 from . import panels
 from .cue_tables import DECIDING, checked, curve_table, order_of, said_rows
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, TITLE_SIZE
+from .panels import CUE_LABEL, LABEL_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,8 @@ def model_panels(
     stacks, models : sequence of str, optional
         Which, and in which order; all of the table by default.
     titles : mapping of model to str, optional
-        What to write above a panel; the model's name by default. The number of layers of each stack is added.
+        What to write above a panel; the model's name by default. The number of layers is added, of each stack where they
+        differ.
     columns : int
         Panels side by side.
     band : {"bootstrap", "clips", "none"}
@@ -76,7 +77,7 @@ def model_panels(
     >>> table = pd.DataFrame({"model": ["a", "a", "b", "b"], "init": "random", "clip": "x", "stack": "encoder",
     ...                       "layer": [0, 1, 0, 1], "measure": "attention", "contribution": [0.1, 0.3, 0.2, 0.2]})
     >>> [ax.get_title() for ax in model_panels(table, band="none").axes]
-    ['a\\nencoder 2 layers', 'b\\nencoder 2 layers']
+    ['a\\n2 layers', 'b\\n2 layers']
     """
     if columns < 1:
         raise InputError(f"columns should be at least 1, found {columns!r}")
@@ -106,8 +107,9 @@ def model_panels(
         ax.remove()
     for place, ax in enumerate(axes[: len(shown)]):
         ax.tick_params(labelbottom=place + columns >= len(shown))
+        if place + columns >= len(shown):
+            ax.set_xlabel("relative depth", size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
-    figure.supxlabel(DEPTH_LABEL, size=LABEL_SIZE)
     figure.supylabel(f"{label}, {panels.spoken(measures[0])}", size=LABEL_SIZE, parse_math=False)
     if said := said_rows(rows):
         figure.suptitle(panels.wrapped(said, 0.8 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
@@ -134,10 +136,10 @@ def _draw_model(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
 
 
 def _depths(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
-    """Number of layers of each stack of one model: "encoder 32, decoder 4, cross 4 layers"."""
+    """Number of layers of each stack of one model, once where they are the same: "32, 4, 4 layers"."""
     last = rows.groupby("stack", observed=True)["layer"].max()
-    counts = [f"{stack} {last[stack] + 1}" for stack in stacks if stack in last]
-    return f"{', '.join(counts)} layers"
+    counts = [f"{last[stack] + 1}" for stack in stacks if stack in last]
+    return f"{', '.join(counts if len(set(counts)) > 1 else counts[:1])} layers"
 
 
 def _handle(stack: str, init: str) -> Line2D:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GPU_PEAKS = {"NVIDIA A100": 19_500.0, "NVIDIA H100 SXM": 67_000.0, "NVIDIA RTX 4090": 82_600.0}
 GPU_SHARE = 0.4  # of the peak
 SHARE_OF_PRODUCTS = 0.75  # of the rate of one matrix product, reached by whole passes and measures on a CPU
-_MEASURED_SECONDS = 0.15
+_MEASURED_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def estimate(
     )
 
 
-def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 1500) -> float:
+def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 256) -> float:
     """Billions of operations a second that a device reaches in the product [rows, width] x [width, inner] in float32.
 
     Takes a fraction of a second; the quickest of several, so that what else the machine does counts little.

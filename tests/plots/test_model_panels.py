@@ -37,7 +37,7 @@ def curves(ax) -> dict[tuple[str, str], list[tuple[float, float]]]:
 def test_each_panel_holds_its_model_s_means_over_relative_depth(table):
     first, second = model_panels(table, band="none").axes
     encoder, cross = (STACK_STYLES[name][0] for name in ("encoder", "cross"))
-    assert first.get_title() == "a\nencoder 4, cross 2 layers"
+    assert first.get_title() == "a\n4, 2 layers"
     drawn = curves(first)
     assert drawn[encoder, "--"] == [(0, 11), (1 / 3, 21), (2 / 3, 31), (1, 41)]
     assert drawn[encoder, "-"] == [(0, 41), (1 / 3, 51), (2 / 3, 61), (1, 71)]
