@@ -161,8 +161,8 @@ with plt.rc_context(style):
     axes[0].set_ylabel("cue contribution (%)", size=7)
     figure.supxlabel("layer (counted from 0)", size=7)
     handles = [
-        Line2D([], [], color="#000000", label="trained"),
-        Line2D([], [], color="#888888", linestyle="--", label=f"{len(SEEDS)} random twins"),
+        Line2D([], [], color="#000000", linewidth=1.4, label="trained"),
+        Line2D([], [], color="#888888", linestyle="--", linewidth=1.4, label=f"{len(SEEDS)} random twins"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=7)
     figure.savefig(OUT / "figure.pdf", metadata={"CreationDate": None})
