@@ -19,6 +19,7 @@ _PUBLIC = {
     "register_measure": "measures.registry",
     "Family": "adapters.plans",
     "mix": "scoring.forward",
+    "estimate": "scoring.estimate",
     "Clip": "inputs.clips",
     "read_clips": "inputs.manifests",
     "Sentence": "inputs.sentences",

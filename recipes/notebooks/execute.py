@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 FOLDER = Path(__file__).parent
-SECONDS = 600  # of one cell
+SECONDS = 1800  # of one cell: large models on a busy machine
 
 # What a kernel sees: no hub, no GPU, one thread, so that numbers are the same everywhere; and no hint to install widgets.
 SURROUNDINGS = {

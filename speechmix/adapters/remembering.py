@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # Bytes of features, on the host, and of encoder states, on the device: those of some 120 clips for a Whisper, and the states of
 # ten for a Whisper-medium.
-_FEATURES_BYTES = 2**27
-_STATES_BYTES = 2**26
+FEATURES_BYTES = 2**27
+STATES_BYTES = 2**26
 
 
 class Features(NamedTuple):
@@ -76,8 +76,8 @@ class HeardSounds:
     """What a model made of the sounds it heard last."""
 
     def __init__(self):
-        self.features = Remembered(_FEATURES_BYTES)
-        self.encoder_states = Remembered(_STATES_BYTES)
+        self.features = Remembered(FEATURES_BYTES)
+        self.encoder_states = Remembered(STATES_BYTES)
 
 
 def features_of(model: Model, clip: Clip) -> Features:

@@ -75,7 +75,7 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
     ids = encoding["input_ids"][0].tolist()
     if not ids:
         raise InputError(f"{model.name}: its tokenizer makes no tokens of {sentence.text!r}")
-    most = _most_positions(model)
+    most = most_positions(model)
     if most is not None and len(ids) > most:
         raise InputError(
             f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: cut the text"
@@ -97,7 +97,7 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
     return tensors, Tokens(ids, labels, words, kinds, word_labels=[word.text for word in sentence.words])
 
 
-def _most_positions(model: Model) -> int | None:
+def most_positions(model: Model) -> int | None:
     """Length of the table of positions that a text is read with; None where positions are computed."""
     for name, part in model.base.named_modules():
         if isinstance(part, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:

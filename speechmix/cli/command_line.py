@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .engine import engine_of
+from .estimate import announcing
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .score_options import add_score_options, asked_of_run
 from .status import add_shard_option, print_times, refuse_shard, shard_of, worker_count
@@ -92,6 +93,9 @@ def _score(options) -> int:
         )
     else:
         aligning = loaded_aligner(options)
+        if models and clips and engine is None:  # workers of a cluster are not told all clips
+            own = clips[: -(-len(clips) // shard.count)]
+            models = announcing(models, own, _say, **{name: asked[name] for name in ("measures", "stacks", "targets")})
         run = score_clips(models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked)
     if options.manifest and holds_examples(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
@@ -148,6 +152,7 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
+    from .estimate import add_commands as add_estimate_command
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .probing import add_commands as add_probe_commands
@@ -192,6 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     add_ablation_options(ablate)
     for command in (check, score, ablate):
         add_loading_options(command, precision=True)
+    add_estimate_command(commands)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
     add_text_commands(commands)

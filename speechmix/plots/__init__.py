@@ -19,6 +19,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `measure_heat_map`, `cue_heat_map` | layers by measures, trained beside random (Figures 1 and 2 of Mohebbi et al. 2023) |
 | `cue_difference_map` | the same for a difference of two conditions |
 | `layer_curves`, `cue_figure` | lines over layers or relative depth with bootstrap bands; panels per measure, template, cue |
+| `model_panels` | many models: a panel for each, its stacks over relative depth |
 | `clip_distribution`, `distribution_figure` | how single clips are spread |
 | `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |
 | `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
@@ -39,6 +40,7 @@ from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
 from .figures import heat_map, layer_grid
 from .head_grids import head_grid
+from .model_panels import model_panels
 from .one_clip import clip_figure
 from .probe_curves import probe_and_mixing, probe_figure
 from .published_figures import published_contributions, published_probing
@@ -62,6 +64,7 @@ __all__ = [
     "layer_curves",
     "layer_grid",
     "measure_heat_map",
+    "model_panels",
     "probe_and_mixing",
     "probe_figure",
     "published_contributions",

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 # Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its caches, which is fastest,
 # on a GPU a share of what is free.
-_CPU_BATCH_BYTES = 2**25
+CPU_BATCH_BYTES = 2**25
 _GPU_BATCH_BYTES = (2**27, 2**31)
 _GPU_CLIPS = 8  # what is read ahead for them stays within what `read_audio` keeps
 _POSITIONS = 1500  # frames of 30 s
-_ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 MiB in float32
+ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 MiB in float32
 
 
 def clips_together(model: Model) -> int:
@@ -126,7 +126,7 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
 def bytes_of_pairs(device: torch.device) -> int:
     """Bytes that one batch of pairs may take; asked once a pass, for a GPU is slow to say what is free."""
     if device.type != "cuda":
-        return _CPU_BATCH_BYTES
+        return CPU_BATCH_BYTES
     free, _ = torch.cuda.mem_get_info(device)
     return min(max(free // 4, _GPU_BATCH_BYTES[0]), _GPU_BATCH_BYTES[1])
 
@@ -138,4 +138,4 @@ def pairs_at_once(block: Block, allowed: int) -> int:
 
 def rows_at_once(block: Block) -> int:
     """Target positions whose attention weights are held at once."""
-    return max(64, _ATTENTION_FLOATS // (block.stack.heads * block.n_sources))
+    return max(64, ATTENTION_FLOATS // (block.stack.heads * block.n_sources))

@@ -74,7 +74,7 @@ def answers(
     """Maps of items that share a forward pass; each takes the next of the folders."""
     folders_here = list(itertools.islice(folders, len(items)))
     views = [seen_by(model, item, question) for item in items]
-    layers = _layers_of(model, _stacks_of(model, views, question), question)
+    layers = _layers_of(model, stacks_of(model, views, question), question)
     measures = [measure_named(name) for name in question.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
@@ -97,7 +97,7 @@ def answers(
                 stack, units_here = block.stack.name, units_of[block.clip]
                 if stack not in units_here:
                     units_here[stack] = views[block.clip].units(block)
-                scored = _scored(block, units_here[stack], of_blocks, question, resources)
+                scored = scores_of_block(block, units_here[stack], of_blocks, question, resources)
                 collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
 
         _run(model, views, tuple(layers), on_block, question, precision)
@@ -128,7 +128,7 @@ def _run(
     """The forward pass of the items together; their blocks are handled while it runs."""
     inputs = padded_together(model, [view.prepared.inputs for view in views])
     with (
-        _running(model, precision),  # from here on the stacks are bound to the modules as they are now
+        running(model, precision),  # from here on the stacks are bound to the modules as they are now
         Capture([model.stacks[stack] for stack in stacks], on_block, layers=question.layers),
         phase("forward"),
     ):
@@ -139,7 +139,7 @@ def _run(
 
 
 @contextmanager
-def _running(model: Model, precision: Precision) -> Iterator[None]:
+def running(model: Model, precision: Precision) -> Iterator[None]:
     """Have a model run as it is: its own weights in this precision, no gradients, no random number taken from the caller."""
     with (
         model.in_use(precision.states),
@@ -150,7 +150,7 @@ def _running(model: Model, precision: Precision) -> Iterator[None]:
         yield
 
 
-def _scored(
+def scores_of_block(
     block: Block,
     units: Units,
     measures: Sequence[Measure],
@@ -181,7 +181,7 @@ def _differentiated(
 ) -> dict[tuple[str, str], MixingMap]:
     """Maps of the measures that differentiate the whole model, for one item."""
     made: dict[tuple[str, str], tuple[Tensor, tuple]] = {}
-    with _running(model, precision):
+    with running(model, precision):
         objective = None
         if any(measure.objective for measure in measures):
             objective = objective_of(question.objective, model, view.item, view.prepared)
@@ -220,7 +220,7 @@ def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
     return lambda scores: MixingMap(scores, *labels)
 
 
-def _stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
+def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
     """Requested stacks in the model's order; by default those that the items reach, which must be the same."""
     if question.stacks is not None:
         unknown = set(question.stacks) - set(model.stacks)

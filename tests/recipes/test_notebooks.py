@@ -39,8 +39,8 @@ def pictures(cell) -> list[tuple[int, int]]:
     return found
 
 
-def test_the_three_notebooks_are_there():
-    assert {"context_mixing_tour", "score_your_own_clip", "compare_whisper_sizes"} <= set(NAMES)
+def test_the_notebooks_are_there():
+    assert {"context_mixing_tour", "score_your_own_clip", "compare_whisper_sizes", "paper_figure"} <= set(NAMES)
     assert sorted(path.stem for path in execute.FOLDER.glob("*.ipynb")) == NAMES
 
 

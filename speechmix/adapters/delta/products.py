@@ -16,7 +16,7 @@ from ..layers import weight_of
 TF32 = "tf32"
 
 # Bytes of what is made of weights that are kept from one clip to the next: 24 fused layers of Whisper-medium take 400 MB.
-_STORED_BYTES = 2**29
+STORED_BYTES = 2**29
 
 
 class WeightProducts:
@@ -26,7 +26,7 @@ class WeightProducts:
     needed next.
     """
 
-    def __init__(self, limit: int = _STORED_BYTES):
+    def __init__(self, limit: int = STORED_BYTES):
         self._made: dict[Hashable, Tensor] = {}
         self._left = limit
 

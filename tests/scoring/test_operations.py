@@ -1,0 +1,50 @@
+"""Operations are those that are counted while a real model of the same shape answers the same question."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import speechmix
+from speechmix.adapters.outline import outline
+from speechmix.scoring.operations import clip_of, counted_operations, rows_of_target
+from tests.conftest import ALL_FAMILIES, tiny
+
+
+class _NoModules:
+    """Stands in for what tells torch's counter which module runs: it hooks gradients, and measures take some."""
+
+    parents = frozenset({"Global"})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+
+def counted(work) -> int:
+    """Operations of a call, attention among them: torch counts it only where it is made of products."""
+    counter = FlopCounterMode(display=False)
+    counter.mod_tracker = _NoModules()
+    with counter, sdpa_kernel(SDPBackend.MATH):
+        work()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(("measures", "rows"), [(["value_zeroing"], None), (["attention", "attention_norm"], "target")])
+@pytest.mark.parametrize("name", ALL_FAMILIES)
+def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measures, rows):
+    model = tiny(name, torch.float32)
+    operations = counted_operations(outline(model), seconds=1.0, measures=measures, targets=rows)
+    inputs, spans = clip_of(model, 1.0)
+    inputs = {key: x + 0.01 * torch.randn(x.shape) if x.is_floating_point() else x for key, x in inputs.items()}
+    targets = None if rows is None else rows_of_target(model, len(spans), inputs)
+    with torch.no_grad():
+        plain = counted(lambda: model.family.run(model.base, inputs, tuple(model.stacks)))
+    mixed = counted(lambda: speechmix.mix(model, inputs, measures=measures, spans=spans, targets=targets))
+    assert operations.forward == plain
+    assert operations.total == mixed
+    assert set(operations.measures) == set(measures)
