@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import InputError, SpeechmixError
+from .command_groups import list_by_group
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .engine import add_engine_options, engine_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
@@ -191,15 +192,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
     )
     parser.add_argument("--version", action="version", version=f"speechmix {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(prog="speechmix", required=True, metavar="COMMAND")
 
-    check = commands.add_parser("check", help="load a model, check that its layers are understood, say what was found")
+    check = commands.add_parser("check", help="load a model and check that its layers are understood")
     check.add_argument("model", help="hub id or folder")
     check.set_defaults(command=_check)
 
     score = commands.add_parser(
         "score",
-        help="score clips: maps, tables and figures",
+        help="which words build which? maps, tables and figures of clips",
         epilog=_SCORE_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -208,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model_options(score)
     _add_measure_options(score)
     ablate = commands.add_parser(
-        "ablate", help="silence the cue's values stack by stack and read whether the target is still spelled right"
+        "ablate", help="silence the cue, stack by stack: is the target still right?"
     )
     ablate.set_defaults(command=_ablate)
     add_clip_options(ablate)
@@ -229,6 +230,7 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(commands)
     add_report_commands(commands)
     add_status_command(commands)
+    list_by_group(parser, commands)
     return parser
 
 
