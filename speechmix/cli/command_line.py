@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import InputError, SpeechmixError
-from .command_groups import list_by_group
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .command_groups import list_by_group
 from .engine import add_engine_options, engine_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .status import add_shard_option, add_workers_option, print_times, refuse_shard, shard_of, worker_count
@@ -180,6 +180,7 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
+    from .export import add_commands as add_export_command
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .probing import add_commands as add_probe_commands
@@ -208,9 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     add_clip_options(score)
     _add_model_options(score)
     _add_measure_options(score)
-    ablate = commands.add_parser(
-        "ablate", help="silence the cue, stack by stack: is the target still right?"
-    )
+    ablate = commands.add_parser("ablate", help="silence the cue, stack by stack: is the target still right?")
     ablate.set_defaults(command=_ablate)
     add_clip_options(ablate)
     ablate.add_argument(
@@ -229,6 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     add_text_commands(commands)
     add_commands(commands)
     add_report_commands(commands)
+    add_export_command(commands)
     add_status_command(commands)
     list_by_group(parser, commands)
     return parser

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..inputs.clips import Clip
     from ..plots.coloured_tokens import ColouredTokens
 
 
@@ -318,6 +319,12 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
             If one of the three is not there, or they do not fit together: the error says what to ask `mix` for.
         """
         return compose(**maps_to_compose(self, measure), share=share, prefix=prefix)
+
+    def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
+        """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see `speechmix.maps.tiers.write_score_tiers`."""
+        from .tiers import write_score_tiers
+
+        return write_score_tiers(path, self, clip, **options)
 
     def to_inseq(self, measure: str | None = None) -> Any:
         """One measure's maps (the only one by default) as an output object of Inseq; see `maps.inseq_objects.to_inseq`."""
