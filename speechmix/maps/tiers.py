@@ -186,4 +186,5 @@ def _best_layer(
     mixing_map: MixingMap, shares: np.ndarray, of_words: Sequence[int | None], cue: Cue | None
 ) -> int | None:
     columns = [column for column, word in enumerate(of_words) if word in cue_words(cue)]
-    return mixing_map.layers[int(shares[:, columns].sum(axis=1).argmax())] if columns else None
+    given = shares[:, columns].sum(axis=1)
+    return mixing_map.layers[int(given.argmax())] if given.any() else None  # a cue that comes later gives nothing

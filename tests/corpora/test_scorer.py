@@ -1,4 +1,4 @@
-"""Scores as columns of a data set: the maps of `mix` again, row by row, in batches, in processes; and rows that cannot be scored."""
+"""Scores as columns of a data set: the maps of `mix` again, row by row, in batches, in processes; and bad rows."""
 
 import pickle
 
