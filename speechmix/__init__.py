@@ -39,6 +39,7 @@ _PUBLIC = {
     "blank_out": "evaluation.faithfulness.blank_out",
     "deletion_curves": "evaluation.faithfulness.deletion",
     "open_run": "storage.reading",
+    "scorer": "corpora.scorer",
     "probe": "evaluation.probing.probe",
     "compare": "reports.comparing",
     "planted": "planted",  # a module, as is plots

@@ -7,11 +7,14 @@ hub's client or in transformers' own imports, is a `ModelError` that says what w
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from transformers.utils import logging
 
 from ..errors import InputError, ModelError
 from .plans import Family
@@ -45,11 +48,32 @@ def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dic
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(quantised(source, config.quantization_config))
     try:
-        module, report = cls.from_pretrained(source, config=config, dtype=dtype, output_loading_info=True, **options)
+        with _without_load_bar():
+            module, report = cls.from_pretrained(
+                source, config=config, dtype=dtype, output_loading_info=True, **options
+            )
     except Exception as error:  # damaged files raise the errors of many libraries
         raise ModelError(f"cannot load the weights of {source!r}: {brief(error)}") from error
     _refuse_missing(source, report["missing_keys"])
     return module
+
+
+@contextmanager
+def _without_load_bar() -> Iterator[None]:
+    """Keep transformers' bar of weights being read out of what is printed; downloads show theirs, in a terminal."""
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+
+    shows_weights, shows_downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    if not shows_weights:
+        yield
+        return
+    logging.disable_progress_bar()  # silences downloads, too
+    if shows_downloads:
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
 
 
 def transformers_class(name: str) -> Any:

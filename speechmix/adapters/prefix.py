@@ -149,7 +149,10 @@ def _checked_language(model: Model, language: str, languages: dict[str, int], *,
 def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
     """Return the language the model itself finds likeliest; a random model cannot be asked."""
     if model.init == "random" or model.module is model.base:
-        raise InputError(f"{clip.name}: say the language (language='fr'): {model.label} cannot detect it by itself")
+        raise InputError(
+            f"{clip.name}: say the language (language='fr'; --language fr on the command line, a column language in a "
+            f"manifest): {model.label} cannot detect it by itself"
+        )
     features = model.features(clip.audio(model.sample_rate))["input_features"]
     start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
     with model.in_use(), torch.no_grad():

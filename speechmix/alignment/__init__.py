@@ -31,7 +31,7 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
         dynamic time warping carries its word times over; no weights needed (extra `synthesis`). "auto": "ctc" if `model`
         has a CTC head and is trained, else "synthesis".
     language : str, optional
-        For synthesis and Whisper; by default the clip's, else "fr".
+        For synthesis and Whisper; by default the clip's. Whisper detects one that is not known, synthesis asks for it.
 
     Returns
     -------
@@ -43,11 +43,13 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     ------
     AlignmentError
         If the words cannot be placed at all.
+    InputError
+        If the text is to be spoken by synthesis and nobody says in which language.
 
     Examples
     --------
-    >>> clip = speechmix.Clip.from_file("a.wav", text="elle a perdu les livres")    # doctest: +SKIP
-    >>> speechmix.align(clip).words                                                 # doctest: +SKIP
+    >>> clip = speechmix.Clip.from_file("a.wav", text="elle a perdu les livres", language="fr")    # doctest: +SKIP
+    >>> speechmix.align(clip).words                                                               # doctest: +SKIP
     """
     if method not in METHODS:
         raise InputError(f"method must be one of {METHODS}, found {method!r}")
@@ -72,10 +74,16 @@ def place_words(
         raise InputError(f"method must be one of {METHODS}, found {method!r}")
     if method == "auto":
         method = "ctc" if model is not None and has_ctc_head(model) and model.init == "trained" else "synthesis"
-    language = language or clip.language or "fr"
+    language = language or clip.language
     if method == "synthesis":
         from .synthesis import align_by_synthesis
 
+        if not language:
+            raise InputError(
+                f"clip {clip.name!r}: in which language is {text[:60]!r}? Its words are placed by a voice that speaks it: give "
+                "language='fr' ('en-us', ...; --language fr on the command line, a column language in a manifest; "
+                "speechmix.alignment.espeak.voices() lists them), or a CTC model that aligns (model=, --aligner)"
+            )
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
     if model is None:
         needed = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"

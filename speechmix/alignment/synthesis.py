@@ -66,9 +66,7 @@ class _Warp:
     cost: np.ndarray
 
 
-def align_by_synthesis(
-    audio: np.ndarray, text: str, *, language: str = "fr", sample_rate: int = SAMPLE_RATE
-) -> Alignment:
+def align_by_synthesis(audio: np.ndarray, text: str, *, language: str, sample_rate: int = SAMPLE_RATE) -> Alignment:
     """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
 
     Parameters
@@ -100,7 +98,7 @@ def align_by_synthesis(
     Examples
     --------
     >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
-    >>> alignment = align_by_synthesis(speech.audio, "le chat dort")
+    >>> alignment = align_by_synthesis(speech.audio, "le chat dort", language="fr")
     >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
     [True, True, True]
     """

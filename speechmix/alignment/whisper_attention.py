@@ -22,7 +22,7 @@ _SMOOTH = 7  # frames of the median filter
 _DOUBTFUL = 0.2  # share of the attention that falls on the word's own stretch
 
 
-def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: str = "fr") -> Alignment:
+def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: str | None = None) -> Alignment:
     """Place the words of a transcript by cross-attention.
 
     Parameters
@@ -33,7 +33,8 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
         Mono, at ``model.sample_rate``, not longer than the model's window.
     text : str
         Best as the model itself would write it.
-    language : str
+    language : str, optional
+        By default the one that the model detects.
 
     Returns
     -------

@@ -43,7 +43,9 @@ def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentG
         "--align", choices=("auto", "ctc", "whisper", "synthesis"), default="auto", help="how to place a text's words"
     )
     command.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
-    command.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
+    command.add_argument(
+        "--language", help="language of clips that do not say (fr, en, ...); without, a Whisper detects it"
+    )
     command.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
 
 
@@ -141,7 +143,9 @@ def _of_manifest(options: argparse.Namespace, skipped: Skipped, *, tier: str | N
         skipped.append((name or f"row {row}", str(error)))
 
     clips = listed_clips(options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record)
-    return [clip if clip.language else clip.replace(language=options.language) for clip in clips]
+    return [
+        clip if clip.language or not options.language else clip.replace(language=options.language) for clip in clips
+    ]
 
 
 def _reasons(skipped: Skipped) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from ..errors import InputError, SpeechmixError
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .command_groups import list_by_group
 from .engine import engine_of
 from .estimate import announcing
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
@@ -153,6 +154,7 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
     from .estimate import add_commands as add_estimate_command
+    from .export import add_commands as add_export_command
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
     from .probing import add_commands as add_probe_commands
@@ -166,24 +168,22 @@ def _parser() -> argparse.ArgumentParser:
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
     )
     parser.add_argument("--version", action="version", version=f"speechmix {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(prog="speechmix", required=True, metavar="COMMAND")
 
-    check = commands.add_parser("check", help="load a model, check that its layers are understood, say what was found")
+    check = commands.add_parser("check", help="load a model and check that its layers are understood")
     check.add_argument("model", help="hub id or folder")
     check.set_defaults(command=_check)
 
     score = commands.add_parser(
         "score",
-        help="score clips: maps, tables and figures",
+        help="which words build which? maps, tables and figures of clips",
         epilog=_SCORE_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     score.set_defaults(command=_score)
     add_clip_options(score)
     add_score_options(score)
-    ablate = commands.add_parser(
-        "ablate", help="silence the cue's values stack by stack and read whether the target is still spelled right"
-    )
+    ablate = commands.add_parser("ablate", help="silence the cue, stack by stack: is the target still right?")
     ablate.set_defaults(command=_ablate)
     add_clip_options(ablate)
     ablate.add_argument(
@@ -204,7 +204,9 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(commands)
     add_report_commands(commands)
     add_serve_command(commands)
+    add_export_command(commands)
     add_status_command(commands)
+    list_by_group(parser, commands)
     return parser
 
 

@@ -33,7 +33,7 @@ def add_commands(commands) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "faithfulness",
-        help="which measure ranks the words that the decision needs? measures on trial, beside random, length and position",
+        help="which measure ranks the words that the decision needs?",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -32,9 +32,7 @@ _MEASURES = ("value_zeroing", "attention", "attention_norm")
 def add_commands(commands) -> None:
     """Add the five commands to a parser's subcommands."""
     style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    mine = commands.add_parser(
-        "mine", help="find homophone pairs in a corpus (Common Voice, data set, tars, manifest)", **style
-    )
+    mine = commands.add_parser("mine", help="find homophone pairs in a corpus", **style)
     mine.set_defaults(command=_mine)
     mine.add_argument(
         "corpus",
@@ -86,7 +84,7 @@ def add_commands(commands) -> None:
 def _add_study(commands) -> None:
     """Add the whole study, from clips or a corpus to the page."""
     study = commands.add_parser(
-        "study", help="the French homophony study, from clips or a corpus to the page",
+        "study", help="all of it: clips or a corpus in, one page out",
         description="Score clips with models and their random twins, silence the cue stack by stack, write one page.",
         epilog=_STUDY_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

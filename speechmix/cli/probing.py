@@ -29,7 +29,7 @@ def add_commands(commands) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "probe",
-        help="can a column of the manifest be read off the states? accuracy by layer, beside majority and control",
+        help="can a column of the manifest be read off the states?",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

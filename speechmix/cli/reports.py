@@ -16,9 +16,7 @@ _EXAMPLES = """examples:
 def add_commands(commands) -> None:
     """Add the two commands to a parser's subcommands."""
     style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    report = commands.add_parser(
-        "report", help="write the page of a run (again): figures, statistics, clips to hear", **style
-    )
+    report = commands.add_parser("report", help="the page of a run: figures, statistics, clips to hear", **style)
     report.set_defaults(command=_report)
     report.add_argument("run", metavar="RUN", help="folder of a run")
     report.add_argument("--out", metavar="FILE", help="the page (default: RUN/index.html)")

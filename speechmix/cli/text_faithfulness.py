@@ -32,7 +32,7 @@ def add_commands(commands) -> None:
     blank_out = _added(
         commands,
         "blank-out",
-        "each token of a sentence blanked: does a measure's row of the target rank what that costs? (published protocol)",
+        "texts: does a measure rank what blanking each token costs?",
         _BLANK_OUT,
     )
     blank_out.set_defaults(command=_blank_out)
@@ -55,7 +55,7 @@ def add_commands(commands) -> None:
     deletion = _added(
         commands,
         "deletion",
-        "tokens removed in the order of a measure: what is left of a label's (or the target's) probability?",
+        "texts: what is left of a label when top tokens are removed?",
         _DELETION,
     )
     deletion.set_defaults(command=_deletion)

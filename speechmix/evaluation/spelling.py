@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -61,8 +62,38 @@ def character_error_rate(text: str, transcript: str) -> float:
     return _edits(reference, heard) / max(1, len(reference))
 
 
-def _edits(reference: str, other: str) -> int:
-    """Levenshtein's distance: fewest letters to insert, leave out or replace."""
+def transcript_judged(transcript: str, text: str | None) -> str:
+    """What a model writes, for people, and how that compares with what was said.
+
+    Parameters
+    ----------
+    transcript : str
+    text : str, optional
+        What was said, if that is known.
+
+    Examples
+    --------
+    >>> transcript_judged("les livres", "Les livres.")
+    'writes: les livres (as given)'
+    >>> transcript_judged("les livre de Jean", "les livres de Jean")
+    'writes: les livre de Jean (1 of 4 words differs)'
+    >>> transcript_judged("merci", "les livres de Jean")
+    'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
+    """
+    written = f"writes: {transcript}" if transcript else "writes nothing"
+    words = _plain(text or "").split()
+    if not words:
+        return written
+    differing = min(_edits(words, _plain(transcript).split()), len(words))
+    if not differing:
+        return f"{written} (as given)"
+    count = f"{differing} of {len(words)} words differ{'s' if differing == 1 else ''}"
+    fails = character_error_rate(text or "", transcript) > TRANSCRIBES
+    return f"{written} ({count}{': it does NOT transcribe this clip' if fails else ''})"
+
+
+def _edits(reference: Sequence[str], other: Sequence[str]) -> int:
+    """Levenshtein's distance: fewest letters (or words) to insert, leave out or replace."""
     row = list(range(len(other) + 1))  # distances of the empty beginning
     for i, letter in enumerate(reference, start=1):
         above, row = row, [i]

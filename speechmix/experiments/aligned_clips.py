@@ -72,7 +72,7 @@ class AlignedClips:
                 try:
                     with memory_errors_named():
                         clip.validate()
-                        aligned, of_words = self._aligned(results, clip, report)
+                        aligned, of_words = self._aligned(results, clip)
                     of_clip = [*of_words, self._facts_key(results, aligned, position)]
                 except StorageError:
                     raise
@@ -86,15 +86,13 @@ class AlignedClips:
             parts = results.settled(keys)
         return ready, self._folder.relative(parts)
 
-    def _aligned(self, results: Results, clip: Clip, report: Callable[[str], None]) -> tuple[Clip, list[Key]]:
-        """Return the clip with its words, and the key of those that are placed here."""
+    def _aligned(self, results: Results, clip: Clip) -> tuple[Clip, list[Key]]:
+        """Return the clip with its words, and the key of those that are placed here; a clip's line says what is doubtful."""
         if clip.words is not None or not (clip.text or self._needs_words):
             return clip, []
         aligned, key, is_new = with_words(results, clip, self._aligner, self._method)
         if len(self._clips) <= MOST_TEXTGRIDS:
             keep_textgrid(self._folder, aligned, replace=is_new)
-        for doubt in aligned.doubts:
-            report(f"{aligned.name}  word times are DOUBTFUL: {doubt}")
         return aligned, [key]
 
     @staticmethod

@@ -6,13 +6,16 @@ used, and what cannot be done is recorded and left out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.model import Model
+from ..adapters.writing import key_of
 from ..errors import SpeechmixError, StorageError
+from ..evaluation.spelling import transcribe
 from ..files.shards import Shard
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps
@@ -26,7 +29,7 @@ from ..timing import count_clip, phase
 from .aligned_clips import Progress, shown
 from .own_texts import needs_text, remember_written, texts_of
 from .probing import PROBED_TWINS, keep_states
-from .store import ClipAsked, MapsAsked, draw, keep_map_rows, keep_maps, keep_spelling
+from .store import TRANSCRIPTS, ClipAsked, MapsAsked, draw, keep_map_rows, keep_maps, keep_spelling
 
 if TYPE_CHECKING:
     from .run import Run
@@ -164,7 +167,8 @@ class ModelRun:
                 self._further(results, clip, maps, keys, is_drawn=clip.name in self._drawn)
                 if maps:
                     count_clip()
-                    report(result_line(clip, self._model, results.contributions(keys)))
+                    transcript = self._transcript(results, clip, answer.keys)
+                    report(result_line(clip, self._model, results.contributions(keys), transcript))
             except StorageError:
                 raise
             except SpeechmixError as error:
@@ -207,6 +211,22 @@ class ModelRun:
             with phase("figures"):
                 questions = [key.question for key in of_maps]
                 draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
+
+    def _transcript(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str | None:
+        """What the model writes of a clip, for its line: as kept; else written now, of a clip that is drawn."""
+        if kept := next((key for key in keys if key.kind == TRANSCRIPTS), None):
+            return json.loads(results.row(kept)["content"])[0]["transcript"]
+        model = self._model
+        transcribes = model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
+        if not transcribes or clip.name not in self._drawn:
+            return None
+        if needs_text(model, clip) and (written := model.written.get(key_of(model, clip))):
+            return written.text
+        try:
+            with phase(TRANSCRIPTS):
+                return transcribe(model, clip)
+        except SpeechmixError:  # its scores are there; a line that says less is all it costs
+            return None
 
     def _scored(
         self,

@@ -138,35 +138,40 @@ def _plain_numbers(text: str, path: Path) -> str:
 
 
 def write_textgrid(path: str | PathLike, words: Sequence[Word], duration: Seconds, *, tier: str = "words") -> None:
-    """Write words as a long-form UTF-8 TextGrid that Praat opens.
+    """Write words as a long-form UTF-8 TextGrid that Praat opens: `write_tiers` with one tier."""
+    write_tiers(path, {tier: words}, duration)
 
-    A word of no length becomes 1 ms long, because Praat has no empty intervals.
+
+def write_tiers(path: str | PathLike, tiers: Mapping[str, Sequence[Word]], duration: Seconds) -> None:
+    """Write tiers of labelled intervals as a long-form UTF-8 TextGrid that Praat opens.
+
+    An interval of no length becomes 1 ms long, because Praat has no empty ones.
 
     Parameters
     ----------
     path : path to write; an existing file is replaced
-    words : sequence of Word
+    tiers : mapping of str to sequence of Word
+        Words, or other labelled intervals, by the tier's name, in time order.
     duration : float
         Seconds of audio.
-    tier : str
-        Name of the tier.
 
     Raises
     ------
     InputError
-        If the words cannot be right, or a word of no length has no room to become 1 ms long.
+        If the intervals of a tier cannot be right, or one of no length has no room to become 1 ms long.
     """
     from praatio import textgrid
 
-    words = check_words(words, duration=duration, where=str(path))
-    limits = [*(word.start for word in words[1:]), duration]
-    entries = []
-    for word, limit in zip(words, limits, strict=True):
-        end = word.end if word.end > word.start else min(word.start + _SHORTEST, limit)
-        if end <= word.start:
-            raise InputError(f"{path}: word {word.text!r} at {word.start:.3f} s has no length and no room for one")
-        entries.append((word.start, end, word.text))
     grid = textgrid.Textgrid(0.0, duration)
-    grid.addTier(textgrid.IntervalTier(tier, entries, 0.0, duration))
+    for tier, words in tiers.items():
+        words = check_words(words, duration=duration, where=str(path))
+        limits = [*(word.start for word in words[1:]), duration]
+        entries = []
+        for word, limit in zip(words, limits, strict=True):
+            end = word.end if word.end > word.start else min(word.start + _SHORTEST, limit)
+            if end <= word.start:
+                raise InputError(f"{path}: word {word.text!r} at {word.start:.3f} s has no length and no room for one")
+            entries.append((word.start, end, word.text))
+        grid.addTier(textgrid.IntervalTier(tier, entries, 0.0, duration))
     # Keep short intervals: by default praatio merges them into their neighbours.
     grid.save(str(path), format="long_textgrid", includeBlankSpaces=True, minimumIntervalLength=None)

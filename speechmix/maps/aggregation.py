@@ -178,6 +178,25 @@ def compose(
     )
 
 
+def maps_to_compose(maps: Mapping[tuple[str, str], MixingMap], measure: str) -> dict[str, MixingMap]:
+    """The three maps of a measure that `compose` joins, by stack.
+
+    Raises
+    ------
+    InputError
+        If one of them is not there; the error says what to ask `mix` for.
+    """
+    stacks = ("encoder", "cross", "decoder")
+    missing = [stack for stack in stacks if (measure, stack) not in maps]
+    if missing:
+        raise InputError(
+            f"no map of {', '.join(missing)} for composed({measure!r}), which joins {', '.join(stacks)}; there are "
+            f"{', '.join(map(repr, maps)) or 'none'}: {what_to_ask(measure)}. Only a model with a decoder behind an "
+            f"encoder has all three; of any other take maps[{measure!r}, stack].rollout()"
+        )
+    return {stack: maps[measure, stack] for stack in stacks}
+
+
 def n_heard(mixing_map: MixingMap) -> int | None:
     """How many sources of a composed map are the encoder's units; the decoder's own tokens, if it has them, come behind."""
     if mixing_map.stack != "composed":
@@ -200,7 +219,10 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
                     f"{cross.provenance.get(key)!r}"
                 )
     if cross.layers != decoder.layers:
-        raise InputError(f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be the same")
+        raise InputError(
+            f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be the same: "
+            + what_to_ask(cross.measure)
+        )
     for a, b, what in (
         (encoder.targets, encoder.sources, "targets and sources of the encoder"),
         (encoder.sources, cross.sources, "sources of encoder and cross"),
@@ -208,7 +230,22 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
         (decoder.targets, cross.targets, "targets of decoder and cross"),
     ):
         if not same_units(a, b):
-            raise InputError(f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or others")
+            raise InputError(
+                f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or others: "
+                + what_to_ask(cross.measure)
+            )
+
+
+def what_to_ask(measure: str) -> str:
+    """The call whose maps can be composed, for errors.
+
+    Examples
+    --------
+    >>> what_to_ask("alti")
+    "ask for all stacks and rows in one call, mix(model, item, measures='alti'), without stacks=, layers=, targets= or window="
+    """
+    call = f"mix(model, item, measures={measure!r})"
+    return f"ask for all stacks and rows in one call, {call}, without stacks=, layers=, targets= or window="
 
 
 def _gates(cross: MixingMap, share: float | None) -> tuple[np.ndarray, str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from .aggregation import compose, pooled, same_units
+from .aggregation import compose, maps_to_compose, pooled, same_units
 from .facts import residual_left_out
 from .flow import flow
 from .long_table import long_table, token_table
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..inputs.clips import Clip
     from ..plots.coloured_tokens import ColouredTokens
 
 
@@ -340,9 +341,20 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         return key in self._maps
 
     def composed(self, measure: str, *, share: float | None = None, prefix: bool = True) -> MixingMap:
-        """Encoder, cross and decoder maps of one measure in one; see `speechmix.maps.aggregation.compose`."""
-        maps = {stack: self[measure, stack] for stack in ("encoder", "cross", "decoder")}
-        return compose(**maps, share=share, prefix=prefix)
+        """Encoder, cross and decoder maps of one measure in one; see `speechmix.maps.aggregation.compose`.
+
+        Raises
+        ------
+        InputError
+            If one of the three is not there, or they do not fit together: the error says what to ask `mix` for.
+        """
+        return compose(**maps_to_compose(self, measure), share=share, prefix=prefix)
+
+    def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
+        """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see `speechmix.maps.tiers.write_score_tiers`."""
+        from .tiers import write_score_tiers
+
+        return write_score_tiers(path, self, clip, **options)
 
     def to_inseq(self, measure: str | None = None) -> Any:
         """One measure's maps (the only one by default) as an output object of Inseq; see `maps.inseq_objects.to_inseq`."""

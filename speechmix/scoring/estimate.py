@@ -182,8 +182,9 @@ def estimate(
     -------
     Estimate
         Parameters and operations are exact, those of a first clip. Seconds here were within a factor of 2 of what Whisper's
-        shapes (tiny to medium) and wav2vec2 took; they leave out loading, alignment, figures and files. Memory is what tensors
-        take beside Python and torch.
+        shapes took (target rows), by a rate measured while little else ran; other families and whole maps were not held against
+        a clock. They leave out loading, alignment, figures and files. Memory is what tensors take beside Python and torch,
+        computed and not measured.
 
     Raises
     ------

@@ -129,7 +129,7 @@ def clip_of(run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | No
         Folder to look in first.
     """
     row, provenance = clip_row(run, name), provenance_of(maps)
-    path = _sound(row, Path(audio) if audio else None, run.folder.audio)
+    path = sound_of(run, name, audio=audio)
     if path is None:
         return None
     words = [tuple(word) for word in provenance.get("words") or ()]
@@ -138,6 +138,11 @@ def clip_of(run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | No
         **{part: provenance.get(part) for part in ("text", "cue", "target", "foil")},
     )  # fmt: skip
     return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
+
+
+def sound_of(run: StoredRun, name: str, *, audio: str | PathLike | None = None) -> Path | None:
+    """Return where a clip's recording is, if it is to be found; `audio` is a folder to look in first."""
+    return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio)
 
 
 def clip_row(run: StoredRun, name: str) -> dict[str, Any]:

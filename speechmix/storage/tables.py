@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from ..adapters import Model
 from ..evaluation.cue import ROW_NAMES, cue_contribution
 from ..evaluation.length import length_matched_share
+from ..evaluation.spelling import transcript_judged
 from ..evaluation.statistics import BASELINES
 from ..files.text_files import neutral
 from ..files.whole_files import unfinished_name
@@ -159,18 +160,22 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]]) -> str:
-    """One line a clip: length, words, alignment, and where the cue contributes most.
+def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]], transcript: str | None = None) -> str:
+    """One line a clip: length, words, why their times are doubtful, what the model writes, where the cue contributes most.
 
     Parameters
     ----------
     clip, model
     shares : sequence of dict
         Of `share_rows`, of one or more measures.
+    transcript : str, optional
+        What the model writes, if it was asked; it is compared with the clip's text.
     """
     parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
     if clip.doubts:
-        parts.append("DOUBTFUL word times")
+        parts.append(f"word times DOUBTFUL: {' '.join(clip.doubts)}")
+    if transcript is not None:
+        parts.append(transcript_judged(transcript, clip.text))
     if shares and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         measure = shares[0]["measure"]

@@ -1,5 +1,6 @@
 """Word times by synthesis and warping: against a recogniser's, against known times, and what it does with wrong texts."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from speechmix.errors import AlignmentError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
 
+from speechmix.alignment import synthesis
 from speechmix.alignment.espeak import speak
-from speechmix.alignment.synthesis import align_by_synthesis, cheapest_path
+from speechmix.alignment.synthesis import cheapest_path
 
+align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000
 SENTENCES = [
     "donc souvent je mange des pommes dans la cuisine avec ma mère",

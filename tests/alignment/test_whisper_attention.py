@@ -1,14 +1,18 @@
 """Word times from cross-attention: on clips whose times are known, by the bundled Whisper; and the path by itself."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import speechmix
 from speechmix import bundled
-from speechmix.alignment import align
-from speechmix.alignment.whisper_attention import align_by_whisper, row_starts
+from speechmix.alignment import align, whisper_attention
+from speechmix.alignment.whisper_attention import row_starts
 from speechmix.errors import AlignmentError, InputError
 from tests.conftest import build, trained
+
+align_by_whisper = functools.partial(whisper_attention.align_by_whisper, language="fr")
 
 
 @pytest.fixture(scope="module")

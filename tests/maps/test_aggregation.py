@@ -287,5 +287,7 @@ class TestCompose:
         alti = self.maps(measure="alti")
         with pytest.raises(InputError, match="give the raw map"):
             compose(**{**alti, "cross": alti["cross"].normalized()})
-        with pytest.raises(InputError, match="no map"):
+        with pytest.raises(
+            InputError, match=r"no map of encoder, cross, decoder for .*mix\(model, item, measures='alti'\)"
+        ):
             Maps({}).composed("alti")

@@ -1,0 +1,99 @@
+"""What a run found of a clip, as tiers for Praat and ELAN.
+
+In: a run's folder, the name of a clip. Out: for each trained model a file with the clip's words and the shares in a word, layer
+by layer. Nothing is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from ..errors import InputError
+from ..files.names import safe_name
+from ..inputs.cue_and_target import find_cue_and_target
+from ..inputs.spans import Word
+from ..maps.tiers import Layers, score_tiers, write_tiers_as
+from ..storage.reading import open_run
+from ..storage.stored_clips import clip_row, provenance_of, sound_of
+
+
+def _target(words: Sequence[Word], target: str | int, clip: str) -> int | None:
+    """Index of the word that is asked for, as `Clip` finds it."""
+    return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")["target"]
+
+
+def export_tiers(
+    run: str | PathLike,
+    clip: str,
+    *,
+    ending: str = ".TextGrid",
+    out: str | PathLike | None = None,
+    target: str | int | None = None,
+    measures: Sequence[str] | None = None,
+    stacks: Sequence[str] | None = None,
+    layers: Layers = "all",
+    audio: str | PathLike | None = None,
+) -> list[Path]:
+    """Write the tiers of a clip, a file for each trained model.
+
+    Parameters
+    ----------
+    run : path
+        Folder of a run.
+    clip : str
+        Name of the clip.
+    ending : {".TextGrid", ".eaf"}
+    out : path, optional
+        Folder, made if it is not there; by default ``tiers`` in the run's.
+    target : str or int, optional
+        The word that receives, as `Clip` takes it; by default the clip's target.
+    measures, stacks : sequence of str, optional
+    layers : "all", "best" or sequence of int
+        See `speechmix.maps.tiers.score_tiers`.
+    audio : path, optional
+        Folder to look for the recording in, which an .eaf names.
+
+    Returns
+    -------
+    list of Path
+
+    Raises
+    ------
+    InputError
+        If the run has no such clip or no maps of its words, or nothing is left of what was asked for.
+    """
+    opened = open_run(run)
+    row, by_model = clip_row(opened, clip), opened.maps(clip)
+    provenance = provenance_of(by_model)
+    words = [Word(*word) for word in provenance.get("words") or ()]
+    if not words:
+        raise InputError(f"{opened.out} has no maps of {clip!r} with words: score it with word times or a text")
+    role = provenance.get("target") if target is None else _target(words, target, clip)
+    if role is None:
+        raise InputError(
+            f"{clip!r} has no target: name the word that receives, --target {words[0].text} (target= in Python)"
+        )
+    seconds, sound = float(row["seconds"]), sound_of(opened, clip, audio=audio)
+    cue = provenance.get("cue")
+    paths = []
+    for (model, init, _), maps in by_model.items():
+        if init != "trained":
+            continue
+        asked = {
+            place: mixing_map
+            for place, mixing_map in maps.items()
+            if place[0] in (measures or (place[0],)) and place[1] in (stacks or (place[1],))
+        }
+        tiers = score_tiers(
+            asked, words, target=role, duration=seconds, cue=tuple(cue) if isinstance(cue, list) else cue, layers=layers
+        )
+        folder = Path(out) if out else opened.out / "tiers"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{safe_name(clip)}.{safe_name(model)}{ending}"
+        write_tiers_as(path, tiers, seconds, audio=sound)
+        paths.append(path)
+    if not paths:
+        raise InputError(f"{opened.out} has no maps of {clip!r} by a trained model")
+    return paths

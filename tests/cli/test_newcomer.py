@@ -1,0 +1,104 @@
+"""A newcomer's first hour: the page's three commands to a page with one's own clip, and what is asked and said on the way."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+
+import speechmix
+from speechmix import bundled
+from speechmix.cli import main
+from speechmix.cli.command_groups import GROUPS
+from speechmix.errors import InputError
+from tests.cli.newcomer import commands, record, with_bundled_model
+
+MODEL = str(bundled.models()["tiny-french-whisper"])
+
+
+@pytest.mark.long
+def test_three_commands_from_a_recording_to_a_page_to_hear_and_see(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("espeakng_loader", reason="the first command installs the extra `synthesis`")
+    install, score, report = commands()
+    assert install[:2] == ["pip", "install"]
+    assert score[0] == report[0] == "speechmix"
+    clip = record(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(with_bundled_model(score)[1:]) == 0
+    printed = capsys.readouterr()
+    assert "5 words" in printed.out
+    assert "writes: " in printed.out
+    assert "les -> livres: value_zeroing peaks at encoder" in printed.out
+    assert "%|" not in printed.out + printed.err
+    assert main(report[1:]) == 0
+    page = (tmp_path / "runs" / "livre" / "index.html").read_text(encoding="utf-8")
+    assert clip.stem in page
+    assert "<audio" in page
+    assert "<svg" in page or "data:image/png" in page
+    assert (tmp_path / "runs" / "livre" / "words" / "livre.TextGrid").is_file()
+
+
+@pytest.fixture(scope="module")
+def wav(tmp_path_factory):
+    path = tmp_path_factory.mktemp("wav") / "nos.wav"
+    soundfile.write(path, bundled.clips()[1].audio(16_000), 16_000)
+    return str(path)
+
+
+def test_a_line_says_what_the_model_writes(wav, tmp_path, capsys):
+    for text, says in (("nos maisons", "writes: nos maisons (as given)"), ("nos amis", "(1 of 2 words differs")):
+        words = tmp_path / "words.tsv"
+        words.write_text("word\tstart\tend\n{}\t0.38\t0.53\n{}\t0.53\t0.95\n".format(*text.split()), encoding="utf-8")
+        arguments = ["score", wav, "--text", text, "--words", str(words), "--model", MODEL, "--language", "fr"]
+        assert main([*arguments, "--out", str(tmp_path / text), "--figures", "1"]) == 0
+        assert says in capsys.readouterr().out
+
+
+def test_the_language_is_asked_where_a_voice_must_speak_it_and_never_taken_to_be_french(wav, tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
+    arguments = ["score", wav, "--text", "nos maisons", "--model", MODEL, "--no-figures", "--out", str(tmp_path)]
+    assert main(arguments) == 1
+    assert "in which language is 'nos maisons'? " in capsys.readouterr().out
+    clip = speechmix.Clip.from_file(wav, text="nos maisons")
+    with pytest.raises(InputError, match="--language fr"):
+        speechmix.align(clip)
+    assert len(speechmix.align(clip, language="fr").words) == 2
+    assert clip.language is None
+
+
+def test_help_lists_every_command_once_in_a_group_and_a_line(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("  ") and line.lstrip()[0] != "-"]
+    assert len(set(listed)) == len(listed) > 12
+    assert all(f"{title}:" in lines for title in GROUPS)
+    assert max(map(len, lines)) <= 80
+    with pytest.raises(SystemExit):
+        main(["score", "--help"])
+    assert "usage: speechmix score [-h]" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_no_bar_of_loaded_weights_is_printed_and_bars_are_as_they_were_after():
+    code = (
+        "import speechmix\n"
+        "from transformers.utils import logging\n"
+        "from huggingface_hub.utils import are_progress_bars_disabled\n"
+        f"speechmix.load({MODEL!r}, check=False)\n"
+        "print(logging.is_progress_bar_enabled(), are_progress_bars_disabled())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True False\n", "")
+
+
+def test_doubts_are_said_with_their_reason(wav):
+    from speechmix.storage.tables import result_line
+    from tests.conftest import trained
+
+    clip = speechmix.Clip.from_array(np.zeros(16_000), 16_000, words=[("nos", 0.1, 0.2)], name="a").with_doubts(
+        ["too quiet."]
+    )
+    line = result_line(clip, trained("tiny-french-whisper"), [])
+    assert line == "a  tiny-french-whisper  1.00 s, 1 words  word times DOUBTFUL: too quiet."
