@@ -52,7 +52,8 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
     ('meta', 2)
     """
     if isinstance(source, Model):
-        return _built(source.name, source.config, lambda config: type(source.module)(config))
+        module_class = type(source.module)
+        return _built(source.name, source.config, lambda config: module_class(config))
     source = source.model if is_pipeline(source) else source
     check_source(source)
     if isinstance(source, torch.nn.Module):

@@ -29,7 +29,7 @@ def add_commands(commands) -> None:
     from .model_options import add_loading_options
 
     command = commands.add_parser(
-        "estimate", help="what a run costs before it is begun: parameters, memory, time on this machine and on a GPU",
+        "estimate", help="what a run will cost: parameters, memory, time here and on a GPU",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     command.set_defaults(command=_estimate)

@@ -18,7 +18,7 @@ _EXAMPLES_SHOWN = 8
 def add_command(commands) -> None:
     """Add the command to a parser's subcommands."""
     serve = commands.add_parser(
-        "serve", help="a page in the browser: record a clip, see what builds its words, silence one and listen again",
+        "serve", help="an app in the browser: record a clip, see what builds its words",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     serve.set_defaults(command=_serve)

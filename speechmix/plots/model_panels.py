@@ -7,7 +7,7 @@ the same axes. Trained models are solid, random twins dashed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 from matplotlib.lines import Line2D
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Told apart by colour-blind readers, and by lightness in print without colour; the markers say it again.
 STACK_STYLES = {"encoder": ("#000000", "o"), "decoder": ("#0072B2", "s"), "cross": ("#E69F00", "^")}
-_DASHES = {"trained": "-", "random": "--"}
+_DASHES: dict[str, Literal["-", "--"]] = {"trained": "-", "random": "--"}
 _MOST_MARKED = 8  # layers whose points are all marked; of more every other, third, ...
 
 
@@ -120,7 +120,8 @@ def model_panels(
 
 
 def _draw_model(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
-    for (stack, init), curve in curves.groupby(["stack", "init"], sort=False, observed=True):
+    for names, curve in curves.groupby(["stack", "init"], sort=False, observed=True):
+        stack, init = map(str, names)
         if stack not in stacks:
             continue
         color, marker = _style(stack)

@@ -75,7 +75,8 @@ class Counting(TorchDispatchMode):
     --------
     >>> with Counting() as counting:
     ...     product = torch.ones(2, 3, device="meta") @ torch.ones(3, 5, device="meta")
-    >>> counting.operations, bool((product == 0).all())
+    ...     told = bool((product == 0).all())
+    >>> counting.operations, told
     (60, True)
     """
 
