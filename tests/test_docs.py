@@ -170,6 +170,7 @@ def test_pages_name_no_machine():
         assert not re.search(r"/(home|work|tmp|Users)/|localhost|127\.0\.0\.1", path.read_text(encoding="utf-8")), path
 
 
+@pytest.mark.long
 def test_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(package, reason="the extra `docs` is not installed")

@@ -125,6 +125,7 @@ def elsewhere():
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_the_same_in_another_process(model, elsewhere):
     assert elsewhere[model.name] == model.fingerprint
 

@@ -249,6 +249,7 @@ class TestOptionsAsInTransformers:
             speechmix.load(folder, **option)
 
 
+@pytest.mark.long
 def test_loading_and_mixing_change_no_global_state(folder):
     """Environment, defaults of torch, random states: looked at in a process of its own."""
     code = """

@@ -64,6 +64,7 @@ def test_what_does_without_it_works_and_load_names_one_that_cannot_be_imported(b
         assert word in error
 
 
+@pytest.mark.long
 def test_everything_but_alignment_works_where_it_is_not_installed():
     code = (
         MISSING + "\nimport speechmix\n"

@@ -76,6 +76,7 @@ def test_same_call_same_bits_whatever_was_spoken_before(voice):
     assert first.words == second.words
 
 
+@pytest.mark.long
 def test_same_bits_in_another_process():
     code = (
         "import hashlib; from speechmix.alignment.espeak import speak;"

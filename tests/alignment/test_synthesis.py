@@ -62,6 +62,7 @@ def spontaneous(sentence, voice, seed):
     return audio + 0.001 * rng.standard_normal(len(audio)), np.array(starts), sorted(pauses)
 
 
+@pytest.mark.long
 def test_read_sentence_against_a_recogniser(shared):
     truth = json.loads((shared / "data/clips_read/leopard_test_fr.words.json").read_text())
     alignment = align_by_synthesis(read(shared / "data/clips_read/leopard_test_fr.wav"), truth["transcript"])
@@ -118,6 +119,7 @@ def test_wrong_text_is_not_trusted(shared):
     assert all(0 <= word.score <= 1 for alignment in (right, wrong) for word in alignment.words)
 
 
+@pytest.mark.long
 def test_much_unexplained_sound_is_a_doubt():
     audio = speak(" ".join(SENTENCES), voice="fr-be+m1").audio
     alignment = align_by_synthesis(audio, SENTENCES[2])

@@ -370,7 +370,8 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     page.evaluate(
         "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === 'clip_0001').click()"
     )
-    page.until(f"speechmix.clip?.name === 'clip_0001' && !{hidden('.panel .body')} && {IDLE}", PATIENCE)
+    opened = f"speechmix.clip?.name === 'clip_0001' && speechmix.player.buffer && !{hidden('.panel .body')} && {IDLE}"
+    page.until(opened, PATIENCE)
     assert page.evaluate("document.querySelector('.panel .model').value") == "synthetic"
     assert page.evaluate("speechmix.player.seconds") == pytest.approx(1.0, abs=0.01)
     page.click(".twin")

@@ -57,6 +57,7 @@ def test_nouns_are_spelled_right(bundled, paired):
     assert _rate(noun_is_right(clip) for clip in paired) >= 0.8
 
 
+@pytest.mark.long
 def test_an_untrained_twin_can_neither_spell_nor_tell(bundled, paired):
     twin = speechmix.load(models()[bundled.name], init="random", seed=0, device="cpu")
     assert all(transcribe(twin, clip) != clip.text for clip in paired[:8])

@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
     arguments = ["blank-out", str(folder / "bert"), "--texts", str(folder / "texts.tsv"), "--device", "cpu"]
     arguments += ["--measures", "attention", "--fill", "mask", "--random-twin", "0", "--out", str(tmp_path)]

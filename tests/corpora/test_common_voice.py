@@ -203,6 +203,7 @@ def test_a_hundred_thousand_rows_hold_no_more_objects_than_a_thousand(release):
     assert abs(held[100_000] - held[1_000]) < 100
 
 
+@pytest.mark.long
 def test_ten_times_the_rows_need_no_more_memory(release):
     peaks = {}
     for rows in (500, 500, 5_000):  # the first for what is imported and compiled once

@@ -33,6 +33,7 @@ TWIN = partial(speechmix.load, CTC, device="cpu", init="random", seed=0)
 OPTIONS = {"figures": 0, "progress": False, "targets": "target"}
 
 
+@pytest.mark.long
 def test_tables_are_those_of_one_process_though_a_worker_died_once(tmp_path):
     clips, lines = bundled.clips()[:6], []
     assert {Shard(2, 2).holds(clip.name) for clip in clips} == {True, False}

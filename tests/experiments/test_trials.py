@@ -192,6 +192,7 @@ def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypat
     assert "faithfulness tiny-french-ctc: not done; 0 clips done" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_on_the_command_line(tmp_path, capsys):
     clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:4]
     rows = [

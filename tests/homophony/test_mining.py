@@ -193,6 +193,7 @@ def test_spacy_model_not_installed():
         mine("les chats", parser="spacy:no_such_model")
 
 
+@pytest.mark.long
 def test_spacy_links(monkeypatch):
     spacy = pytest.importorskip("spacy")
     words = [

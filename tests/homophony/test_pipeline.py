@@ -256,6 +256,7 @@ def test_adversarial_rows_end_in_reasons(tmp_path):
     assert all(out in path.parents or path == out for path in set(tmp_path.rglob("*")) - before)
 
 
+@pytest.mark.long
 def test_aligners_are_compared_on_a_sample(study, models):
     from speechmix.alignment.comparison import summary
 
@@ -272,6 +273,7 @@ def test_aligners_are_compared_on_a_sample(study, models):
     (study / "aligners.csv").unlink()
 
 
+@pytest.mark.long
 def test_on_the_command_line(release, tmp_path, capsys):
     out = str(tmp_path / "study")
     assert main(["mine", str(release.parent), "--out", out, "--split", "validated"]) == 0

@@ -118,6 +118,7 @@ def test_maps_of_contribution_do_not_tell_what_decides_and_a_decision_map_does()
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "whisper"])
+@pytest.mark.long
 def test_states_put_in_where_the_first_layer_begins_tell_what_decides(family):
     table = trial(measures=[], families=[family], seeds=[0])
     table = table[(table.n_edges > 0) & (table.measure == "patch (first layer)")]

@@ -412,6 +412,7 @@ def test_clip_figure_takes_given_contributions_and_layers():
         clip_figure(clip, maps, layers=[4])
 
 
+@pytest.mark.long
 def test_clip_figure_of_silence_of_many_words_and_of_none():
     saved(clip_figure(Clip.from_array(np.zeros(300), 16_000), {}))
     saved(clip_figure(sine_clip(50, seconds=10.0), {("value_zeroing", "encoder"): mixing_map(24, 50, 50)}))
@@ -457,6 +458,7 @@ def test_heads_and_layers_are_small_multiples_on_one_scale():
             plots.head_grid(one, **wrong)
 
 
+@pytest.mark.long
 def test_of_many_heads_and_layers_some_are_drawn_evenly():
     figure = plots.head_grid(mixing_map(24, 2, 2, heads=20))
     assert len(maps_of(figure)) == 12 * 16

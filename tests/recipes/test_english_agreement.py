@@ -124,6 +124,7 @@ def copied(finished, tmp_path) -> Path:
     return shutil.copytree(finished, tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, bert, tmp_path, capsys):
     assert run(recipe, blimp, bert, tmp_path, "--seeds", "0", "1") == 0
     printed = capsys.readouterr().out
@@ -348,6 +349,7 @@ def test_fine_tuning_on_one_half_is_scored_on_the_other(recipe, tmp_path, capsys
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.long
 def test_distances_of_value_zeroing_in_one_command(recipe, blimp, bert, tmp_path, capsys):
     assert run(recipe, blimp, bert, tmp_path, "--seeds", "--distances") == 0
     assert "rank correlation, tiny-bert (trained), 6 sentences\n" in capsys.readouterr().out

@@ -49,6 +49,7 @@ def test_the_tiny_bert_knows_every_word_and_follows_from_its_seed(bert):
             assert len(ids) == len(text.split()) + 3  # [CLS], the full stop, [SEP]
 
 
+@pytest.mark.long
 def test_correlations_from_sentences_to_figures(bert, tmp_path, capsys):
     run = recipe("map_correlations").main
     sentences = tmp_path / "sentences.txt"

@@ -66,6 +66,7 @@ def kill_until(job: Callable[[Path], None], tmp_path: Path, kills: int, most: in
     return tally
 
 
+@pytest.mark.long
 def test_a_run_killed_twice(scoring, tmp_path):
     assert kill_until(scoring, tmp_path, kills=2, most=3).kills >= 2
 

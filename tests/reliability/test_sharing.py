@@ -60,6 +60,7 @@ def check_times(job, tmp_path: Path, times: int) -> None:
         assert snapshot(folder) == expected
 
 
+@pytest.mark.long
 def test_two_and_four_processes_on_one_folder(job, tmp_path):
     check_times(job, tmp_path, 2)
 

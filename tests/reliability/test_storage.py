@@ -65,6 +65,7 @@ def fill_at(job, tmp_path, places: int) -> None:
         assert snapshot(folder) == expected, f"files up to {most} bytes, then without limit"
 
 
+@pytest.mark.long
 def test_a_disk_full_at_one_place(job, tmp_path):
     fill_at(job, tmp_path, 1)
 

@@ -49,6 +49,7 @@ def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.long
 def test_published_figures_have_a_part_of_their_own(found, tmp_path):
     text = found.write(tmp_path, published=True).read_text(encoding="utf-8")
     assert "Beside the published figures" in text
@@ -118,6 +119,7 @@ def test_what_cannot_be_compared_is_said(runs, tmp_path):
         speechmix.compare(runs[0], synthetic_run(tmp_path / "other", text="autre phrase", mapped=0))
 
 
+@pytest.mark.long
 def test_from_the_shell(runs, tmp_path, capsys):
     assert main(["compare", *map(str, runs), "--out", str(tmp_path / "out"), "--measure", "value_zeroing"]) == 0
     assert "one model against another" in capsys.readouterr().out

@@ -148,6 +148,7 @@ def test_a_map_of_unknown_origin_is_left_out(folder, wrong):
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.long
 def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
     with pytest.raises(InputError, match="is a folder: expected the name of a file"):
         report(folder, out=tmp_path)
@@ -164,7 +165,7 @@ def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_that_cannot_be_made_leaves_the_one_of_before(folder, monkeypatch):
     page = report(folder, title="first")
-    monkeypatch.setattr("speechmix.reports.study_page.page", lambda *_: 1 / 0)
+    monkeypatch.setattr("speechmix.reports.study_page.page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report(folder, title="second")
     assert "<title>first</title>" in page.read_text()

@@ -209,6 +209,7 @@ def test_shares_of_a_row_sum_to_a_hundred_and_layer_and_stack_can_be_chosen(brow
     assert browser.evaluate(row) != before
 
 
+@pytest.mark.long
 def test_a_hostile_transcript_is_text(tmp_path, browser):
     page = report(synthetic_run(tmp_path / "run", clips=2, text=EVIL), title=EVIL, notes=[EVIL])
     browser.messages.clear()
@@ -267,6 +268,7 @@ def test_it_fits_the_width_and_follows_the_colour_scheme(page, tmp_path, width, 
         assert browser.messages == []
 
 
+@pytest.mark.long
 def test_on_paper_controls_are_gone_and_the_colours_are_light(page):
     with Browser(dark=True) as browser:
         browser.open(page)

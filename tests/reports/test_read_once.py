@@ -73,6 +73,7 @@ def test_maps_beyond_what_memory_may_hold_are_read_again(folder, monkeypatch):
     assert set(counts.values()) == {2}
 
 
+@pytest.mark.long
 def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(folder, tmp_path, monkeypatch):
     layers = []
     headline = study.headline

@@ -149,6 +149,7 @@ def test_the_page_says_how_many_twins_a_claim_needs():
     assert "permutation test over clips" in method("", [3])
 
 
+@pytest.mark.long
 def test_one_clip_is_no_plural(tmp_path):
     run = synthetic_run(tmp_path / "run", clips=2)
     clips = pd.read_csv(run / "clips.csv").assign(doubts=["too fast", ""])
@@ -183,6 +184,7 @@ def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_p
     assert "too large" in silent.silent
 
 
+@pytest.mark.long
 def test_figures_and_tables_lie_beside_the_page(folder):
     page = report(folder, title="Again", notes=["SYNTHETIC"], published=True, group="clip")
     text = page.read_text(encoding="utf-8")
@@ -209,6 +211,7 @@ def test_a_thousand_clips_stay_below_ten_megabytes(tmp_path):
     assert text.count("data:audio/flac") == 3
 
 
+@pytest.mark.long
 def test_from_the_shell(folder, tmp_path, capsys):
     assert (
         main(["report", str(folder), "--clip", "clip_0003", "--out", str(tmp_path / "page.html"), "--title", "T"]) == 0

@@ -39,6 +39,7 @@ def trial_of(name: str):
     return speechmix.faithfulness(trained(name), clips(), measures=MEASURES)
 
 
+@pytest.mark.long
 def test_the_judge_as_its_own_oracle_gets_one():
     table = trial_of("tiny-french-whisper").table
     of_ranks = table[(table["measure"] == "oracle") & table["metric"].isin(["top_1", "spearman", "kendall"])]
@@ -273,6 +274,7 @@ def test_all_measures_are_those_that_are_defined():
     assert {"value_zeroing", "alti", "integrated_gradients"} <= set(names)
 
 
+@pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
     from speechmix.reports.faithfulness_part import faithfulness_part
 
