@@ -94,7 +94,9 @@ def _score(options) -> int:
         )
     else:
         aligning = loaded_aligner(options)
-        if models and clips and engine is None:  # workers of a cluster are not told all clips
+        if (
+            models and clips and engine is None and asked["units"] == "word"
+        ):  # what is estimated; a cluster loads elsewhere
             own = clips[: -(-len(clips) // shard.count)]
             models = announcing(models, own, _say, **{name: asked[name] for name in ("measures", "stacks", "targets")})
         run = score_clips(models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked)

@@ -27,7 +27,7 @@ def add_commands(commands) -> None:
     export.add_argument("run", metavar="RUN", help="folder of a run")
     export.add_argument("--clip", required=True, help="name of the clip")
     export.add_argument("--format", choices=sorted(_ENDINGS), default="textgrid", help="textgrid (default) or eaf")
-    export.add_argument("--out", metavar="FOLDER", help="for a file a model (default: RUN/tiers)")
+    export.add_argument("--out", metavar="FOLDER", help="folder, for a file of each model (default: RUN/tiers)")
     export.add_argument("--target", help="the word that receives, as in score (default: the clip's target)")
     export.add_argument("--measure", action="append", help="only this measure; may be repeated")
     export.add_argument("--stack", action="append", help="only this stack; may be repeated")

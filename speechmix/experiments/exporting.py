@@ -62,8 +62,12 @@ def export_tiers(
     Raises
     ------
     InputError
-        If the run has no such clip or no maps of its words, or nothing is left of what was asked for.
+        If the run has no such clip or no maps of its words, nothing is left of what was asked for, or `out` is a file's name.
     """
+    if out is not None and Path(out).suffix.lower() in (".textgrid", ".eaf"):
+        raise InputError(
+            f"{out}: expected a folder, in which each trained model gets a file of its own, found the name of a file"
+        )
     opened = open_run(run)
     row, by_model = clip_row(opened, clip), opened.maps(clip)
     provenance = provenance_of(by_model)

@@ -67,7 +67,9 @@ def contribution_and_need(
         line[-1].set_xlabel((DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE)
     for ax in axes[:, 0] if narrow else axes[0, :1]:
         ax.set_ylim(bottom=0)  # once all is drawn: the others share it
-    _add_legend(figure, models, colors, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
+    twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
+    untrained = "untrained (band: a new one)" if twins > 1 else "untrained" if (rows["init"] == "random").any() else ""
+    _add_legend(figure, models, colors, untrained, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
     return figure
 
 
@@ -85,9 +87,10 @@ def _title(rows: pd.DataFrame, stack: str) -> str:
     return ", ".join([stack, *names])
 
 
-def _add_legend(figure: Figure, models: list[str], colors: Mapping[str, str], *, columns: int) -> None:
+def _add_legend(figure: Figure, models: list[str], colors: Mapping[str, str], untrained: str, *, columns: int) -> None:
     handles = [Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models]
-    handles.append(Line2D([], [], color="0.3", linestyle="--", label="untrained (band: a new one)"))
+    if untrained:
+        handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained))
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center")
 
 

@@ -43,8 +43,8 @@ _CAPTIONS = {
 }
 
 _GIVEN_CAPTION = (
-    "What the cue gives the target in each layer (solid: trained; dashed, with the band where a new one would lie 95 of "
-    "100 times: untrained)"
+    "What the cue gives the target in each layer (solid: trained; dashed: untrained, of several twins with the band where a "
+    "new one would lie 95 of 100 times)"
 )
 _NEED_CAPTION = (
     ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "

@@ -156,13 +156,27 @@ def _given_where(rows: Sequence[Row]) -> str:
     if all(difference != difference for difference in differences):
         shares = [f"{row['trained']:.1f} % in {_spoken(row['stack'])}" for row in rows]
         return f"It is given {_listed(shares)} (no untrained model to compare with)"
+    if not any(_is_tested(row) for row in rows):
+        shown = [f"{row['difference']:+.1f} points in {_spoken(row['stack'])}" for row in rows]
+        return f"Against untrained models it is given {_listed(shown)}: {_UNTESTED}"
     clauses = []
     for claim in ("more", "less"):
         claimed = [row for row in rows if row.get("claim") == claim]
         if claimed:
             stacks = [f"{_spoken(row['stack'])} ({row['difference']:+.1f} points)" for row in claimed]
             clauses.append(f"{claim} than in untrained models in {_listed(stacks)}")
-    return f"It is given {', '.join(clauses)}" if clauses else "In no stack is it given more than untrained models may"
+    untested = [_spoken(row["stack"]) for row in rows if not _is_tested(row)]
+    told = f"It is given {', '.join(clauses)}" if clauses else "In no stack is it given more than untrained models may"
+    return f"{told}; {_listed(untested)}: {_UNTESTED}" if untested else told
+
+
+_UNTESTED = "too few clips or twins to claim anything"
+
+
+def _is_tested(row: Row) -> bool:
+    """Whether a claim could be made: with few groups of clips, or one twin, there is no q."""
+    q = row.get("q", 1.0)
+    return q == q
 
 
 def _listed(names: Sequence[str], joint: str = "and") -> str:
@@ -216,6 +230,8 @@ def _gives(row: Row) -> str:
         return f"{stack} gives the cue {row['trained']:.1f} % (no untrained model to compare with)"
     if row.get("claim"):
         return f"{stack} gives the cue {abs(difference):.1f} points {row['claim']} than untrained models do"
+    if not _is_tested(row):
+        return f"{stack} gives the cue {difference:+.1f} points against untrained models ({_UNTESTED})"
     return f"{stack} gives the cue no more than untrained models may ({difference:+.1f} points)"
 
 

@@ -133,3 +133,6 @@ def test_a_run_is_exported_as_it_was_scored(clip, maps, tmp_path, capsys):
     assert "personne" in capsys.readouterr().err
     assert main([*asked, "--layer", "1"]) == 1
     assert "best alone" in capsys.readouterr().err
+    assert main([*asked, "--out", str(tmp_path / "mine.TextGrid")]) == 1
+    assert "expected a folder" in capsys.readouterr().err
+    assert not (tmp_path / "mine.TextGrid").exists()

@@ -71,6 +71,11 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_is_given_mor
             "",
             "whether spelling needs it cannot be told in the encoder. In no stack is it given more than",
         ),
+        (
+            {"claim": "", "difference": 41.0, "q": float("nan")},
+            None,
+            "Against untrained models it is given +41.0 points in the encoder: too few clips or twins to claim anything",
+        ),
         ({}, "at chance", "it spells no better than chance in the encoder. It is given more than"),
         (
             {"claim": "less", "difference": -8.0},
@@ -88,6 +93,15 @@ def test_the_short_answer_claims_no_more_than_the_long_one(row, asked, answer):
     headline = pd.DataFrame([{**contribution("encoder", 3.0), **row}])
     needs = NOTHING if asked is None else pd.DataFrame([need("encoder", 90.0, asked)])
     assert answer in short_answers(headline, needs)[0]
+
+
+def test_the_short_answer_tells_what_was_tested_from_what_could_not_be():
+    given = [contribution("encoder", 41.5), {**contribution("decoder", 15.5, claim=""), "q": float("nan")}]
+    given[0]["q"] = 0.01
+    (answer,) = short_answers(pd.DataFrame(given), NOTHING)
+    assert answer.endswith(
+        "more than in untrained models in the encoder (+41.5 points); the decoder: too few clips or twins to claim anything."
+    )
 
 
 def test_a_run_without_untrained_models_has_no_ranking():
@@ -109,6 +123,7 @@ def test_agreement_is_said_too():
     ("row", "asked", "said"),
     [
         ({"claim": ""}, {}, "no more than untrained models may (+3.0 points)"),
+        ({"claim": "", "q": float("nan")}, {}, "+3.0 points against untrained models (too few clips"),
         ({"claim": "less", "difference": -8.0}, {}, "8.0 points less than untrained models do"),
         ({"difference": float("nan")}, {}, "gives the cue 50.0 % (no untrained model to compare with)"),
         ({}, {"verdict": "", "low": -3.0, "high": 20.0}, "cannot be told (100 % right, 90 % without it, 98 % without"),
