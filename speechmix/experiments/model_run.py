@@ -1,4 +1,4 @@
-"""One model of a run: its clips scored in groups, ablated, transcribed, their states kept and figures drawn.
+"""One model of a run: its clips scored in groups, ablated, transcribed, their states kept.
 
 In: a model, clips with words, what is wanted of them. Out: one part file that holds all of it; what an earlier start left is
 used, and what cannot be done is recorded and left out.
@@ -29,7 +29,7 @@ from ..timing import count_clip, phase
 from .aligned_clips import Progress, shown
 from .own_texts import needs_text, remember_written, texts_of
 from .probing import PROBED_TWINS, keep_states
-from .store import TRANSCRIPTS, ClipAsked, MapsAsked, draw, keep_map_rows, keep_maps, keep_spelling
+from .store import TRANSCRIPTS, ClipAsked, MapsAsked, keep_map_rows, keep_maps, keep_spelling
 
 if TYPE_CHECKING:
     from .run import Run
@@ -118,7 +118,6 @@ class ModelRun:
         self._asked = MapsAsked(
             model, wanted.question, wanted.clips, with_scores=self._few is None, maps_dtype=wanted.maps_dtype
         )
-        self._has_figures = folder.path.joinpath("figures").is_dir()
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
         self.probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
         self._of_trained: Mapping[str, Mapping[str, Any]] | None = None
@@ -164,7 +163,7 @@ class ModelRun:
                 if isinstance(maps, SpeechmixError):
                     raise maps
                 answer.keys = keys
-                self._further(results, clip, maps, keys, is_drawn=clip.name in self._drawn)
+                self._further(results, clip, maps, keys)
                 if maps:
                     count_clip()
                     transcript = self._transcript(results, clip, answer.keys)
@@ -186,7 +185,7 @@ class ModelRun:
             self._of_trained = texts_of(self._folder, self._model.name)
         return self._of_trained
 
-    def _further(self, results: Results, clip: Clip, maps: Maps, keys: list[Key], *, is_drawn: bool) -> None:
+    def _further(self, results: Results, clip: Clip, maps: Maps, keys: list[Key]) -> None:
         """What is wanted besides scores; `keys` grow by what is kept."""
         measures = list(self._wanted.question.measures)
         of_maps = [key for key in keys if key.kind in measures]
@@ -207,10 +206,6 @@ class ModelRun:
 
         if self._wanted.maps and self._asked.in_scores:
             keys.append(keep_map_rows(results, self._asked, clip, all_maps))
-        if is_drawn or self._has_figures:
-            with phase("figures"):
-                questions = [key.question for key in of_maps]
-                draw(self._folder, self._model, clip, questions, all_maps, wanted=is_drawn)
 
     def _transcript(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str | None:
         """What the model writes of a clip, for its line: as kept; else written now, of a clip that is drawn."""

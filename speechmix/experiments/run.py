@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..adapters.model import Model
-from ..errors import InputError, StorageError
+from ..errors import InputError, SpeechmixError, StorageError
 from ..files.identity import digest
 from ..files.locks import locked, writing_to
 from ..files.names import refuse_doubled, refuse_doubled_label
@@ -43,9 +43,10 @@ from ..inputs.clips import Clip
 from ..scoring.question import Question
 from ..storage.folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
 from ..storage.map_files import check_maps_dtype
-from ..storage.part_files import Owner
+from ..storage.part_files import Owner, opened_part
 from ..storage.run_times import RunTimes
 from .aligned_clips import AlignedClips, Progress
+from .drawing import draw_clips
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
@@ -153,7 +154,7 @@ def score_clips(
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
     figures : int, optional
-        How many clips to draw a figure of, per model (all: None). Of several twins of a model the first is drawn.
+        How many clips to draw a figure of, per model (all: None). Of several twins that with the smallest seed is drawn.
     ablation : bool
         Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and models that spell,
         and let trained models transcribe the clips.
@@ -239,6 +240,8 @@ def score_clips(
             _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
         else:
             engine.score(run, folder, models, ready, wanted, marker, report, progress)
+        with times.counted():
+            _draw(run, folder, marker, ready, wanted, report)
         marker.done = run.done
         marker.asked = _asked(clips, alignment, wanted, marker)
         if had_tables and not run.done and shard.count == 1:
@@ -304,6 +307,21 @@ def _score(
             counting.owner = owner = Owner.of(model)
             of_model = ModelRun(folder, model, owner, wanted, twin=twin)
             marker.add(folder, owner, of_model.score(ready, shard, run, report, progress), probed=of_model.probed)
+
+
+def _draw(
+    run: Run, folder: RunFolder, marker: Marker, ready: Sequence[Clip], wanted: Wanted, report: Callable[[str], None]
+) -> None:
+    """Draw the figures of the clips that were scored, now that all models are."""
+    if not wanted.drawn and not folder.path.joinpath("figures").is_dir():
+        return
+
+    def failed(name: str, error: SpeechmixError, label: str) -> None:
+        run.skip(name, error, label)
+        report(f"{name}  {label}  {error}")
+
+    parts = [opened_part(folder.path / name) for _, names, _ in marker.models for name in names]
+    draw_clips(folder, parts, ready, wanted=wanted.drawn, measures=wanted.question.measures, failed=failed)
 
 
 def _finish(

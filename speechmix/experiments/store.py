@@ -1,4 +1,4 @@
-"""What a run keeps of each clip and model: contributions and scores, ablation, transcript, states, figure.
+"""What a run keeps of each clip and model: contributions and scores, ablation, transcript, states.
 
 In: a model, clips, a question. Out: `Results` that hold the answer to each: those of an earlier start are used if everything
 that went into them is the same (their *question*), all others are computed now. Word times are in word_times.py.
@@ -18,7 +18,6 @@ from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import character_error_rate, transcribe
 from ..files.identity import digest, joined_digests
-from ..files.whole_files import whole_file
 from ..inputs.clips import Clip
 from ..interventions.ablation import CONTROL, ablate_with_control
 from ..maps.headers import labels_as_text
@@ -26,7 +25,6 @@ from ..maps.mixing import Maps, MixingMap
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
-from ..storage.folder import RunFolder
 from ..storage.map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
 from ..storage.map_shards import digests_as_stored
 from ..storage.results import Key, Results
@@ -35,7 +33,6 @@ from ..timing import phase
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .own_texts import written_of
 
-_DRAWING = 2  # goes up when figures of clips look different: those of before are drawn again
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
 ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
 
@@ -257,40 +254,3 @@ def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:
     transcript = transcribe(model, clip)
     rate = character_error_rate(clip.text or "", transcript)
     return [{"text": clip.text, "transcript": transcript, "character_error_rate": rate}]
-
-
-def draw(
-    folder: RunFolder, model: Model, clip: Clip, questions: Sequence[str], maps_of: Callable[[], Maps], *, wanted: bool
-) -> None:
-    """Draw the clip's figure, if it is wanted and not there; one of other questions is removed in any case."""
-    path = folder.figure(model, clip)
-    if not wanted and not path.is_file():
-        return
-    drawn_of = digest(
-        [_DRAWING, list(questions), clip.ingredients, clip.name, model.label, clip.doubts, clip.alignment]
-    )
-    if path.is_file() and _question_of_picture(path) == drawn_of:
-        return
-    path.unlink(missing_ok=True)
-    if not wanted:
-        return
-    from ..plots.one_clip import clip_figure
-    from ..plots.panels import fed_text
-
-    maps = maps_of()
-    figure = clip_figure(clip, maps)
-    fed = next((told for mixing_map in maps.values() if (told := fed_text(mixing_map.provenance))), "")
-    figure.suptitle(f"{clip.name}: {model.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
-    with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=150, metadata={"question": drawn_of})
-
-
-def _question_of_picture(path) -> str | None:
-    import PIL.Image
-
-    try:
-        with PIL.Image.open(path) as picture:
-            picture.load()
-            return picture.info.get("question")
-    except (OSError, SyntaxError, ValueError):  # what PIL raises for a damaged file
-        return None

@@ -26,7 +26,9 @@ _READINGS = {
 _AGGREGATIONS = {"mean": ", mean over sub-tokens", "max": ", largest change of a sub-token"}
 
 
-def speech_ablation_figure(means: pd.DataFrame, *, reading: str = "arg-max", aggregation: str = "mean") -> ShownFigure:
+def speech_ablation_figure(
+    means: pd.DataFrame, *, reading: str = "arg-max", aggregation: str = "mean", narrow: bool = False
+) -> ShownFigure:
     """Draw mean drops by template and number.
 
     Parameters
@@ -36,6 +38,8 @@ def speech_ablation_figure(means: pd.DataFrame, *, reading: str = "arg-max", agg
     reading : {"arg-max", "transcript", "margin", "text"}
     aggregation : {"mean", "max"}
         Over sub-tokens; margin and text have none.
+    narrow : bool
+        For a column of a paper, or a phone: panels below each other.
 
     Returns
     -------
@@ -55,24 +59,28 @@ def speech_ablation_figure(means: pd.DataFrame, *, reading: str = "arg-max", agg
     lines = list(rows[["model", "side"]].drop_duplicates().itertuples(index=False, name=None))
     silenced = [word for word in ("cue", "another word", "target") if word in set(rows["silenced"])]
     ways = _ways(rows)
-    width = max(0.5 * len(ways) * len(silenced) + 1.2, 5.0)
-    figure = panels.new_figure(width, 1.9 * len(lines) + 1.1)
-    axes = figure.subplots(len(lines), len(silenced), squeeze=False, sharey=True)
+    width = panels.NARROW if narrow else max(0.5 * len(ways) * len(silenced) + 1.2, 5.0)
+    shape = (len(lines) * len(silenced), 1) if narrow else (len(lines), len(silenced))
+    figure = panels.new_figure(width, (1.7 if narrow else 1.9) * shape[0] + (1.6 if narrow else 1.1))
+    axes = figure.subplots(*shape, squeeze=False, sharey=True).reshape(len(lines), len(silenced))
     styles = _styles(list(dict.fromkeys(rows["series"])))
     for number, (line, (model, side)) in enumerate(zip(axes, lines, strict=True)):
+        name = f"{panels.model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
         for ax, word in zip(line, silenced, strict=True):
             here = (rows["model"] == model) & (rows["side"] == side) & (rows["silenced"] == word)
             _draw(ax, rows[here], ways, styles)
-            ax.set_title(
-                "" if number else f"without the {word}" if word != "another word" else f"without {word}",
-                size=TITLE_SIZE,
-            )
-        name = f"{panels.model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
-        line[0].set_ylabel(name, size=LABEL_SIZE, parse_math=False)
+            without = f"without the {word}" if word != "another word" else f"without {word}"
+            if narrow:
+                ax.set_title(f"{name.replace(chr(10), ', ')}: {without}", size=LABEL_SIZE, parse_math=False)
+            elif number == 0:
+                ax.set_title(without, size=TITLE_SIZE)
+        if not narrow:
+            line[0].set_ylabel(name, size=LABEL_SIZE, parse_math=False)
     unit = "drop (points)" if rows["unit"].iloc[0] == "points" else "drop (nats)"
     figure.supylabel(unit, size=LABEL_SIZE)
-    figure.suptitle(f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}", size=TITLE_SIZE)
-    _add_legend(figure, styles, rows)
+    title = f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}"
+    figure.suptitle(panels.wrapped(title, panels.NARROW) if narrow else title, size=TITLE_SIZE)
+    _add_legend(figure, styles, rows, columns=2 if narrow else 4)
     return figure
 
 
@@ -135,7 +143,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, ways: list[tuple[str, str]], styles: dic
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _add_legend(figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: pd.DataFrame) -> None:
+def _add_legend(figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: pd.DataFrame, *, columns: int) -> None:
     handles: list = [
         Line2D(
             [],
@@ -152,4 +160,4 @@ def _add_legend(figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: p
         handles.append(Line2D([], [], color="0.45", linewidth=1, label="untrained"))
     if rows["twin_low"].notna().any():
         handles.append(Patch(color=_TWINS, label="where a new untrained model would lie"))
-    panels.add_legend(figure, handles, columns=min(len(handles), 4), loc="outside lower center")
+    panels.add_legend(figure, handles, columns=min(len(handles), columns), loc="outside lower center")

@@ -124,13 +124,16 @@ class Comparison:
         for name, table in tables.items():
             write_csv(table, out / f"{name}.csv")
         write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
-        figures = {"by_depth": self.figure(), "heat_map": cue_heat_map(without_control(self.table))}
-        parts = self._parts(*figures.values())
+        figures, small = self._figures(), self._figures(narrow=True)
+        parts = self._parts({name: _picture(figure, small[name]) for name, figure in figures.items()})
         if published:
             table, target_rows = self._rows(published)
-            beside = published_part.published_figures(table, target_rows=target_rows)
+            beside, narrow = (
+                published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
+                for narrow in (False, True)
+            )
             captioned = [
-                Picture(page_svg(drawn), published_part.caption(name, table)) for name, drawn in beside.items()
+                _picture(drawn, narrow[name], published_part.caption(name, table)) for name, drawn in beside.items()
             ]
             first, *others = published_part.notes(self.options)
             parts.append((published_part.TITLE, [first, *captioned, *others]))
@@ -141,14 +144,21 @@ class Comparison:
         write_text(path, page("Runs compared", parts))
         return path
 
-    def _parts(self, curves: Figure, heat_map: Figure) -> list[Part]:
+    def _figures(self, *, narrow: bool = False) -> dict[str, Figure]:
+        used = without_control(self.table)
+        return {
+            "by_depth": cue_figure(used, x="depth", narrow=narrow),
+            "heat_map": cue_heat_map(used, narrow=narrow),
+        }
+
+    def _parts(self, pictures: Mapping[str, Picture]) -> list[Part]:
         runs = self.table.groupby("run", sort=False)
         listed = runs.agg(models=("model", _listed), clips=("clip", "nunique")).reset_index()
         parts: list[Part] = [
             ("What is compared", [listed, READING, LENGTH, method(self.ties, self.headline.twins)]),
             ("By stack and measure", [shown(self.headline)]),
-            ("By depth", [_DEPTH, curves, SortableTable(shown(self.by_depth))]),
-            ("Layer by layer", [heat_map]),
+            ("By depth", [_DEPTH, pictures["by_depth"], SortableTable(shown(self.by_depth))]),
+            ("Layer by layer", [pictures["heat_map"]]),
         ]
         if len(self.pairs):
             parts.append(("Model against model", [PAIRS, shown(self.pairs)]))
@@ -156,6 +166,10 @@ class Comparison:
             rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
             parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
         return parts
+
+
+def _picture(figure: Figure, narrow: Figure, caption: str = "") -> Picture:
+    return Picture(page_svg(figure), caption, page_svg(narrow))
 
 
 def compare(

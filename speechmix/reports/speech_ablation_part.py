@@ -44,14 +44,17 @@ def speech_ablation_part(folder: Path) -> list[Part]:
         return []
     try:
         means = _read(folder / MEANS)
-        figures = [speech_ablation_figure(means, reading=reading) for reading in ("arg-max", "margin")]
+        figures = [
+            [page_svg(speech_ablation_figure(means, reading=reading, narrow=narrow)) for narrow in (False, True)]
+            for reading in ("arg-max", "margin")
+        ]
     except InputError as error:
         return [(_TITLE, [str(error)])]
     shown = means[means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])]
     parts = [name for name in PARTS if name in means]
     whole = (shown[parts] == ALL).all(axis=1)
     items: list[Item] = [_WHAT, _shown(shown[whole].drop(columns=parts))]
-    items += [Picture(page_svg(figure), _CAPTION) for figure in figures]
+    items += [Picture(figure, _CAPTION, narrow) for figure, narrow in figures]
     items += [SortableTable(_shown(shown[~whole]))] if parts else []
     return [(_TITLE, items)]
 

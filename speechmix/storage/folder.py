@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..adapters.model import Model
 from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import file_digest
@@ -138,9 +137,9 @@ class RunFolder:
         """Folders of maps by model, in runs of earlier versions, in alphabetical order."""
         return _folders_in(self.maps)
 
-    def figure(self, model: Model, clip: Clip) -> Path:
-        """Picture of a clip's maps."""
-        return self.path / "figures" / safe_name(model.label) / f"{clip.name}.png"
+    def figure(self, label: str, clip: Clip) -> Path:
+        """Picture of a clip's maps by the model with this label."""
+        return self.path / "figures" / safe_name(label) / f"{clip.name}.png"
 
     def begin(
         self,

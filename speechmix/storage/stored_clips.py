@@ -65,7 +65,7 @@ def _maps_by_model(
     folders = run.folder.map_folders() if not run.parts else ()
     for read in (
         *(partial(_maps_in_files, run, folder / safe_name(name), reasons) for folder in folders),
-        *(partial(_maps_in_part, run, part, name, reasons) for part in _parts_of_maps(run)),
+        *(partial(_maps_in_part, run, part, name, reasons) for part in parts_of_maps(run.parts)),
     ):
         maps = {
             key: mixing_map
@@ -76,16 +76,16 @@ def _maps_by_model(
             yield maps
 
 
-def _parts_of_maps(run: StoredRun) -> list[Part]:
+def parts_of_maps(parts: Sequence[Part]) -> list[Part]:
     """Parts of trained models, and of the random twin of each with the smallest seed whose scores are kept."""
     twins: dict[str | None, int] = {}
-    for part in run.parts:
+    for part in parts:
         if part.owner.init == "random" and (part.scores or part.maps):
             seed = part.owner.seed or 0
             twins[part.owner.name] = min(seed, twins.get(part.owner.name, seed))
     return [
         part
-        for part in run.parts
+        for part in parts
         if (part.scores or part.maps)
         and (part.owner.init == "trained" or (part.owner.seed or 0) == twins[part.owner.name])
     ]

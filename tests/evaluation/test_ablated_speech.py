@@ -78,5 +78,8 @@ def test_the_figure_has_a_panel_for_each_model_and_word_on_one_scale_and_names_w
         "untrained",
         "where a new untrained model would lie",
     ]
+    narrow = speech_ablation_figure(means, narrow=True)
+    assert [ax.get_title() for ax in narrow.axes] == ["m: without the cue", "m: without another word"]
+    assert narrow.get_figwidth() < 4
     with pytest.raises(InputError, match="no mean of the reading 'margin'"):
         speech_ablation_figure(means, reading="margin")

@@ -1,0 +1,66 @@
+"""Figures of a run's clips: drawn when all models are done, the twin beside the trained model, no more often than needed."""
+
+import PIL.Image
+
+from speechmix.errors import InputError
+from speechmix.experiments import drawing
+from speechmix.experiments import run as runs
+from speechmix.files.names import safe_name
+from tests.experiments.test_run import clip, models  # noqa: F401
+
+QUIET = {"progress": False, "report": lambda line: None}
+
+
+def figure_of(folder, model):
+    return folder / "figures" / safe_name(model.label) / "a.png"
+
+
+def test_a_trained_models_figure_is_drawn_again_when_it_gets_a_twin(models, tmp_path):  # noqa: F811
+    trained, _ = models
+    runs.score_clips(trained, [clip("a")], tmp_path, **QUIET)
+    alone = figure_of(tmp_path, trained).read_bytes()
+    runs.score_clips(models, [clip("a")], tmp_path, **QUIET)
+    beside = figure_of(tmp_path, trained).read_bytes()
+    assert beside != alone
+    runs.score_clips(trained, [clip("a")], tmp_path, **QUIET)
+    assert PIL.Image.open(figure_of(tmp_path, trained)).info == _info(alone, tmp_path)
+
+
+def _info(content, folder):
+    (folder / "kept.png").write_bytes(content)
+    return PIL.Image.open(folder / "kept.png").info
+
+
+def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  # noqa: F811
+    shown = {}
+
+    def figure(clip, maps, *, twins):
+        shown[next(iter(maps.values())).provenance["init"]] = [
+            next(iter(of_twin.values())).provenance["init"] for of_twin in twins
+        ]
+        return drawn(clip, maps, twins=twins)
+
+    from speechmix.plots import one_clip
+
+    drawn = one_clip.clip_figure
+    monkeypatch.setattr(one_clip, "clip_figure", figure)
+    runs.score_clips(models, [clip("a")], tmp_path, **QUIET)
+    assert shown == {"trained": ["random"], "random": []}
+    shown.clear()
+    runs.score_clips(models, [clip("a")], tmp_path, **QUIET)
+    assert shown == {}
+
+
+def test_a_figure_that_cannot_be_drawn_is_recorded_and_costs_nothing_else(models, tmp_path, monkeypatch):  # noqa: F811
+    def fails(*args, **options):
+        raise InputError("no room for so many words")
+
+    monkeypatch.setattr(drawing, "maps_in_part", fails)
+    lines = []
+    run = runs.score_clips(models[0], [clip("a")], tmp_path, progress=False, report=lines.append)
+    assert run.done == 1
+    assert len(run.contributions)
+    (skipped,) = run.skipped
+    assert skipped["clip"] == "a"
+    assert "its figure is not drawn: no room" in skipped["reason"]
+    assert any("its figure is not drawn" in line for line in lines)
