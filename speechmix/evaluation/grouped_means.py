@@ -39,6 +39,9 @@ def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort:
     """
     labels, places = zip(*(numbered(table[name], sort=sort) for name in keys), strict=True)
     number, former = _one_number(places, [len(column) for column in labels])
+    if not sort and _are_groups_of_one(number):
+        rows = table[[*keys, value]].reset_index(drop=True)
+        return rows.astype({value: float})
     means = table[value].reset_index(drop=True)[number >= 0].groupby(number[number >= 0], sort=sort).mean()
     rest, columns = means.index.to_numpy(), {}
     for name, column, numbers in zip(reversed(keys), reversed(labels), reversed(former), strict=True):
@@ -46,6 +49,13 @@ def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort:
         rest = rest // max(len(column), 1)
         rest = rest if numbers is None else numbers[rest]
     return pd.DataFrame({**{name: columns[name] for name in keys}, value: means.to_numpy()})
+
+
+def _are_groups_of_one(number: np.ndarray) -> bool:
+    """Whether no two rows share a number, and none lacks a key: nothing is to be averaged."""
+    if len(number) == 0 or number.min() < 0:
+        return False
+    return bool((np.diff(number) > 0).all()) or pd.Index(number).is_unique
 
 
 def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:

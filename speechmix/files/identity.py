@@ -11,6 +11,8 @@ import json
 from os import PathLike
 from typing import Any
 
+_AS_TEXT = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str).encode
+
 
 def digest(content: Any) -> str:
     """Hash of a value, 32 hexadecimal digits; lists and tuples count as the same, the order of a dictionary does not.
@@ -24,7 +26,7 @@ def digest(content: Any) -> str:
     >>> digest(0.1) == digest(0.1 + 2**-56)
     False
     """
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
+    text = _AS_TEXT(content)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -117,7 +117,7 @@ def mark_of(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def row_groups_of(path: Path, column: str) -> Mapping[str, list[int]]:
+def row_groups_of(path: Path, column: str) -> Mapping[str, tuple[int, ...]]:
     """Row groups of a Parquet file that hold each value of a column of text; read once, while the file stays the same.
 
     Raises
@@ -130,13 +130,14 @@ def row_groups_of(path: Path, column: str) -> Mapping[str, list[int]]:
 
 
 @lru_cache(maxsize=32)
-def _row_groups_of(path: Path, column: str, mark: object) -> Mapping[str, list[int]]:
+def _row_groups_of(path: Path, column: str, mark: object) -> Mapping[str, tuple[int, ...]]:
     import pyarrow.parquet as pq
 
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=[column])
     for group in range(file.num_row_groups):
+        alone = (group,)  # the same object for all that lie in this group alone
         chunks = file.read_row_group(group, columns=[column])[column].chunks
         for text in dict.fromkeys(text for chunk in chunks for text in chunk.unique().to_pylist()):
-            groups.setdefault(text, []).append(group)
+            groups[text] = (*groups[text], group) if text in groups else alone
     return groups

@@ -40,19 +40,22 @@ class ClipValue:
     doubts: tuple[str, ...]
     _recording: Recording
     _expected_sound: str | None
+    _checked_seconds: Seconds | None  # of the audio that the words were last held against
+    _hashed: tuple[str, str]  # a sound, and the fingerprint that the clip has with it
     _requests: dict[str, Any]
     _meta: dict[str, str]
 
     def __init__(self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]):
         name = facts.get("name", "clip")
         refuse_strangers(facts, where=f"clip {name!r}")
-        state = self.__dict__  # written here and nowhere else
+        state = self.__dict__  # written here; elsewhere only what is remembered of the same clip
         state.update(_recording=recording, _expected_sound=sound, name=safe_name(name))
         state.update(text=checked_text(facts.get("text"), where=f"clip {name!r}"), foil=facts.get("foil"))
         state.update(language=facts.get("language"), doubts=tuple(facts.get("doubts", ())))
         state.update(translation=checked_text(facts.get("translation"), where=f"clip {name!r}, translation"))
         state.update(_requests={"cue": facts.get("cue"), "target": facts.get("target")}, cue=None, target=None)
         state.update(_meta=dict(facts.get("meta") or {}), words=None, alignment=None)
+        state.update(_checked_seconds=None, _hashed=("", ""))
         words = facts.get("words")
         if words is not None:
             state.update(words=self._checked(words), alignment=facts.get("alignment") or "given")
@@ -124,7 +127,10 @@ class ClipValue:
     @property
     def fingerprint(self) -> str:
         """Hash of the clip's `ingredients`, 16 hexadecimal digits: what it is, whatever it is called and wherever it lies."""
-        return digest(self.ingredients)[:16]
+        sound = self.sound
+        if self._hashed[0] != sound:
+            self.__dict__["_hashed"] = sound, digest({"sound": sound, **self.annotations})[:16]
+        return self._hashed[1]
 
     def audio(self, sample_rate: int = 16_000) -> np.ndarray:
         """Samples, float32 mono [samples], channels averaged, resampled to `sample_rate` per second.
@@ -152,7 +158,7 @@ class ClipValue:
         """
         self._recording.check()
         self._check_recording()
-        if self.words is not None:
+        if self.words is not None and self.duration != self._checked_seconds:
             self._checked(self.words)
 
     def __repr__(self) -> str:
@@ -168,11 +174,14 @@ class ClipValue:
         return f"Clip({', '.join(parts)})"
 
     def _checked(self, words: Iterable[Any]) -> tuple[Word, ...]:
+        seconds = self.duration
         try:
-            return check_words(words, duration=self.duration, where=f"clip {self.name!r}")
+            checked = check_words(words, duration=seconds, where=f"clip {self.name!r}")
         except InputError:
             self._check_recording()  # of another recording, which is then what is wrong
             raise
+        self.__dict__["_checked_seconds"] = seconds
+        return checked
 
     def _check_recording(self) -> None:
         if self._expected_sound not in (None, self.sound):

@@ -25,7 +25,7 @@ from ..maps.mixing import MixingMap
 from ..scoring.question import Question
 from .map_shards import ShardWriter, read_tensor, shard_with
 from .part_files import Part
-from .score_files import CopiedScores, UnfinishedFiles
+from .score_files import CopiedScores, RowGroups, UnfinishedFiles
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -109,9 +109,9 @@ class MapFiles:
             scores = read_tensor(shard_with(name, shards_of(self._folder, part), str(part.path)), name, digests)
             self.append_scores(name, scores, scores.dtype.name)
 
-    def copied_rows(self, part: Part) -> CopiedScores:
+    def copied_rows(self, part: Part, groups: RowGroups) -> CopiedScores:
         """Rows of word maps of a part, to be taken out clip by clip."""
-        return CopiedScores([self._folder / name for name in part.maps if name.endswith(".parquet")])
+        return CopiedScores([self._folder / name for name in part.maps if name.endswith(".parquet")], groups)
 
     def _write_rows(self) -> None:
         if self._waiting:

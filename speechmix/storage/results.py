@@ -47,7 +47,7 @@ from .part_files import (
     table_of,
     write_part,
 )
-from .score_files import CopiedScores, ScoreFiles
+from .score_files import CopiedScores, RowGroups, ScoreFiles
 from .stored_maps import maps_of_row
 
 Report = Callable[[str], None]
@@ -311,9 +311,10 @@ class Results:
                     of_measure[place, start].append((self._places[key].part, key.clip))
         for (place, start), wanted in sorted(of_measure.items()):
             copied: dict[int, CopiedScores] = {}
+            groups = RowGroups()
             for number, clip in wanted:
                 if number not in copied:
-                    copied[number] = CopiedScores(files.get((place, start, number), ()))
+                    copied[number] = CopiedScores(files.get((place, start, number), ()), groups)
                 rows = copied[number].rows_of(clip)
                 if rows is not None and rows.num_rows:
                     scores.append_rows(place / f"{start}.", rows)
@@ -321,6 +322,7 @@ class Results:
     def _copy_maps(self, keys: Sequence[Key], maps: MapFiles) -> None:
         """Files of maps of some results, in their order, from the parts that they lie in."""
         copied: dict[int, CopiedScores] = {}
+        groups = RowGroups()
         for key in keys:
             number = self._places[key].part
             part = self._parts[number]
@@ -330,7 +332,7 @@ class Results:
                 maps.append_copies(part, key.clip, self.row(key)["content"])
                 continue
             if number not in copied:
-                copied[number] = maps.copied_rows(part)
+                copied[number] = maps.copied_rows(part, groups)
             rows = copied[number].rows_of(key.clip)
             if rows is not None:
                 maps.append_rows(rows)

@@ -15,7 +15,7 @@ from speechmix.errors import InputError
 from speechmix.files.file_marks import FileMark
 from speechmix.maps.mixing import MixingMap
 from speechmix.storage import score_files
-from speechmix.storage.score_files import CopiedScores, ScoreFiles, partition, scores_in
+from speechmix.storage.score_files import CopiedScores, RowGroups, ScoreFiles, partition, scores_in
 from speechmix.storage.tables import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
@@ -129,7 +129,7 @@ def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs
     files = sorted(
         (tmp_path / "scores" / partition("openai/whisper-small", "trained", "attention", "encoder")).glob("*")
     )
-    copied = CopiedScores(files)
+    copied = CopiedScores(files, RowGroups(most_rows=5))
     for _, name, (expected, *_) in runs[:3]:
         rows = copied.rows_of(name).to_pandas().sort_values(["layer", "target", "source"])
         np.testing.assert_array_equal(rows.score, expected.scores.ravel())
