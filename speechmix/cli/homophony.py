@@ -124,7 +124,9 @@ def _add_study(commands) -> None:
         "--published-ablation", action="store_true",
         help="also take the cue out of the sound and of the decoder's tokens, as published (see speechmix ablate --published)",
     )  # fmt: skip
-    study.add_argument("--figures", type=int, default=4, help="clips to draw a figure of, per model (default: 4)")
+    study.add_argument(
+        "--figures", type=int, default=4, help="clips to draw a figure of, per trained model (default: 4)"
+    )
     add_workers_option(study)
     study.add_argument("--verbose", action="store_true", help="print a line a clip")
 

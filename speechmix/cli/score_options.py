@@ -106,7 +106,11 @@ def _add_output_options(score: argparse.ArgumentParser) -> None:
     output = score.add_argument_group("output")
     output.add_argument("--out", required=True, help="folder of the run: tables, scores, figures")
     output.add_argument(
-        "--figures", type=int, default=20, metavar="N", help="clips to draw a figure of, per model (default: 20)"
+        "--figures",
+        type=int,
+        default=20,
+        metavar="N",
+        help="clips to draw a figure of, per trained model (default: 20)",
     )
     output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
     output.add_argument(

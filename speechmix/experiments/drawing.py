@@ -1,4 +1,4 @@
-"""Figures of the clips of a run: each clip by each model, its untrained twin as thin lines beside the trained model's curves.
+"""Figures of the clips of a run: each clip by each trained model, with its untrained twin as thin lines beside the curves.
 
 In: the parts that a shard ends with, its clips. Out: ``figures/<model>/<clip>.png``, drawn once all its models have been asked,
 so that a twin is there; one that shows what is asked for is not drawn again, one that shows something else goes.
@@ -39,7 +39,7 @@ def draw_clips(
     ----------
     folder : RunFolder
     parts : sequence of Part
-        Of all models; of several random twins of a model only that with the smallest seed is drawn.
+        Of all models. A random twin has a figure of its own only if its trained model is not there.
     clips : sequence of Clip
         Those of the parts.
     wanted : collection of str
@@ -50,10 +50,10 @@ def draw_clips(
         Is called with clip, reason and model where a figure cannot be drawn.
     """
     parts = parts_of_maps(parts)
+    trained = {part.owner.name for part in parts if part.owner.init == "trained"}
+    owners = {part.owner: None for part in parts if part.owner.init == "trained" or part.owner.name not in trained}
     for clip in clips:
-        of_owners = {
-            owner: folder.figure(owner.label or "", clip) for owner in dict.fromkeys(part.owner for part in parts)
-        }
+        of_owners = {owner: folder.figure(owner.label or "", clip) for owner in owners}
         if clip.name in wanted or any(path.is_file() for path in of_owners.values()):
             for owner, path in of_owners.items():
                 try:

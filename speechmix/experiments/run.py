@@ -154,7 +154,7 @@ def score_clips(
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
     figures : int, optional
-        How many clips to draw a figure of, per model (all: None). Of several twins that with the smallest seed is drawn.
+        How many clips to draw a figure of, per model (all: None). Random twins are lines in that of the trained model.
     ablation : bool
         Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and models that spell,
         and let trained models transcribe the clips.

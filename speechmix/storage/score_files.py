@@ -48,7 +48,7 @@ _COLUMNS = pa.schema(
     + [("layer", pa.int32()), ("head", pa.int32())]
     + [("target", pa.int32()), ("source", pa.int32())]
     + [(f"{side}_{name}", kind) for side in ("target", "source") for name, kind in _SIDE]
-    + [("score", pa.float64()), ("share", pa.float64())]
+    + [("score", pa.float64()), ("share", pa.float32())]  # which follows from the scores
 )
 _NUMBERS = ["score", "share"]  # hardly two alike: their bytes are put in an order that can be packed, a fifth smaller
 
@@ -285,7 +285,7 @@ def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator
         for side, spans, index in (("target", mixing_map.targets, target), ("source", mixing_map.sources, source)):
             columns |= {f"{side}_{name}": column for name, column in _said_of(spans, index).items()}
         columns["score"] = pa.array(scores.ravel())
-        columns["share"] = pa.array(normalize_rows(scores).ravel())
+        columns["share"] = pa.array(normalize_rows(scores).ravel().astype(np.float32))
         yield pa.table({name: columns[name] for name in _COLUMNS.names})
 
 

@@ -207,7 +207,8 @@ class TableWriter:
     """Context manager that appends data frames to ``<stem>.parquet`` and ``<stem>.csv``.
 
     The files take the place of older ones when the block is left without an error; an empty table leaves no file. Rows are
-    written some hundred thousand at a time. A table of more than `MOST_CSV_ROWS` has no CSV, which nobody could open.
+    written some hundred thousand at a time. Numbers have seven digits in the CSV, and all in Parquet. A table of more than
+    `MOST_CSV_ROWS` has no CSV, which nobody could open.
 
     Parameters
     ----------
@@ -254,7 +255,9 @@ class TableWriter:
         first, self._rows = self._rows == 0, self._rows + rows.num_rows
         if self._rows <= MOST_CSV_ROWS:
             table = neutral(pd.concat(self._waiting, ignore_index=True))
-            table.to_csv(self._unfinished["csv"], mode="a", header=first, index=False, encoding="utf-8")
+            table.to_csv(
+                self._unfinished["csv"], mode="a", header=first, index=False, encoding="utf-8", float_format="%.7g"
+            )
         else:
             self._unfinished["csv"].unlink(missing_ok=True)
         self._waiting, self._rows_waiting = [], 0

@@ -70,7 +70,7 @@ def test_every_cell_is_there_once_as_the_map_has_it(tmp_path, runs, rows_per_gro
             assert rows.model.eq(who.name).all()
             assert rows.fingerprint.eq(f"of {name}").all()
             np.testing.assert_array_equal(rows.score, mixing_map.scores.ravel())
-            np.testing.assert_array_equal(rows.share, mixing_map.normalized().scores.ravel())
+            np.testing.assert_array_equal(rows.share, mixing_map.normalized().scores.ravel().astype(np.float32))
             expected = mixing_map.to_dataframe()  # another way to take a map apart
             for column in expected.columns.difference(["measure", "stack"]):
                 pd.testing.assert_series_equal(
