@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ROWS_PER_GROUP = 1_000_000
 _CELLS_AT_ONCE = 100_000  # of a map
+_TABLES_AT_ONCE = 256  # that wait one by one
 MOST_WAITING = 2**27  # bytes of rows that wait to be written, in all folders together
 _MOST_IN_A_FILE = 2**28  # bytes; a file is closed behind the row group that goes past it
 
@@ -69,6 +70,7 @@ class ScoreFiles:
     def __init__(self, folder: Path, *, rows_per_group: int = ROWS_PER_GROUP):
         self._folder, self._rows_per_group = folder, rows_per_group
         self._waiting: dict[Path, list[pa.Table]] = defaultdict(list)
+        self._packed: dict[Path, list[pa.Table]] = defaultdict(list)
         self._rows: Counter[Path] = Counter()  # that wait, and their bytes
         self._bytes: Counter[Path] = Counter()
         self._files: dict[Path, UnfinishedFiles] = {}
@@ -87,6 +89,8 @@ class ScoreFiles:
         self._waiting[place].append(rows)
         self._rows[place] += rows.num_rows
         self._bytes[place] += rows.nbytes
+        if len(self._waiting[place]) >= _TABLES_AT_ONCE:
+            self._packed[place].append(_joined(self._waiting.pop(place)))
         if self._rows[place] >= self._rows_per_group:
             self._write(place)
 
@@ -97,15 +101,20 @@ class ScoreFiles:
 
     def _write(self, place: Path) -> None:
         """One row group, sorted by clip."""
-        by_clip = sorted(self._waiting.pop(place), key=lambda rows: rows["clip"][0].as_py())
+        rows = _joined([*self._packed.pop(place, []), *self._waiting.pop(place, [])])
+        clips = rows["clip"].chunk(0)
+        order = np.argsort(np.asarray(clips.dictionary.to_pylist(), dtype=object), kind="stable")
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        rows = rows.take(np.argsort(ranks[clips.indices.to_numpy()], kind="stable"))
         del self._rows[place], self._bytes[place]
         if place not in self._files:
             self._files[place] = UnfinishedFiles(self._folder / place.parent, _COLUMNS)
-        self._files[place].write(pa.concat_tables([rows.cast(_COLUMNS) for rows in by_clip]))
+        self._files[place].write(rows.cast(_COLUMNS))
 
     def close(self, part: str) -> dict[str, FileMark]:
         """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their marks."""
-        for place in list(self._waiting):
+        for place in list(self._rows):
             self._write(place)
         marks = {}
         for place, files in sorted(self._files.items()):
@@ -118,7 +127,7 @@ class ScoreFiles:
         """Remove what is unfinished."""
         for files in self._files.values():
             files.discard()
-        self._files, self._waiting = {}, defaultdict(list)
+        self._files, self._waiting, self._packed = {}, defaultdict(list), defaultdict(list)
         self._rows, self._bytes = Counter(), Counter()
 
     def __enter__(self) -> ScoreFiles:
@@ -126,6 +135,20 @@ class ScoreFiles:
 
     def __exit__(self, *_: object) -> None:
         self.discard()
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables as one whose columns are of one piece each: thousands of small ones take several times their bytes."""
+    coded = [_coded(table) for table in tables]
+    return pa.concat_tables(coded).unify_dictionaries().combine_chunks()
+
+
+def _coded(rows: pa.Table) -> pa.Table:
+    """Rows whose columns of text are indices into dictionaries."""
+    for place, column in enumerate(rows.schema):
+        if pa.types.is_string(column.type):
+            rows = rows.set_column(place, column.name, rows[column.name].dictionary_encode())
+    return rows
 
 
 class UnfinishedFiles:
@@ -193,7 +216,7 @@ class RowGroups:
         Of all that are in memory; two groups are in any case.
     """
 
-    def __init__(self, *, most_rows: int = 4 * ROWS_PER_GROUP):
+    def __init__(self, *, most_rows: int = 2 * ROWS_PER_GROUP):
         self._most_rows = most_rows
         self._groups: OrderedDict[tuple[Path, int], tuple[pa.Table, dict[str, tuple[int, int]]]] = OrderedDict()
 
