@@ -34,6 +34,7 @@ _PUBLIC = {
     "patch": "interventions.patching",
     "ablate": "interventions.ablation",
     "ablate_input": "interventions.input_ablation",
+    "shapley": "interventions.shapley",
     "speech_ablation": "experiments.speech_ablations",
     "faithfulness": "evaluation.faithfulness.trial",
     "blank_out": "evaluation.faithfulness.blank_out",

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 
 from ..adapters.intervene import Branch, branch_outputs
 from ..adapters.model import Model
@@ -34,6 +35,7 @@ from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
 from .sources import Source, together, tokens_as_sources, words_as_sources
 
+_IDS, ENCODED = "decoder_input_ids", "encoder_states"  # inputs: of a decoder; what an encoder has made of a sound
 _INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
 
 
@@ -175,6 +177,23 @@ class Decision:
                 margins |= dict(zip(chunk, self._of_batch(batch, places).tolist(), strict=True))
         return [margins[number] for number in range(len(changed))]
 
+    def with_encoded_sound(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Inputs of the item's own sound for `of_many_inputs`, as what the encoder makes of it; others as they are."""
+        if not self.model.hears or _IDS not in inputs:
+            return dict(inputs)
+        return {ENCODED: self._encoded, **{name: inputs[name] for name in inputs if name not in self._sound_names}}
+
+    @cached_property
+    def _sound_names(self) -> set[str]:
+        return {name for name in self.prepared.inputs if not name.startswith("decoder_")}
+
+    @cached_property
+    def _encoded(self) -> Tensor:
+        """States of the encoder [1, T, D]."""
+        heard = {name: self.inputs[name] for name in self._sound_names}
+        with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return self.model.module.get_encoder()(**heard, return_dict=True).last_hidden_state
+
     @property
     def _at_once(self) -> int:
         """How many inputs run together: a causal classifier without a padding token cannot tell where each of many ends."""
@@ -182,9 +201,12 @@ class Decision:
         return 1 if alone and "decoder" in self.model.stacks else _INPUTS_AT_ONCE
 
     def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
-        options = {"use_cache": False} if "decoder" in self.model.stacks else {}
+        options: dict[str, Any] = {"use_cache": False} if "decoder" in self.model.stacks else {}
         with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            output = self.model.module(**self.moved(inputs), **options, return_dict=True)
+            inputs = self.moved(inputs)
+            if ENCODED in inputs:
+                options["encoder_outputs"] = BaseModelOutput(inputs.pop(ENCODED))
+            output = self.model.module(**inputs, **options, return_dict=True)
             if places is not None and not self.model.classifies:
                 output.logits = _put_back(logits_of(output), places)
             return self.margins(output)

@@ -1,0 +1,191 @@
+"""Shapley values of words: what each adds to a decision on average, whatever other words are there (Shapley 1953).
+
+In: a decision and what takes a word's place. Out: a share of the margin for each word, which add up: to the margin of the item
+as it is less that with all words taken away. Where two cues say the same, taking away one changes nothing (`ablate_input` finds
+neither); here both get half. Exact over all 2^n sets of up to ten words,
+
+    value(i) = sum over sets S without i of  |S|! (n - |S| - 1)! / n!  (margin of S and i - margin of S),
+
+else over random orders and their reverses (Castro et al. 2009; Mitchell et al. 2022), with a standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InputError
+from ..maps.decisions import DecisionMap
+from .decision import Decision
+from .input_ablation import fills_of, inputs_without, sides_of, stack_of_side
+from .knock_out import decision_map_of, place_of
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from ..scoring.question import ObjectiveOption
+    from ..scoring.views import Item
+    from .sources import Source
+
+MOST_EXACT = 10  # words, of which there are 1,024 sets
+_SAMPLES = 64  # orders, beyond that
+_SETS_AT_ONCE = 64  # whose inputs are in memory
+
+Margins = Callable[[np.ndarray], np.ndarray]  # of sets [m, n] of players that are there: m margins
+
+
+def shapley(
+    model: Model,
+    item: Item,
+    *,
+    side: str | None = None,
+    fill: str | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    objective: ObjectiveOption | None = None,
+) -> DecisionMap:
+    """What each word adds to the margin, over all orders in which words could be taken away.
+
+    Parameters
+    ----------
+    model : Model
+        With its head.
+    item : Clip, Sentence, str or dict
+        As for `knock_out`.
+    side : {"sound", "text", "both"}, optional
+        What is taken away, as in `ablate_input`: by default the sound of a clip, the tokens of a text.
+    fill : str, optional
+        What takes its place: by default digital silence; of tokens the first that the model has of mask, unk, pad, remove.
+    words : sequence of int or of tuples of int, optional
+        Whose values are asked for; all others stay. All by default. The words of a tuple go together, as one. With the fill
+        "remove" a word that holds the position where the margin is read stays, too.
+    samples : int, optional
+        Orders to draw, each of them also in reverse. By default all sets are tried of up to 10 words, and 64 orders of more.
+    seed : int
+        Of the orders.
+    objective : optional
+        Another number to read than the margin, as in `mix`.
+
+    Returns
+    -------
+    DecisionMap
+        Stack "input", a row a word; ``drop`` is its value in nats, ``error`` the standard error of it (0 where all sets were
+        tried). Margin and flipped are missing: there is no one run of a word. The provenance holds ``nothing``, the margin
+        without any of the words, and ``sets``, how many were run.
+
+    Raises
+    ------
+    InputError
+        If the item has no target, there is no word to take away, or a side, fill or number of samples is not possible.
+
+    Examples
+    --------
+    >>> values = speechmix.shapley(model, clip)                                           # doctest: +SKIP
+    >>> values.table["drop"].sum(), values.margin - values.provenance["nothing"]          # doctest: +SKIP
+    (17.1, 17.1)
+    """
+    decision = Decision.of(model, item, objective=objective)
+    side = side or sides_of(decision)[0]
+    if side not in sides_of(decision):
+        raise InputError(f"{model.name} with {decision.name}: sides are {sides_of(decision)}, found {side!r}")
+    if samples is not None and (not isinstance(samples, int) or samples < 2):
+        raise InputError(f"samples should be a number of orders, at least 2, found {samples!r}")
+    fill = _fill(decision, side, fill)
+    players = [
+        source
+        for source in decision.sources_of(stack_of_side(decision, side), words)
+        if not (fill.endswith("remove") and set(source.positions) & set(decision.read_at))
+    ]
+    if not players:
+        raise InputError(f"{decision.name}: there is no word to take away with {fill!r}: words={words}")
+    margins = _Remembered(lambda sets: _margins(decision, players, sets, side, fill))
+    if samples is None and len(players) <= MOST_EXACT:
+        values, errors = exact_values(len(players), margins), np.zeros(len(players))
+    else:
+        values, errors = sampled_values(len(players), margins, samples=samples or _SAMPLES, seed=seed)
+    whole, nothing = margins(np.array([[True] * len(players), [False] * len(players)]))
+    rows = [place_of(decision, f"shapley ({fill})", "input", float("nan"), player) for player in players]
+    drops = decision_map_of(decision, rows, float(whole), [float("nan")] * len(players))
+    table = drops.table.assign(drop=values, error=errors)
+    table["flipped"] = table["flipped"].mask(table["margin"].isna())
+    told = {"nothing": float(nothing), "sets": len(margins.known), "side": side, "fill": fill}
+    return DecisionMap(table, float(whole), {**drops.provenance, **told})
+
+
+def _fill(decision: Decision, side: str, asked: str | None) -> str:
+    possible = fills_of(decision, side)
+    if asked is not None and asked not in possible:
+        raise InputError(f"{decision.name}: of {side} fills are {possible}, found {asked!r}")
+    return asked or possible[0]
+
+
+def _margins(decision: Decision, players: Sequence[Source], sets: np.ndarray, side: str, fill: str) -> np.ndarray:
+    """Margin of each set [m, n] of words that are there."""
+    margins: list[float] = []
+    for start in range(0, len(sets), _SETS_AT_ONCE):
+        changed = []
+        for present in sets[start : start + _SETS_AT_ONCE]:
+            taken = [word for player, there in zip(players, present, strict=True) if not there for word in player.words]
+            inputs, places = inputs_without(decision, taken, side=side, fill=fill)
+            changed.append((decision.with_encoded_sound(inputs) if side == "text" else inputs, places))
+        margins += decision.of_many_inputs(changed)
+    return np.array(margins)
+
+
+class _Remembered:
+    """Margins of sets, each computed once."""
+
+    def __init__(self, margins: Margins):
+        self._margins = margins
+        self.known: dict[bytes, float] = {}
+
+    def __call__(self, sets: np.ndarray) -> np.ndarray:
+        keys = [row.tobytes() for row in sets]
+        new = {key: place for place, key in enumerate(keys) if key not in self.known}
+        if new:
+            self.known |= dict(zip(new, self._margins(sets[list(new.values())]).tolist(), strict=True))
+        return np.array([self.known[key] for key in keys])
+
+
+def exact_values(players: int, margins: Margins) -> np.ndarray:
+    """Shapley values [n] from the margins of all 2^n sets.
+
+    Examples
+    --------
+    >>> exact_values(3, lambda sets: (sets[:, 0] | sets[:, 1]).astype(float))  # either of two is enough
+    array([0.5, 0.5, 0. ])
+    """
+    number = np.arange(2**players)
+    sets = (number[:, None] >> np.arange(players)) % 2 == 1
+    of_set = margins(sets)
+    sizes = sets.sum(axis=1)
+    values = np.empty(players)
+    for player in range(players):
+        without = number[~sets[:, player]]
+        weights = np.array([1 / (players * comb(players - 1, int(size))) for size in sizes[without]])
+        values[player] = (weights * (of_set[without | 1 << player] - of_set[without])).sum()
+    return values
+
+
+def sampled_values(players: int, margins: Margins, *, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shapley values [n] over random orders and their reverses, and their standard errors [n]; the values add up exactly.
+
+    Examples
+    --------
+    >>> values, errors = sampled_values(3, lambda sets: sets @ np.array([1.0, 2.0, 3.0]), samples=4, seed=0)
+    >>> values.round(9).tolist(), errors.round(9).tolist()
+    ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
+    """
+    rng = np.random.default_rng(seed)
+    of_pair = np.zeros((samples, players))
+    for number in range(samples):
+        order = rng.permutation(players)
+        for forth in (order, order[::-1]):
+            present = np.zeros((players + 1, players), dtype=bool)
+            for place, player in enumerate(forth, start=1):
+                present[place:, player] = True
+            of_pair[number, forth] += np.diff(margins(present)) / 2
+    return of_pair.mean(axis=0), of_pair.std(axis=0, ddof=1) / np.sqrt(samples)
