@@ -101,7 +101,7 @@ def shapley(
     ]
     if not players:
         raise InputError(f"{decision.name}: there is no word to take away with {fill!r}: words={words}")
-    margins = _Remembered(lambda sets: _margins(decision, players, sets, side, fill))
+    margins = _Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
     if samples is None and len(players) <= MOST_EXACT:
         values, errors = exact_values(len(players), margins), np.zeros(len(players))
     else:
@@ -122,7 +122,9 @@ def _fill(decision: Decision, side: str, asked: str | None) -> str:
     return asked or possible[0]
 
 
-def _margins(decision: Decision, players: Sequence[Source], sets: np.ndarray, side: str, fill: str) -> np.ndarray:
+def margins_of_sets(
+    decision: Decision, players: Sequence[Source], sets: np.ndarray, side: str, fill: str
+) -> np.ndarray:
     """Margin of each set [m, n] of words that are there."""
     margins: list[float] = []
     for start in range(0, len(sets), _SETS_AT_ONCE):
