@@ -2,9 +2,9 @@
 
     python tests/benchmarks/shapley.py [--layers 12] [--hidden 768] [--words 10] [--sets 24] [--repeats 3]
 
-A Whisper's shape with random weights (1,500 encoder frames), whose decoder is fed ten words, each a token, that are blanked. One
-by one the whole model is run for every set, as `ablate_input` does; that is timed on some sets and multiplied. Both ways take
-turns; margins must agree. Nothing is asserted about time; not collected by pytest.
+A Whisper's shape with random weights (1,500 encoder frames), whose decoder is fed ten words, each a token, that are blanked.
+One by one the whole model is run for every set, as `ablate_input` does; that is timed on some sets and multiplied. Both ways
+take turns; margins must agree. Nothing is asserted about time; not collected by pytest.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def main() -> None:
         vocab_size=5_000, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3,
     )  # fmt: skip
     model = speechmix.load(transformers.WhisperForConditionalGeneration(config).eval())
-    model.tokenizer = OneToken()
     features = torch.randn(1, config.num_mel_bins, 3_000, generator=torch.Generator().manual_seed(0))
     inputs = {"input_features": features, "decoder_input_ids": torch.arange(options.words)[None] + 5}
     decision = Decision.of(model, inputs, objective=(options.words - 1, 7, 9))
+    model.tokenizer = OneToken()
     players = decision.sources["decoder"]
     sets = (np.arange(2**options.words)[:, None] >> np.arange(options.words)) % 2 == 1
     timed = sets[:: len(sets) // options.sets]
