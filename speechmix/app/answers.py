@@ -214,7 +214,23 @@ def measured(
     Raises
     ------
     InputError
-        If no measure has a map: the reason of the first.
+        If a measure is none of `MEASURES`, or none has a map: the reason of the first.
+    """
+    result = tried(model, clip, measures=measures, units=units, progress=progress)
+    if not result.maps:
+        raise InputError(next(iter(result.refused.values())))
+    return result
+
+
+def tried(
+    model: Model, clip: Clip, *, measures: Sequence[str], units: str = "word", progress: Progress | None = None
+) -> Measured:
+    """As `measured`, also where no measure has a map.
+
+    Raises
+    ------
+    InputError
+        If a measure is none of `MEASURES`.
     """
     unknown = set(measures) - set(MEASURES)
     if unknown or not measures:
@@ -233,8 +249,6 @@ def measured(
                 maps.update(mix_one(model, clip, measures=measure, units=units))
             except SpeechmixError as error:
                 refused[measure] = str(error)
-    if not maps:
-        raise InputError(next(iter(refused.values())))
     return Measured(maps, refused)
 
 

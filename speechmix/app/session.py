@@ -88,6 +88,9 @@ class Session:
         self._models: dict[tuple[str, str, int | None], Model] = {}
         self._maps: OrderedDict[str, dict[tuple[str, str], MixingMap]] = OrderedDict()
         self._lock = threading.Lock()
+        self.drawing = (
+            threading.Lock()
+        )  # held by whoever draws: matplotlib and librosa are not made for several threads
 
     def keep(self, clip: Clip) -> str:
         """Remember a recording and return the name it is asked for by; of too many the oldest is forgotten."""
@@ -133,18 +136,27 @@ class Session:
     def maps(
         self, model: Model, clip: Clip, *, measures: Sequence[str], units: str, progress: answers.Progress | None = None
     ) -> answers.Measured:
-        """Maps of a clip, measured or remembered; cue and target are written into both."""
+        """Maps of a clip, measured or remembered; cue and target are written into both.
+
+        Raises
+        ------
+        InputError
+            If no measure has a map, remembered ones included.
+        """
         keys = {measure: _key(model, clip, measure, units) for measure in measures}
         missing = [measure for measure in measures if keys[measure] not in self._maps]
         refused: dict[str, str] = {}
         if missing:
-            new = answers.measured(model, clip, measures=missing, units=units, progress=progress)
+            new = answers.tried(model, clip, measures=missing, units=units, progress=progress)
             refused = new.refused
-            for measure in set(missing) - set(refused):
-                self._maps[keys[measure]] = {key: new.maps[key] for key in new.maps if key[0] == measure}
-            self._forget_maps()
-        known = {key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()}
-        return answers.Measured({key: _with_roles(mixing_map, clip) for key, mixing_map in known.items()}, refused)
+            for measure in missing:
+                if measure not in refused:
+                    self._maps[keys[measure]] = {key: new.maps[key] for key in new.maps if key[0] == measure}
+        maps = {key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()}
+        self._forget_maps()  # not before: those of this answer may be more than are remembered
+        if not maps:
+            raise InputError(next(iter(refused.values())))
+        return answers.Measured({key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused)
 
     def _forget_maps(self) -> None:
         def size() -> int:
