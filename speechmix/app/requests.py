@@ -6,7 +6,6 @@ models, measures. Whatever is wrong is an `InputError` that the page shows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,20 +44,6 @@ def fields_of(asked: object) -> Mapping[str, Any]:
     return asked
 
 
-def refuse_half_characters(told: Mapping[str, Any]) -> None:
-    """Refuse texts that JSON can hold and no file can.
-
-    Raises
-    ------
-    InputError
-        If there is half a character ("\\ud800") in it.
-    """
-    try:
-        json.dumps(told, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError("expected text, found half a character in it: type it again") from error
-
-
 def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
     """Return the clip that a request is about: a recording with the text, words and roles that the page has.
 
@@ -68,7 +53,6 @@ def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
         If the recording is not here, or its words cannot be right.
     """
     told = fields_of(asked.get("clip"))
-    refuse_half_characters(told)
     clip = session.recording(told.get("recording"))
     words = told.get("words")
     if words is not None and (not isinstance(words, Sequence) or isinstance(words, str) or len(words) > _MOST_WORDS):

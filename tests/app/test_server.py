@@ -128,12 +128,6 @@ class TestBodies:
         assert status == 400
         assert answer["error"]
 
-    def test_half_a_character_is_refused_before_it_is_written(self, server):
-        for change in ({"text": "\ud800"}, {"words": [["\ud800", 0.1, 0.2]]}):
-            request = {"form": "row", "clip": {**example(server), "cue": [], "target": None, **change}}
-            status, answer, _ = asked(server, "POST", "api/save", request)
-            assert (status, "half a character" in answer["error"]) == (400, True)
-
     def test_a_version_that_is_no_number_is_none(self, server):
         worked(server, kind="load", model="tiny-french-ctc")
         for since in ("x", "9" * 5_000):
