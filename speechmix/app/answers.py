@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -299,13 +298,3 @@ def compared_texts(before: str, after: str) -> list[tuple[str, str]]:
         alike = j - i == m - k
         pairs += zip(old[i:j], new[k:m], strict=True) if alike else [(" ".join(old[i:j]), " ".join(new[k:m]))]
     return pairs
-
-
-def model_facts(model: Model) -> dict[str, Any]:
-    """What a page needs to know of a model: what it is, and what can be asked of it."""
-    return {
-        "describe": model.describe(),
-        "stacks": list(model.stacks),
-        "writes": model.init == "trained" and model.can_spell,
-        "places": places_words(model),
-    }
