@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -213,23 +214,7 @@ def measured(
     Raises
     ------
     InputError
-        If a measure is none of `MEASURES`, or none has a map: the reason of the first.
-    """
-    result = tried(model, clip, measures=measures, units=units, progress=progress)
-    if not result.maps:
-        raise InputError(next(iter(result.refused.values())))
-    return result
-
-
-def tried(
-    model: Model, clip: Clip, *, measures: Sequence[str], units: str = "word", progress: Progress | None = None
-) -> Measured:
-    """As `measured`, also where no measure has a map.
-
-    Raises
-    ------
-    InputError
-        If a measure is none of `MEASURES`.
+        If no measure has a map: the reason of the first.
     """
     unknown = set(measures) - set(MEASURES)
     if unknown or not measures:
@@ -248,6 +233,8 @@ def tried(
                 maps.update(mix_one(model, clip, measures=measure, units=units))
             except SpeechmixError as error:
                 refused[measure] = str(error)
+    if not maps:
+        raise InputError(next(iter(refused.values())))
     return Measured(maps, refused)
 
 
@@ -298,3 +285,13 @@ def compared_texts(before: str, after: str) -> list[tuple[str, str]]:
         alike = j - i == m - k
         pairs += zip(old[i:j], new[k:m], strict=True) if alike else [(" ".join(old[i:j]), " ".join(new[k:m]))]
     return pairs
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    """What a page needs to know of a model: what it is, and what can be asked of it."""
+    return {
+        "describe": model.describe(),
+        "stacks": list(model.stacks),
+        "writes": model.init == "trained" and model.can_spell,
+        "places": places_words(model),
+    }

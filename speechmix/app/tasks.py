@@ -37,7 +37,7 @@ _MAP_BYTES = 2**26  # of one answer; layers are left out beyond it
 def load(session: Session, asked: Mapping[str, Any]) -> Work:
     """Load a model and say what it is."""
     which = model_of(asked)
-    return lambda told: {"name": which.name, **_model_facts(_loaded(session, which, told))}
+    return lambda told: {"name": which.name, **answers.model_facts(_loaded(session, which, told))}
 
 
 def write(session: Session, asked: Mapping[str, Any]) -> Work:
@@ -162,16 +162,6 @@ def clip_facts(clip: Clip) -> dict[str, Any]:
         "target": clip.target,
         "foil": clip.foil,
         "synthetic": _is_synthetic(clip),
-    }
-
-
-def _model_facts(model: Model) -> dict[str, Any]:
-    """What a page needs to know of a model: what it is, and what can be asked of it."""
-    return {
-        "describe": model.describe(),
-        "stacks": list(model.stacks),
-        "writes": model.init == "trained" and model.can_spell,
-        "places": answers.places_words(model),
     }
 
 
