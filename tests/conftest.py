@@ -146,6 +146,19 @@ def tiny(name: str, dtype: torch.dtype = torch.float64, **changes) -> speechmix.
     return shared_models.shared(key, lambda: speechmix.load(build(name, **changes).to(dtype)))
 
 
+def trained_and_twin() -> list[speechmix.adapters.Model]:
+    """A small wav2vec2 that stands for a trained model, and its random twin, loaded anew: a run changes and hashes them."""
+    import transformers
+
+    extractor, module = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
+    models = [
+        speechmix.load(module, processor=extractor),
+        speechmix.load(module, processor=extractor, init="random", seed=3),
+    ]
+    assert all(model.fingerprint for model in models)
+    return models
+
+
 def trained(name: str) -> speechmix.adapters.Model:
     """A bundled model, tiny-french-ctc or tiny-french-whisper, shared as `tiny` ones are."""
     return shared_models.shared((name,), lambda: speechmix.load(bundled.models()[name], device="cpu"))

@@ -87,7 +87,7 @@ def models_of(asked: Mapping[str, Any]) -> list[ModelAsked]:
     listed = asked.get("models")
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST_MODELS:
         raise InputError(f"expected 1 to {_MOST_MODELS} models, found {str(listed)[:80]}")
-    return list(dict.fromkeys(model_of(fields_of(one)) for one in listed))
+    return list(dict.fromkeys(model_of(fields_of(model)) for model in listed))
 
 
 def names_of(asked: Mapping[str, Any], field: str) -> list[str]:

@@ -7,7 +7,6 @@ starts, so that no path of a request ever becomes a path of a file.
 from __future__ import annotations
 
 import json
-import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ _KINDS = {
     ".html": "text/html; charset=utf-8",
 }
 _WATCH_SECONDS = 20.0
+_MOST_DIGITS = 18  # of a version of the queue
 _PICTURE = (12.0, 2.6)  # inches
 _DIRECT: dict[str, Callable[..., saving.SavedFile]] = {
     "textgrid": saving.textgrid_of,
@@ -69,7 +69,6 @@ class App:
 
     def __init__(self, session: Session, turns: Turns):
         self.session, self.turns = session, turns
-        self._drawing = threading.Lock()
 
     def answer(self, request: Request) -> Response:
         """Answer a request; what is wrong with it is an answer too."""
@@ -140,7 +139,7 @@ class App:
 
     def _picture(self, name: str) -> Response:
         clip = self.session.recording(name).replace(words=None, cue=None, target=None)
-        with self._drawing:  # matplotlib and librosa are not made for several threads
+        with self.session.drawing:
             return Response(sound_picture(clip, width=_PICTURE[0], height=_PICTURE[1]), "image/png")
 
     def _saved(self, request: Request) -> Response:
@@ -161,7 +160,8 @@ class App:
 
     def _watched(self, request: Request) -> Response:
         since = request.query.get("since", "")
-        version, jobs = self.turns.watch(int(since) if since.isdecimal() else 0, _WATCH_SECONDS)
+        is_version = since.isdecimal() and len(since) < _MOST_DIGITS
+        version, jobs = self.turns.watch(int(since) if is_version else 0, _WATCH_SECONDS)
         return _json({"version": version, "jobs": [_told(standing) for standing in jobs]})
 
     def _answer_of(self, name: str) -> Response:

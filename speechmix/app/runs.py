@@ -33,8 +33,10 @@ def opened(session: Session, name: object) -> dict[str, Any]:
     InputError
         If the page has no run, or the run no such clip.
     """
-    if session.run is None or not isinstance(name, str):
+    if session.run is None:
         raise InputError("this page was started without a run: speechmix serve RUN")
+    if not isinstance(name, str):
+        raise InputError(f"expected the name of a clip, found {str(name)[:80]!r}")
     row = clip_row(session.run, name)
     unreadable: list[str] = []
     maps = maps_of_clip(session.run, name, unreadable=unreadable)

@@ -110,8 +110,8 @@ class Server(ThreadingHTTPServer):
 
     def names_us(self, host: str | None) -> bool:
         """Whether the Host of a request is an address, this machine, or the name that we were told to listen on."""
-        name = urllib.parse.urlsplit(f"//{host or ''}").hostname or ""
         try:
+            name = urllib.parse.urlsplit(f"//{host or ''}").hostname or ""
             return name in ("localhost", self.host) or bool(ipaddress.ip_address(name))
         except ValueError:
             return False
@@ -146,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(response.content)
 
     def _answer(self, method: str) -> Response:
+        closes = self.close_connection  # as the request says
         self.close_connection = True  # until the body has been read, for what follows would be taken for a request
         if not self.server.names_us(self.headers.get("Host")):
             return error_response(403, "this page is not served under that name")
@@ -162,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body(MOST_BYTES if rest == "api/recordings" else _MOST_JSON) if method == "POST" else b""
         if isinstance(body, Response):
             return body
-        self.close_connection = self.headers.get("Connection", "").lower() == "close"
+        is_unread = method == "GET" and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers)
+        self.close_connection = closes or is_unread
         return self.server.app.answer(Request(method, urllib.parse.unquote(rest), query, body))
 
     def _body(self, most: int) -> bytes | Response:
@@ -236,10 +238,15 @@ def serve(
     )  # fmt: skip
     with Turns() as turns, Server(App(session, turns), host=host, port=port) as server:
         say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")
-        threading.Thread(target=warm_up, daemon=True).start()
+        threading.Thread(target=_warm_up, args=(session,), daemon=True).start()
         if browser:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             say("stopped")
+
+
+def _warm_up(session: Session) -> None:
+    with session.drawing:
+        warm_up()

@@ -88,6 +88,8 @@ class Session:
         self._models: dict[tuple[str, str, int | None], Model] = {}
         self._maps: OrderedDict[str, dict[tuple[str, str], MixingMap]] = OrderedDict()
         self._lock = threading.Lock()
+        # Held by whoever draws: matplotlib and librosa are not made for several threads.
+        self.drawing = threading.Lock()
 
     def keep(self, clip: Clip) -> str:
         """Remember a recording and return the name it is asked for by; of too many the oldest is forgotten."""
@@ -133,18 +135,29 @@ class Session:
     def maps(
         self, model: Model, clip: Clip, *, measures: Sequence[str], units: str, progress: answers.Progress | None = None
     ) -> answers.Measured:
-        """Maps of a clip, measured or remembered; cue and target are written into both."""
+        """Maps of a clip, measured or remembered; cue and target are written into both.
+
+        Raises
+        ------
+        InputError
+            If no measure has a map, remembered ones included.
+        """
         keys = {measure: _key(model, clip, measure, units) for measure in measures}
         missing = [measure for measure in measures if keys[measure] not in self._maps]
         refused: dict[str, str] = {}
-        if missing:
-            new = answers.measured(model, clip, measures=missing, units=units, progress=progress)
-            refused = new.refused
-            for measure in set(missing) - set(refused):
-                self._maps[keys[measure]] = {key: new.maps[key] for key in new.maps if key[0] == measure}
-            self._forget_maps()
-        known = {key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()}
-        return answers.Measured({key: _with_roles(mixing_map, clip) for key, mixing_map in known.items()}, refused)
+        for number, measure in enumerate(missing):  # one by one: one that is refused takes no other along
+            step = _step_of(progress, number, len(missing))
+            try:
+                self._maps[keys[measure]] = answers.measured(
+                    model, clip, measures=[measure], units=units, progress=step
+                ).maps
+            except InputError as error:
+                refused[measure] = str(error)
+        maps = {key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()}
+        self._forget_maps()  # not before: those of this answer may be more than are remembered
+        if not maps:
+            raise InputError(next(iter(refused.values())))
+        return answers.Measured({key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused)
 
     def _forget_maps(self) -> None:
         def size() -> int:
@@ -152,6 +165,11 @@ class Session:
 
         while len(self._maps) > 1 and (len(self._maps) > _MOST_MAPS or size() > _MOST_MAP_BYTES):
             self._maps.popitem(last=False)
+
+
+def _step_of(progress: answers.Progress | None, number: int, total: int) -> answers.Progress | None:
+    """What is told of one measure, as one step of several."""
+    return None if progress is None else lambda note, _done, _total: progress(note, number, total)
 
 
 def _key(model: Model, clip: Clip, measure: str, units: str) -> str:

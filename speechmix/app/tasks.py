@@ -112,7 +112,8 @@ def save_page(session: Session, asked: Mapping[str, Any]) -> Work:
             maps[_key(which)] = session.maps(model, clip, measures=measures, units=units, progress=told).maps
         told("the page is written", 0, 1)
         notes = (SYNTHETIC,) if _is_synthetic(clip) else ()
-        return saving.page_of(clip, maps, start=start, notes=notes)
+        with session.drawing:
+            return saving.page_of(clip, maps, start=start, notes=notes)
 
     return work
 
@@ -128,7 +129,8 @@ def save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
         if (measure_asked, stack) not in maps:
             raise InputError(f"{model.label} has no map of {measure_asked} in its {stack}")
         told("the picture is drawn", 0, 1)
-        return saving.picture_of(clip, maps[measure_asked, stack], layer=layer)
+        with session.drawing:
+            return saving.picture_of(clip, maps[measure_asked, stack], layer=layer)
 
     return work
 

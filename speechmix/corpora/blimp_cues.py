@@ -59,7 +59,9 @@ def cue_by_dependency(kind: str, text: str, target: int, parse: Callable) -> tup
     words = Sentence(text).words
     tokens = list(parse(text))
     place = {token.i: next((i for i, w in enumerate(words) if token.idx < w.stop), len(words) - 1) for token in tokens}
-    target_token = next(token for token in tokens if place[token.i] == target)
+    target_token = next((token for token in tokens if place[token.i] == target), None)
+    if target_token is None:  # a token of the parse may take in two words
+        return ()
     if kind == "noun":
         cue_tokens = [target_token.head] if target_token.dep_ == "det" else []
     elif kind == "determiner":

@@ -163,7 +163,15 @@ def _row(name: str, stored: Stored, sentence: str, text: str | None, root: Path,
             located_audio(root, path)
     meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
     row = Row(name, sentence, root, path if content is None else None, content, meta=meta, origin=origin)
-    return _annotated(row, cells) if all(name in cells for name in _PAPER) else row
+    if not all(name in cells for name in _PAPER):
+        return row
+    try:
+        return _annotated(row, cells)
+    except RowError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        reason = f"expected an alignment with intervals (word, start, end), cue and target, found others ({error!r})"
+        raise RowError("unreadable row", reason[:400]) from error
 
 
 def _annotated(row: Row, cells: dict[str, Any]) -> Row:
@@ -171,17 +179,14 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     intervals = (cells["alignment"] or {}).get("intervals") or []
     if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
         intervals = [dict(zip(intervals, values, strict=True)) for values in zip(*intervals.values(), strict=True)]
-    labels = ("word", "label", "text")
-    words = tuple(
-        Word(next(str(i[name]) for name in labels if name in i), float(i["start"]), float(i["end"])) for i in intervals
-    )
+    words = tuple(Word(_label(i), float(i["start"]), float(i["end"])) for i in intervals)
     label = str(cells.get("label_number", "")).lower()
     number = "s" if "sing" in label else "p" if "plur" in label else None
     pairs: list[dict[str, Any]] = []
     for target, indices in (("target_word", "target_indices"), ("target_word_2", "target_indices_2")):
         if cells.get(target):
             places = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
-            if places is None:
+            if places is None or not all(0 <= place < len(words) for place in places):
                 reason = (
                     f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this order, in its alignment"
                 )
@@ -193,6 +198,11 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
                 pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
             pairs.append(pair)
     return replace(row, words=words, pairs=tuple(pairs))
+
+
+def _label(interval: dict[str, Any]) -> str:
+    name = next((name for name in ("word", "label") if name in interval), "text")
+    return str(interval[name])
 
 
 def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:

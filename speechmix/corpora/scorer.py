@@ -107,12 +107,12 @@ class Scorer:
 
     def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """Columns of a row; of a batch, lists of them."""
-        cell = next((rows[name] for name in _AUDIO if name in rows), None)
-        if cell is None:
+        recordings = next((rows[name] for name in _AUDIO if name in rows and rows[name] is not None), None)
+        if not any(name in rows for name in _AUDIO):
             raise InputError(f"expected one of the columns {', '.join(_AUDIO)}, found {', '.join(rows)}")
-        if not isinstance(cell, list):
+        if not isinstance(recordings, list):
             return self._scored(rows)
-        scored = [self._scored({name: rows[name][index] for name in rows}) for index in range(len(cell))]
+        scored = [self._scored({name: rows[name][index] for name in rows}) for index in range(len(recordings))]
         return {name: [columns[name] for columns in scored] for name in self._columns}
 
     def features(self, of_rows: Features) -> Features:
@@ -171,8 +171,15 @@ def clip_of_cells(row: Mapping[str, Any]) -> Clip:
     """
     details = {name: row[name] for name in _AS_THEY_ARE if row.get(name) not in (None, "")}
     details["text"] = next((row[name] for name in TEXTS if row.get(name)), None)
-    words = row.get("words") or None
-    details["words"] = words if words is None or isinstance(words, str) else words_from_items(list(words))
+    if not isinstance(details["text"], str | None):
+        raise InputError(f"expected a text, found {details['text']!r:.80}")
+    words = row.get("words")
+    words = (words.tolist() if isinstance(words, np.ndarray) else words) or None  # rows in the format "numpy"
+    if not isinstance(words, str | list | tuple | None):
+        raise InputError(
+            f"expected words as a list of [text, start, end], or the path of a word file, found {words!r:.80}"
+        )
+    details["words"] = words if words is None or isinstance(words, str) else words_from_items(words)
     sound: Any = next((row[name] for name in _AUDIO if row.get(name) is not None), None)
     if isinstance(sound, str):
         return Clip.from_file(sound, **details)
@@ -183,10 +190,12 @@ def clip_of_cells(row: Mapping[str, Any]) -> Clip:
             return Clip.from_file(sound["path"], **details)
         return Clip.from_array(*_decoded(sound["bytes"]), **details)
     try:  # a dictionary, or the decoder that newer releases of datasets give
-        samples, rate = sound["array"], sound["sampling_rate"]
-    except (KeyError, TypeError) as error:
-        raise InputError(f"expected a recording as a column Audio gives it, found {type(sound).__name__}") from error
-    return Clip.from_array(np.asarray(samples, np.float32), int(rate), **details)
+        samples, rate = np.asarray(sound["array"], np.float32), int(sound["sampling_rate"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected a recording as a column Audio gives it (array, sampling_rate), found {type(sound).__name__}: {error}"
+        ) from error
+    return Clip.from_array(samples, rate, **details)
 
 
 def _decoded(content: bytes) -> tuple[np.ndarray, int]:
@@ -194,7 +203,7 @@ def _decoded(content: bytes) -> tuple[np.ndarray, int]:
 
     try:
         return soundfile.read(io.BytesIO(content), dtype="float32")
-    except soundfile.LibsndfileError as error:
+    except (soundfile.LibsndfileError, TypeError) as error:
         raise InputError(f"the recording cannot be read ({error}): expected WAV, FLAC, OGG or MP3") from error
 
 

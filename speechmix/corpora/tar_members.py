@@ -113,7 +113,16 @@ def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Mem
         if entry.isreg() and not entry.issparse():
             if entry.offset_data + entry.size > end:
                 raise CutOffTar(f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again")
-            yield Member(entry.name, Stretch(str(tar), entry.offset_data, entry.size))
+            yield Member(_readable(entry.name), Stretch(str(tar), entry.offset_data, entry.size))
+
+
+def _readable(name: str) -> str:
+    """A member's name as text; one that is no UTF-8, as older tools write it, as Latin-1, which any bytes are."""
+    try:
+        name.encode("utf-8")
+        return name
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _refuse_compressed(tar: Path, head: bytes) -> None:

@@ -10,9 +10,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..files.locks import not_written
 from ..files.whole_files import UNFINISHED, write_json
 
 MOST_DEATHS = 2  # of workers that were at a clip; then it is left out
@@ -49,8 +51,17 @@ class Attempts:
         folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, block: str, clips: Sequence[str]) -> None:
-        """Say which clips of a block are begun now."""
-        write_json(self._path, {"node": self._node, "block": block, "clips": list(clips)})
+        """Say which clips of a block are begun now.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written: no clip's fault, and none is left out for it.
+        """
+        try:
+            write_json(self._path, {"node": self._node, "block": block, "clips": list(clips)})
+        except OSError as error:
+            raise not_written(self._path.parent, error) from error
 
     def end(self) -> None:
         """Say that the block is done."""
@@ -65,7 +76,6 @@ class Attempts:
     def _others(self) -> Iterator[dict[str, Any]]:
         for name in sorted(os.listdir(self._path.parent)):
             if name != self._path.name and not name.startswith(UNFINISHED):
-                try:
+                # Its block is done; or the machine that was writing it went down, and no clip is at fault.
+                with suppress(FileNotFoundError, ValueError):
                     yield json.loads((self._path.parent / name).read_bytes())
-                except FileNotFoundError:  # its block is done
-                    continue

@@ -62,7 +62,8 @@ def export_tiers(
     Raises
     ------
     InputError
-        If the run has no such clip or no maps of its words, nothing is left of what was asked for, or `out` is a file's name.
+        If the run has no such clip or no maps of its words, no model has anything of what was asked for, or `out` is a file's
+        name. A model that has nothing of it is passed over.
     """
     if out is not None and Path(out).suffix.lower() in (".textgrid", ".eaf"):
         raise InputError(
@@ -81,7 +82,8 @@ def export_tiers(
         )
     seconds, sound = float(row["seconds"]), sound_of(opened, clip, audio=audio)
     cue = provenance.get("cue")
-    paths = []
+    paths: list[Path] = []
+    refused: list[InputError] = []
     for (model, init, _), maps in by_model.items():
         if init != "trained":
             continue
@@ -90,14 +92,25 @@ def export_tiers(
             for place, mixing_map in maps.items()
             if place[0] in (measures or (place[0],)) and place[1] in (stacks or (place[1],))
         }
-        tiers = score_tiers(
-            asked, words, target=role, duration=seconds, cue=tuple(cue) if isinstance(cue, list) else cue, layers=layers
-        )
+        try:
+            tiers = score_tiers(
+                asked,
+                words,
+                target=role,
+                duration=seconds,
+                cue=tuple(cue) if isinstance(cue, list) else cue,
+                layers=layers,
+            )
+        except InputError as error:  # another model may have the stack, or the layer
+            refused.append(error)
+            continue
         folder = Path(out) if out else opened.out / "tiers"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{safe_name(clip)}.{safe_name(model)}{ending}"
         write_tiers_as(path, tiers, seconds, audio=sound)
         paths.append(path)
     if not paths:
+        if refused:
+            raise refused[0]
         raise InputError(f"{opened.out} has no maps of {clip!r} by a trained model")
     return paths

@@ -45,7 +45,8 @@ class Marker:
     ----------
     shard : str
     asked : str
-        Hash of clips, models and options of the whole run: shards of one run were asked the same.
+        Hash of clips and options of the whole run, which `run.json` has from the start, and of its models, once all are loaded:
+        shards of one run were asked the same.
     clips : list of str
         Part files of its clips, below the run's folder.
     models : list of (owner, part files, whether its states are probed)
@@ -65,6 +66,14 @@ class Marker:
     def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part], *, probed: bool) -> None:
         """Note where the results of a model are."""
         self.models.append((vars(owner), folder.relative(parts), probed))
+
+    def tell_asked(self, but_models: str) -> None:
+        """Note what the whole run was asked: the hash of clips and options that it began with, and the models it had."""
+        self.asked = f"{but_models}+{digest([owner for owner, _, _ in self.models])}"
+
+    def is_of(self, but_models: str) -> bool:
+        """Whether it was asked so, as far as is known before models are loaded; earlier versions did not note that."""
+        return self.asked.startswith(f"{but_models}+") if but_models else True
 
     def write(self, folder: RunFolder) -> None:
         """Say in the run's folder that the shard is done."""

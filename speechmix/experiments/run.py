@@ -23,7 +23,7 @@ each then does the clips whose names are its own, and the one that ends last wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,11 +219,17 @@ def score_clips(
         "aligner": aligner and aligner.label,
         "weights": aligner and aligner.fingerprint,
     }
+    few = None if twin_clips is None else _names(few_of(clips, twin_clips))
+    drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
+    by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
+    kept_names = [None if names is None else sorted(names) for names in (drawn, by_layer, few)]
+    flags = [ablation, probes, maps, maps_dtype, *kept_names]
+    asked_of_all = digest([question.described(), alignment, _described(clips), flags])
     for name, reason in skipped:
         run.skip(name, reason)
     with _held(folder, shard):
         with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
-            folder.begin(question, alignment, overwrite, report, shards=shard.count)
+            folder.begin(question, alignment, overwrite, report, shards=shard.count, asked_of_all=asked_of_all)
         had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
         (folder.shards / f"{shard.label}.json").unlink(missing_ok=True)
         marker = Marker(shard.label, asked="", skipped=run.skipped)
@@ -231,9 +237,6 @@ def score_clips(
         times = RunTimes(folder, shard, exact=profile)
         with times.counted():
             ready, marker.clips = aligned.kept(run.skip, report, progress)
-        few = None if twin_clips is None else _names(few_of(clips, twin_clips))
-        drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
-        by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
         asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
         wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few, maps, maps_dtype)
         if engine is None:
@@ -243,7 +246,7 @@ def score_clips(
         with times.counted():
             _draw(run, folder, marker, ready, wanted, report)
         marker.done = run.done
-        marker.asked = _asked(clips, alignment, wanted, marker)
+        marker.tell_asked(asked_of_all)
         if had_tables and not run.done and shard.count == 1:
             write_skipped(folder, run.skipped)
             report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
@@ -266,16 +269,9 @@ def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
         yield
 
 
-def _asked(clips: Sequence[Clip], alignment: Mapping[str, Any], wanted: Wanted, marker: Marker) -> str:
-    """Hash of what the whole run was asked, the same in each of its shards.
-
-    Sounds of other shards' clips are not read for it: one that changes is found by the shard that holds the clip.
-    """
-    of_clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in clips]
-    of_models = [owner for owner, _, _ in marker.models]
-    flags: list[Any] = [wanted.ablation, wanted.probes, wanted.maps, wanted.maps_dtype]
-    flags += [None if names is None else sorted(names) for names in (wanted.drawn, wanted.by_layer, wanted.few)]
-    return digest([wanted.question.described(), alignment, of_clips, of_models, flags])
+def _described(clips: Sequence[Clip]) -> list[list[Any]]:
+    """What each clip is, but for its sound: one that changes is found by the shard that holds the clip."""
+    return [[clip.name, clip.annotations, dict(clip.meta)] for clip in clips]
 
 
 def _names(clips: Sequence[Clip]) -> frozenset[str]:

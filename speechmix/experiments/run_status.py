@@ -43,8 +43,8 @@ class RunStatus:
     table : DataFrame
         A row for each shard and model: shard, state, model, clips with results, clips that failed. A shard without results
         has one row without a model. States are "done", "at work", "stopped", "not begun"; "outdated" for one that was asked
-        something else (other clips, models, options) than the one that ended last, "damaged" for one whose results are no
-        longer whole.
+        something else (other clips, options) than the one that began last, or had other models than the one that ended last;
+        "damaged" for one whose results are no longer whole.
     failures : DataFrame
         clip, model, reason, as the shards that are done recorded them.
     """
@@ -103,9 +103,11 @@ def run_status(path: str | PathLike) -> RunStatus:
     description = read_json_object(folder.description)
     if not isinstance(description.get("options"), dict):
         raise InputError(f"{folder.description} is not of a run of `speechmix score` or `study`, or is damaged")
-    state, count = str(description.get("state", COMPLETE)), int(description.get("shards", 1))
+    state, count = str(description.get("state", COMPLETE)), description.get("shards", 1)
+    if type(count) is not int or count < 1:
+        raise InputError(f"{folder.description} is damaged, its number of shards is {count!r:.40}: start the run again")
     shards = [Shard(index, count) for index in range(1, count + 1)]
-    markers, last_asked = _markers(folder, shards)
+    markers, last_asked = _markers(folder, shards, str(description.get("asked", "")))
     parts = _readable_parts(folder)
     paths = {*folder.relative([part for part, _ in parts])}
     failures: list[dict[str, str]] = []
@@ -121,8 +123,14 @@ def run_status(path: str | PathLike) -> RunStatus:
         failures += skipped
         failed = Counter(row["model"] for row in skipped)
         told = {"shard": shard.label, "state": of_shard}
-        rows += [{**told, "model": label, "clips": len(clips[label]), "failed": failed[label]} for label in clips]
-        if not clips:
+        labels = [
+            *clips,
+            *(label for label in failed if label and label not in clips),
+        ]  # one may have failed on every clip
+        rows += [
+            {**told, "model": label, "clips": len(clips.get(label, ())), "failed": failed[label]} for label in labels
+        ]
+        if not labels:
             rows.append({**told, "model": None, "clips": 0, "failed": sum(failed.values())})
     return RunStatus(
         folder.path,
@@ -138,16 +146,18 @@ def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
     return set.intersection(*clips) if len(clips) == models > 0 else set()
 
 
-def _markers(folder: RunFolder, shards: Sequence[Shard]) -> tuple[dict[Shard, Marker], str]:
-    """Markers of the shards that are done, and what the one that ended last was asked."""
+def _markers(folder: RunFolder, shards: Sequence[Shard], asked_of_all: str) -> tuple[dict[Shard, Marker], str]:
+    """Markers of the shards that are done; and what the last to end was asked, of those that were asked what the run is now."""
     markers: dict[Shard, Marker] = {}
     last: tuple[int, str] = (0, "")
     for shard in shards:
         marker = Marker.read(folder, shard)
         if marker is not None:
             with suppress(OSError):  # started again since
-                last = max(last, ((folder.shards / f"{shard.label}.json").stat().st_mtime_ns, marker.asked))
+                ended = (folder.shards / f"{shard.label}.json").stat().st_mtime_ns
                 markers[shard] = marker
+                if marker.is_of(asked_of_all):
+                    last = max(last, (ended, marker.asked))
     return markers, last[1]
 
 

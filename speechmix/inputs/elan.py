@@ -7,8 +7,10 @@ with one aligned tier each. ELAN counts in whole milliseconds.
 from __future__ import annotations
 
 import os
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from os import PathLike
@@ -21,6 +23,7 @@ from .words import check_words
 _SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _TYPE = "default-lt"
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MIME_TYPES = {".wav": "audio/x-wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".ogg": "audio/ogg"}
 
 
@@ -77,14 +80,14 @@ def write_elan(
         ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": f"ts{number}", "TIME_VALUE": str(time)})
     last = 0
     for tier, words in tiers.items():
-        element = ET.SubElement(document, "TIER", {"LINGUISTIC_TYPE_REF": _TYPE, "TIER_ID": tier})
+        element = ET.SubElement(document, "TIER", {"LINGUISTIC_TYPE_REF": _TYPE, "TIER_ID": _writable(tier)})
         for index, word in enumerate(words):
             last += 1
             annotation = ET.SubElement(ET.SubElement(element, "ANNOTATION"), "ALIGNABLE_ANNOTATION")
             annotation.set("ANNOTATION_ID", f"a{last}")
             annotation.set("TIME_SLOT_REF1", slots[tier, 2 * index])
             annotation.set("TIME_SLOT_REF2", slots[tier, 2 * index + 1])
-            ET.SubElement(annotation, "ANNOTATION_VALUE").text = word.text
+            ET.SubElement(annotation, "ANNOTATION_VALUE").text = _writable(word.text)
     ET.SubElement(header, "PROPERTY", {"NAME": "lastUsedAnnotationId"}).text = str(last)
     kind = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": _TYPE, "TIME_ALIGNABLE": "true"}
     ET.SubElement(document, "LINGUISTIC_TYPE", kind)
@@ -92,10 +95,17 @@ def write_elan(
     ET.ElementTree(document).write(path, encoding="UTF-8", xml_declaration=True)
 
 
+def _writable(text: str) -> str:
+    """The text with what XML has no way to write replaced: ELAN would not open the file."""
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def _add_media(header: ET.Element, audio: Path, document: Path) -> None:
     """Name the recording: where it is now, and beside the document, where ELAN looks next."""
-    beside = Path(os.path.relpath(audio.resolve(), document.resolve().parent)).as_posix()
-    media = {"MEDIA_URL": audio.resolve().as_uri(), "RELATIVE_MEDIA_URL": f"./{beside}"}
+    media = {"MEDIA_URL": audio.resolve().as_uri()}
+    with suppress(ValueError):  # on another drive, under Windows
+        beside = Path(os.path.relpath(audio.resolve(), document.resolve().parent)).as_posix()
+        media["RELATIVE_MEDIA_URL"] = f"./{beside}"
     media["MIME_TYPE"] = _MIME_TYPES.get(audio.suffix.lower(), "unknown")
     ET.SubElement(header, "MEDIA_DESCRIPTOR", media)
 

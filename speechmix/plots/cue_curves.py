@@ -17,11 +17,10 @@ from matplotlib.lines import Line2D
 from ..errors import InputError
 from . import panels
 from .cue_tables import DECIDING, checked, counted, curve_table, order_of, said_rows, unit_means
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW, TITLE_SIZE
+from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED, PUBLISHED_CLIP, published_beside
 
 _MOST_SINGLE_UNITS = 10
-_DASHES = {"trained": "-", "random": "--"}
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 _BANDS = {
     "bootstrap": "bands: trained, 95 % interval of the mean; random, where a new twin would lie 95 of 100 times",
@@ -210,7 +209,7 @@ def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str
     published = str(model).endswith(PUBLISHED)
     dots = {"marker": "o", "markersize": 5, "markerfacecolor": color if init == "trained" else "white"}
     line = {
-        "linestyle": ":" if published and init == "trained" else _DASHES.get(init, ":"),
+        "linestyle": ":" if published and init == "trained" else INIT_DASHES.get(init, ":"),
         "linewidth": 0.9 if published else 1.4,
     }
     return {"color": color, **line, **(dots if single_layer else {})}

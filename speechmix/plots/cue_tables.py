@@ -128,8 +128,7 @@ def checked(
             f"no {value} left to draw: {len(table)} rows, of which none has these stacks and measures and is finite"
         )
     if "depth" not in rows:
-        last = rows.groupby(["model", "stack"], observed=True).layer.transform("max").clip(lower=1)
-        rows = rows.assign(depth=rows.layer / last)
+        rows = rows.assign(depth=relative_depth(rows))
     _, model = numbered(rows["model"])
     order = _order_by(rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy())
     lacks_group = "group" not in rows or rows["group"].isna().any()
@@ -138,6 +137,18 @@ def checked(
         unit = rows["group"].astype(object).fillna(rows["clip"].astype(object))
     rows = rows.assign(unit=unit)
     return rows if order is None else rows.take(order)
+
+
+def relative_depth(table: pd.DataFrame) -> pd.Series:
+    """Depth of each row's layer in its stack: 0 in the first, 1 in the last that the table has of its model.
+
+    Examples
+    --------
+    >>> relative_depth(pd.DataFrame({"model": "m", "stack": "encoder", "layer": [0, 1, 4]})).tolist()
+    [0.0, 0.25, 1.0]
+    """
+    last = table.groupby(["model", "stack"], observed=True)["layer"].transform("max").clip(lower=1)
+    return table["layer"] / last
 
 
 def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:

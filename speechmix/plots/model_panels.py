@@ -7,7 +7,7 @@ the same axes. Trained models are solid, random twins dashed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.lines import Line2D
@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..maps.facts import STACKS
 from . import panels
 from .cue_tables import DECIDING, checked, curve_table, order_of, said_rows
-from .panels import CUE_LABEL, LABEL_SIZE, TITLE_SIZE
+from .panels import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Told apart by colour-blind readers, and by lightness in print without colour; the markers say it again.
 STACK_STYLES = {"encoder": ("#000000", "o"), "decoder": ("#0072B2", "s"), "cross": ("#E69F00", "^")}
-_DASHES: dict[str, Literal["-", "--"]] = {"trained": "-", "random": "--"}
 _MOST_MARKED = 8  # layers whose points are all marked; of more every other, third, ...
 
 
@@ -113,7 +112,7 @@ def model_panels(
     figure.supylabel(f"{label}, {panels.spoken(measures[0])}", size=LABEL_SIZE, parse_math=False)
     if said := said_rows(rows):
         figure.suptitle(panels.wrapped(said, 0.8 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
-    inits = [init for init in _DASHES if init in set(rows["init"])]
+    inits = [init for init in INIT_DASHES if init in set(rows["init"])]
     handles = [_handle(name, init) for name in names for init in inits]
     panels.add_legend(figure, handles, columns=len(names), loc="outside lower center")
     return figure
@@ -128,7 +127,7 @@ def _draw_model(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
         if curve["low"].notna().any():
             ax.fill_between(curve["depth"], curve["low"], curve["high"], color=color, alpha=0.18, linewidth=0)
         ax.plot(
-            curve["depth"], curve["mean"], color=color, linestyle=_DASHES.get(init, ":"), linewidth=1.3, marker=marker,
+            curve["depth"], curve["mean"], color=color, linestyle=INIT_DASHES.get(init, ":"), linewidth=1.3, marker=marker,
             markersize=3.5, markerfacecolor=color if init == "trained" else "white",
             markevery=-(-len(curve) // _MOST_MARKED),
         )  # fmt: skip
@@ -147,7 +146,7 @@ def _handle(stack: str, init: str) -> Line2D:
     color, marker = _style(stack)
     face = color if init == "trained" else "white"
     return Line2D(
-        [], [], color=color, marker=marker, markersize=3.5, markerfacecolor=face, linewidth=1.3, linestyle=_DASHES[init],
+        [], [], color=color, marker=marker, markersize=3.5, markerfacecolor=face, linewidth=1.3, linestyle=INIT_DASHES[init],
         label=f"{stack}, {init}",
     )  # fmt: skip
 

@@ -34,6 +34,7 @@ LAYER_LABEL = "layer (counted from 0)"
 DEPTH_LABEL = "relative depth (0 first layer, 1 last)"
 SHARE_LABEL = "share of row (%)"
 CUE_LABEL = "cue contribution (%)"
+INIT_DASHES: dict[str, Any] = {"trained": "-", "random": "--"}  # of curves; what is neither is dotted
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that none of them holds.
 SHARE_COLORS, SPECTROGRAM_COLORS = "magma_r", "gray_r"

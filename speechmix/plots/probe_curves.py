@@ -21,14 +21,14 @@ from ..errors import InputError
 from ..evaluation.twins import new_twin_interval
 from . import panels
 from .cue_curves import layer_curves
-from .panels import DEPTH_LABEL, LABEL_SIZE, LINE_COLORS, NARROW, TICK_SIZE, TITLE_SIZE
+from .cue_tables import relative_depth
+from .panels import DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LINE_COLORS, NARROW, TICK_SIZE, TITLE_SIZE
 from .published_figures import PUBLISHED, published_probing
 
 INPUT = -1  # the layer before the first
 _COLUMNS = ("model", "init", "stack", "layer")
 _LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
 _SCALES = {"accuracy": 100.0, "compression": 1.0}
-_DASHES: dict[str, Any] = {"trained": "-", "random": "--"}
 _BANDS = (
     "trained: 95 % interval over groups; random: where a new twin would lie 95 of 100 times; leftmost point: the input of the "
     "first layer"
@@ -225,8 +225,7 @@ def _checked(table: pd.DataFrame, value: str, stacks: Sequence[str] | None) -> p
     rows = rows if stacks is None else rows[rows["stack"].isin(list(stacks))]
     if rows.empty:
         raise InputError(f"no {value} left to draw: {len(table)} rows, of which none has these stacks and a number")
-    last = rows.groupby(["model", "stack"])["layer"].transform("max").clip(lower=1)
-    return rows.assign(depth=rows["layer"] / last)
+    return rows.assign(depth=relative_depth(rows))
 
 
 def _several(table: pd.DataFrame, name: str) -> bool:
@@ -258,7 +257,7 @@ def _handles(table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str,
             [],
             [],
             color=colors[str(model)],
-            linestyle=_DASHES.get(str(init), "-"),
+            linestyle=INIT_DASHES.get(str(init), "-"),
             label=f"{panels.model_name(model)}, {init}",
         )
         for model, init in table[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)

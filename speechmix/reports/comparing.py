@@ -27,6 +27,7 @@ from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
+from ..plots.cue_tables import relative_depth
 from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
 from ..storage.reading import StoredRun
@@ -246,8 +247,7 @@ def _compared(
     table = table.assign(model=_distinct(table))
     if "depth" not in table:
         table["depth"] = float("nan")
-    last = table.groupby(["model", "stack"], observed=True).layer.transform("max").clip(lower=1)
-    return table.assign(depth=table.depth.fillna(table.layer / last))  # runs of before the column was there
+    return table.assign(depth=table.depth.fillna(relative_depth(table)))  # runs of before the column was there
 
 
 def _names(runs: Sequence[StoredRun]) -> list[str]:

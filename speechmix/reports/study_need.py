@@ -6,7 +6,7 @@ and number; and one sentence for each model and side that says both what the cue
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -97,8 +97,7 @@ def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.Da
         From `need_by_number`; may be empty.
     """
     sentences = []
-    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
-        where = model_name(model) + (f", {side} cue" if side != "all" else "")
+    for where, part in _by_model_and_side(headline):
         clauses = [_clause(row, _row_of(need, row), _row_of(by_number, row)) for row in part.to_dict("records")]
         sentences.append(f"{where}: {'; '.join(clauses)}.{_ranking(part, need)}")
     return sentences
@@ -115,11 +114,16 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
         From `need_table`; may be empty.
     """
     answers = []
-    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
-        where = model_name(model) + (f", {side} cue" if side != "all" else "")
+    for where, part in _by_model_and_side(headline):
         rows = part.to_dict("records")
         answers.append(f"{where}: {_needed_where(rows, need)}. {_given_where(rows)}.")
     return answers
+
+
+def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of the main measure by model and side, each with what a sentence about them begins with."""
+    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
+        yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
 
 
 def _needed_where(rows: Sequence[Row], need: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ In: a path and the options of a run. Out: `RunFolder`, which knows every place i
     alignment    how words were placed, and by which model
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
     parts        the part files (part_files.py) that its tables are made of, with size and hash of each
+    asked        hash of clips and options of the last start: what a shard did that was asked something else is outdated
     state        "running", or "complete" when all tables stand
 
 The file is written whole or not at all. A damaged one is set aside and made again; nothing else depends on it, for every
@@ -149,8 +150,11 @@ class RunFolder:
         report: Callable[[str], None],
         *,
         shards: int = 1,
+        asked_of_all: str = "",
     ) -> None:
         """Say which run the folder holds from now on, and in how many shards it is done; the caller holds its lock.
+
+        `asked_of_all` is a hash of clips and options, with which markers of shards begin.
 
         Raises
         ------
@@ -166,7 +170,7 @@ class RunFolder:
                 "say overwrite (--overwrite) to go on there with these; what was made with others is then made again"
             )
         description: dict[str, Any] = {"options": asked, "alignment": dict(alignment), "versions": versions()}
-        description |= {"state": RUNNING, "shards": shards}
+        description |= {"state": RUNNING, "shards": shards, "asked": asked_of_all}
         description |= {name: stored[name] for name in _OF_TABLES if name in stored}
         if "standing" not in stored and stored_options != asked:  # until new tables stand, those of before do
             description["standing"] = {"options": stored["options"]}

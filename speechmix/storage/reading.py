@@ -50,21 +50,22 @@ class _ReadMaps:
     def read(
         self, place: Hashable, read: Callable[[], dict[tuple[str, str], MixingMap]]
     ) -> dict[tuple[str, str], MixingMap]:
-        if place not in self._maps:
-            try:
-                maps = read()
-            except SpeechmixError as error:
-                self._maps[place] = error
-                raise
-            size = sum(mixing_map.scores.nbytes for mixing_map in maps.values())
-            self._bytes += size
-            if self._bytes > _MOST_BYTES:
-                self._maps, self._bytes = {}, size
-            self._maps[place] = maps
-        content = self._maps[place]
+        content = self._maps.get(place)  # one look: another thread may begin anew before a second one
         if isinstance(content, SpeechmixError):
             raise content
-        return content
+        if content is not None:
+            return content
+        try:
+            maps = read()
+        except SpeechmixError as error:
+            self._maps[place] = error
+            raise
+        size = sum(mixing_map.scores.nbytes for mixing_map in maps.values())
+        self._bytes += size
+        if self._bytes > _MOST_BYTES:
+            self._maps, self._bytes = {}, size
+        self._maps[place] = maps
+        return maps
 
 
 @dataclass(frozen=True, eq=False)

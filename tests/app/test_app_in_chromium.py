@@ -170,6 +170,42 @@ def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
     opened.until(f"{IDLE} && document.querySelector('.map canvas').toDataURL() === {json.dumps(cells)}", PATIENCE)
 
 
+def test_what_is_taken_back_has_the_text_and_the_aligner_it_had(opened):
+    facts = "JSON.stringify([speechmix.clip.text, speechmix.clip.words, speechmix.clip.alignment])"
+    before = opened.evaluate(facts)
+    after = opened.evaluate(f"""(async () => {{
+      const {{ setText, setPlaced, setWords, takeBack }} = await import("./static/clip.js");
+      setText("un deux");
+      setPlaced({{ words: [["un", 0.1, 0.2], ["deux", 0.2, 0.3]], alignment: "evenly", doubts: [] }});
+      setWords([["un", 0.1, 0.25], ["deux", 0.25, 0.3]]);
+      takeBack();
+      const once = [speechmix.clip.text, speechmix.clip.alignment];
+      takeBack();
+      return [once, {facts}];
+    }})()""")
+    assert after == [["un deux", "evenly"], before]
+    opened.until(IDLE, PATIENCE)
+
+
+def test_a_microphone_is_asked_for_once_and_stored_maps_are_there_once(page):
+    asked = page.evaluate("""(async () => {
+      const devices = navigator.mediaDevices, given = devices.getUserMedia.bind(devices);
+      let count = 0;
+      devices.getUserMedia = (...options) => { count += 1; return given(...options); };
+      document.querySelector("#record").click();
+      document.querySelector("#record").click();
+      await new Promise((done) => setTimeout(done, 500));
+      return count;
+    })()""")
+    page.until("document.querySelector('#record').classList.contains('on')")
+    maps = page.evaluate("""(async () => {
+      const { Store } = await import("./static/store.js"), store = new Store();
+      for (const _ of [1, 2]) store.add("a clip", ["attention"], { maps: [{ measure: "attention" }], refused: {} });
+      return store.maps("a clip", "attention").length;
+    })()""")
+    assert (asked, maps) == (1, 1)
+
+
 def test_the_line_is_where_the_sound_is(page, tmp_path):
     """The sound is a ramp, so that its value, as it is rendered, says which time it is; it is heard later by the latency.
 

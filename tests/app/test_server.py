@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from speechmix.app import saving
+from speechmix.app import session as session_module
 from speechmix.app.server import MOST_BYTES, Server
+from speechmix.errors import InputError
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
 
@@ -50,6 +53,8 @@ class TestTheDoor:
             ("evil.example", 403),
             ("localhost.evil", 403),
             ("", 403),
+            ("[", 403),
+            ("a]b", 403),
         ],
     )
     def test_another_name_for_this_computer_is_refused(self, server, host, status):
@@ -98,6 +103,16 @@ class TestBodies:
         assert b" 413 " in answer
         assert b"64 MiB" in answer
 
+    def test_the_body_of_a_get_is_no_request(self, server):
+        inner = f"GET /{server.token}/api/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        head = (
+            f"GET /{server.token}/static/store.js HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(inner)}\r\n\r\n"
+        )
+        with socket.create_connection(server.server_address) as connection:
+            connection.sendall((head + inner).encode())
+            answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert answer.count(b"HTTP/1.1 ") == 1
+
     @pytest.mark.parametrize("length", ["-1", "x", "", "1e3", "²", "9" * 40])
     def test_a_length_that_is_none_is_refused(self, server, length):
         assert asked(server, "POST", "api/jobs", b"", Content_Length=length)[0] in (411, 413)
@@ -112,6 +127,11 @@ class TestBodies:
         status, answer, _ = asked(server, "POST", "api/jobs", body)
         assert status == 400
         assert answer["error"]
+
+    def test_a_version_that_is_no_number_is_none(self, server):
+        worked(server, kind="load", model="tiny-french-ctc")
+        for since in ("x", "9" * 5_000):
+            assert asked(server, "GET", f"api/jobs?since={since}")[0] == 200
 
     def test_fields_of_a_request_are_checked(self, server):
         clip = example(server)
@@ -194,6 +214,38 @@ def test_maps_are_remembered_and_a_moved_border_is_another_question(server):
     words[0][2] -= 0.05
     moved = worked(server, clip={**clip, "words": words}, **question)["answer"]
     assert [one["cells"] for one in moved["maps"]] != [one["cells"] for one in first["maps"]]
+
+
+def test_maps_that_are_more_than_are_remembered_are_answered_all_the_same(monkeypatch):
+    monkeypatch.setattr(session_module, "_MOST_MAP_BYTES", 1)
+    session = bundled_session()
+    model, clip = session.model("tiny-french-ctc"), next(iter(session.examples.values()))
+    for _ in range(2):
+        maps = session.maps(model, clip, measures=["attention", "attention_norm"], units="word").maps
+        assert {measure for measure, _ in maps} == {"attention", "attention_norm"}
+
+
+def test_a_measure_that_is_refused_does_not_take_those_along_that_are_remembered():
+    session = bundled_session()
+    model, clip = session.model("tiny-french-ctc"), next(iter(session.examples.values()))
+    for _ in range(2):
+        answer = session.maps(model, clip, measures=["attention", "globenc"], units="word")
+        assert ({measure for measure, _ in answer.maps}, list(answer.refused)) == ({"attention"}, ["globenc"])
+    with pytest.raises(InputError):
+        session.maps(model, clip, measures=["globenc"], units="word")
+
+
+def test_one_thread_draws_at_a_time(server, monkeypatch):
+    """A job draws while the page asks for pictures."""
+
+    def drawn(*asked, **options):
+        assert server.app.session.drawing.locked()
+        return saving.SavedFile("a.png", "image/png", b"")
+
+    for kind in ("page", "picture"):
+        monkeypatch.setattr(saving, f"{kind}_of", drawn)
+        asked_of = {"clip": example(server), "model": "tiny-french-ctc", "measures": ["attention"], "stack": "encoder"}
+        assert worked(server, kind=kind, models=[{"model": "tiny-french-ctc"}], **asked_of)["state"] == "done"
 
 
 def test_another_session_knows_nothing_of_this_one(server):

@@ -258,6 +258,16 @@ def test_a_parse_without_the_dependency_rejects_the_item(tmp_path):
     assert rejected[0].why == "no cue found"
 
 
+def test_a_parse_whose_tokens_take_in_two_words_rejects_the_item(tmp_path):
+    arcs = [("Ann", "nsubj", 1), ("waves", "ROOT", 1), (".", "punct", 1)]
+    folder = write(tmp_path, "regular_plural_subject_verb_agreement_1", [("Ann waves.", "Ann wave.")])
+
+    def parse(text):
+        return parse_of(*arcs)(text)[:1]  # the verb is in no token of its own
+
+    assert [row.why for row in read_blimp(folder, parse=parse)[1]] == ["no cue found"]
+
+
 def test_without_spacy_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingExtraError, match=r"finding cues by dependency needs spacy: pip install"):

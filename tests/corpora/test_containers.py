@@ -49,6 +49,17 @@ def reasons(rows) -> Counter:
     return Counter(row.why for row in rows if isinstance(row, Rejected))
 
 
+def test_names_that_are_no_utf_8_are_names(tmp_path):
+    members = {"été".encode("latin-1") + b".flac": encoded(0), "été".encode("latin-1") + b".txt": b"les livres"}
+    with tarfile.open(tmp_path / "old.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    (row,) = read_corpus(tmp_path / "old.tar")
+    assert (row.name, row.text) == ("été", "les livres")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_sound_are_those_of_files(sets, kind):
     expected = read_clips(sets["files"])

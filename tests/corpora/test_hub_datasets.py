@@ -92,6 +92,19 @@ def test_the_papers_annotated_set_keeps_its_words_and_pairs(tmp_path, encoded):
     assert row.why == "pair not found"
 
 
+def test_an_annotated_row_of_another_kind_is_rejected(tmp_path, encoded):
+    no_times = {"intervals": [{"word": "les"}]}
+    outside = {"cue_indices": {"enc": [3]}, "target_indices": {"enc": [40]}}
+    for name, changes, why in (
+        ("text", {"alignment": "les livres"}, "unreadable row"),
+        ("no times", {"alignment": no_times}, "unreadable row"),
+        ("outside", outside, "pair not found"),
+    ):
+        saved(tmp_path / name, [annotated(encoded, **changes)])
+        (row,) = read_corpus(tmp_path / name)
+        assert row.why == why
+
+
 def test_determiner_noun_and_verb_are_two_pairs(tmp_path, encoded):
     """le club et Alexander se séparent: the label is the verb's number; the noun has its own."""
     words = ["le", "club", "et", "Alexander", "se", "séparent"]

@@ -89,9 +89,24 @@ def test_every_form_of_a_recording_is_the_same_sound(clips, tmp_path):
         ({"bytes": b"no sound"}, "cannot be read"),
         ({"bytes": None}, "found none"),
         (3, "found int"),
+        ({"bytes": "text"}, "cannot be read"),
+        ({"array": [0.0], "sampling_rate": None}, "array, sampling_rate"),
+        ({"array": ["a"], "sampling_rate": 16_000}, "array, sampling_rate"),
     ):
         with pytest.raises(InputError, match=message):
             clip_of_cells({"audio": sound})
+
+
+@pytest.mark.parametrize("change", [{"audio": None}, {"text": 5}, {"words": 5}])
+def test_what_is_wrong_with_a_row_is_a_column_of_it(clips, change):
+    score = speechmix.scorer(trained("tiny-french-whisper"), measures="attention", stacks="encoder")
+    assert "expected" in score({**row_of(clips[0]), **change})["score_error"]
+
+
+def test_words_in_the_format_of_numpy_are_words(clips):
+    row = row_of(clips[0])
+    words = np.array([[word["word"], word["start"], word["end"]] for word in row["words"]], dtype=object)
+    assert clip_of_cells({**row, "words": words}).words == clip_of_cells(row).words
 
 
 def test_what_concerns_all_rows_is_raised_at_once(rows):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
 import pytest
 
 import speechmix
+from speechmix.engines import attempts
+from speechmix.engines.attempts import Attempts
 from speechmix.engines.block_worker import BlockWorker, Pass
 from speechmix.errors import StorageError
 from speechmix.experiments import store
@@ -123,3 +126,16 @@ def test_a_folder_that_cannot_be_written_to_is_no_clips_fault(asked, log, monkey
     monkeypatch.setattr(store, "mix", full)
     with pytest.raises(StorageError, match="full"):
         list(worker(asked).rows("block", clips()))
+
+
+def test_a_note_that_is_damaged_blames_no_clip_and_one_that_cannot_be_written_none_either(tmp_path, monkeypatch):
+    notes = Attempts(tmp_path, "mine", "a", lambda: {"a"})
+    (tmp_path / "other.json").write_text("", encoding="utf-8")  # its machine went down while it was written
+    assert not notes.deaths("block 1")
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(attempts, "write_json", full)
+    with pytest.raises(StorageError, match="free some space"):
+        notes.begin("block 1", ["les"])

@@ -14,7 +14,7 @@ from speechmix.experiments import model_run, store, word_times
 from speechmix.experiments import run as runs
 from speechmix.files.names import safe_name
 from speechmix.storage.tables import TableWriter
-from tests.conftest import build, trained
+from tests.conftest import build, trained, trained_and_twin
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
 
@@ -27,14 +27,7 @@ def clip(name, **options):
 
 @pytest.fixture(scope="module")
 def models():
-    import transformers
-
-    extractor = transformers.Wav2Vec2FeatureExtractor()
-    trained = build("wav2vec2-post")
-    return [
-        speechmix.load(trained, processor=extractor),
-        speechmix.load(trained, processor=extractor, init="random", seed=3),
-    ]
+    return trained_and_twin()
 
 
 def test_a_run_leaves_maps_tables_and_figures(models, tmp_path):

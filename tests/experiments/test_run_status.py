@@ -61,6 +61,37 @@ def test_a_shard_that_was_asked_something_else_is_not_done(run, model, clips):
     assert (run_status(run).state, states(run)) == ("complete", ["done", "done"])
 
 
+def test_a_shard_is_outdated_as_soon_as_another_begins_with_something_else(run, model, clips):
+    """Before that one has ended: its line, while it is at work, is all that is there of the new start."""
+
+    def stop(line):
+        raise KeyboardInterrupt
+
+    for changed in ({"clips": clips[:-1]}, {"clips": clips, "stacks": ["encoder"], "layers": [0], "overwrite": True}):
+        with pytest.raises(KeyboardInterrupt):
+            score_clips([model], changed.pop("clips"), run, shard=Shard(1, 2), **{**QUIET, "report": stop}, **changed)
+        assert states(run)[1] == "outdated"
+        assert run_status(run).missing == [1, 2]
+    with pytest.raises(KeyboardInterrupt):  # as it was asked at first, so what the second did stands
+        score_clips([model], clips, run, shard=Shard(1, 2), overwrite=True, **{**QUIET, "report": stop})
+    assert run_status(run).missing == [1]
+
+
+def test_a_model_that_failed_on_every_clip_is_counted(run):
+    path = RunFolder(run).shards / "1-of-2.json"
+    marker = json.loads(path.read_text(encoding="utf-8"))
+    marker["skipped"] = [{"clip": "a", "model": "other", "reason": "too long"}]
+    path.write_text(json.dumps(marker), encoding="utf-8")
+    assert "other: 0 clips, 1 failed" in run_status(run).text()
+
+
+@pytest.mark.parametrize("count", ["two", 0, None])
+def test_a_damaged_number_of_shards_says_so(tmp_path, count):
+    (tmp_path / "run.json").write_text(json.dumps({"options": {}, "shards": count}), encoding="utf-8")
+    with pytest.raises(InputError, match="its number of shards"):
+        run_status(tmp_path)
+
+
 def test_a_shard_whose_results_are_damaged_is_not_done(run, capsys):
     parts = [path for path in RunFolder(run).part_files() if opened_part(path).shard == "2-of-2"]
     parts[-1].write_bytes(parts[-1].read_bytes()[:-20])

@@ -14,7 +14,7 @@ from speechmix.errors import InputError, StorageError
 from speechmix.experiments.run import score_clips
 from speechmix.experiments.run_status import run_status
 from speechmix.files.shards import Shard
-from tests.conftest import build
+from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip
 from tests.reliability.kills import snapshot
 
@@ -24,15 +24,7 @@ TABLES = ("cue_contribution.parquet", "clips.csv", "skipped.csv")
 
 @pytest.fixture(scope="module")
 def models():
-    import transformers
-
-    extractor, trained = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
-    models = [
-        speechmix.load(trained, processor=extractor),
-        speechmix.load(trained, processor=extractor, init="random", seed=3),
-    ]
-    assert all(model.fingerprint for model in models)
-    return models
+    return trained_and_twin()
 
 
 def clips(count=7):

@@ -161,16 +161,21 @@ def test_status_says_which_shards_are_missing(model, clips, tmp_path, capsys):
     assert len(begun_shards(tmp_path / TRIALS / "tiny-french-ctc.jsonl")) == 3
 
 
-def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monkeypatch, capsys):
-    """The last shard was killed between its last clip and the tables: its journal is whole."""
+def stop_at(name, model, clips, out, monkeypatch):
+    """A trial that is stopped where it calls a function of its module."""
 
     def stopped(*arguments, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(trials, "stored_trial", stopped)
+        patch.setattr(trials, name, stopped)
         with pytest.raises(KeyboardInterrupt):
-            faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+            faithfulness_of_clips(model, clips, out, **ASKED)
+
+
+def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monkeypatch, capsys):
+    """The last shard was killed between its last clip and the tables: its journal is whole."""
+    stop_at("stored_trial", model, clips[:1], tmp_path, monkeypatch)
     assert main(["status", str(tmp_path)]) == 0
     assert "tables: not written (faithfulness.csv)" in capsys.readouterr().out
     faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
@@ -181,13 +186,7 @@ def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monke
 
 
 def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypatch, capsys):
-    def stopped(*arguments, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trials, "judged", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
+    stop_at("judged", model, clips[:1], tmp_path, monkeypatch)
     assert main(["status", str(tmp_path)]) == 0
     assert "faithfulness tiny-french-ctc: not done; 0 clips done" in capsys.readouterr().out
 

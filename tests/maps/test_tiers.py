@@ -10,6 +10,7 @@ import speechmix
 from speechmix import bundled
 from speechmix.cli import main
 from speechmix.errors import InputError
+from speechmix.experiments.exporting import export_tiers
 from speechmix.experiments.run import score_clips
 from speechmix.inputs.elan import write_elan
 from speechmix.inputs.spans import Word
@@ -115,6 +116,29 @@ def test_labels_that_need_escaping_and_very_short_intervals(tmp_path):
     }
     write_tiers(tmp_path / "a.TextGrid", tiers, 0.3)
     assert [word.text for word in read_textgrid(tmp_path / "a.TextGrid")] == ['l"été', "<&>", "ç"]
+
+
+def test_what_xml_cannot_write_is_replaced_and_a_recording_on_another_drive_is_named(clip, tmp_path, monkeypatch):
+    def refused(*paths):
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("os.path.relpath", refused)
+    tiers = {"a\x00b": [Word("l\x0bes", 0.0, 0.1), Word("li\ud800vres", 0.1, 0.2)]}
+    write_elan(tmp_path / "a.eaf", tiers, 0.3, audio=clip.path)
+    root, written = tiers_of_eaf(tmp_path / "a.eaf")
+    assert written == {"a\ufffdb": [("l\ufffdes", 0, 100), ("li\ufffdvres", 100, 200)]}
+    assert root.find("HEADER/MEDIA_DESCRIPTOR").get("MEDIA_URL") == clip.path.resolve().as_uri()
+
+
+def test_a_model_that_has_nothing_of_what_is_asked_is_passed_over(clip, tmp_path):
+    models = [trained("tiny-french-ctc"), trained("tiny-french-whisper")]
+    quiet = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["attention"]}
+    score_clips(models, [clip], tmp_path, **quiet)
+    assert len(export_tiers(tmp_path, clip.name, stacks=["encoder"])) == 2
+    (path,) = export_tiers(tmp_path, clip.name, stacks=["cross"])
+    assert "whisper" in path.name
+    with pytest.raises(InputError, match="no tier of what"):
+        export_tiers(tmp_path, clip.name, layers=[99])
 
 
 def test_a_run_is_exported_as_it_was_scored(clip, maps, tmp_path, capsys):

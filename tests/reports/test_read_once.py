@@ -91,3 +91,18 @@ def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(fold
     layers.clear()
     speechmix.compare(opened.run).write(tmp_path)
     assert layers == ["best layer"]
+
+
+def test_maps_that_another_thread_forgets_meanwhile_are_answered():
+    """The app reads clips of a run in several threads."""
+    memory = reading._ReadMaps()
+
+    class Place:
+        def __hash__(self):
+            memory._maps = {}  # as another does whose maps are too many
+            return 1
+
+    memory._maps = {place: {} for place in [Place()]}
+    (place,) = (filled := memory._maps)
+    memory._maps = filled
+    assert memory.read(place, dict) == {}

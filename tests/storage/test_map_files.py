@@ -16,7 +16,7 @@ from speechmix.experiments import store
 from speechmix.experiments.run import score_clips
 from speechmix.storage import map_files, map_shards
 from speechmix.storage.map_shards import ShardWriter, digests_as_stored, read_tensor, shard_with
-from tests.conftest import build
+from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip
 from tests.reliability.kills import count_calls, snapshot, try_once
 
@@ -28,15 +28,7 @@ WORDS = {**QUIET, "maps": True}
 
 @pytest.fixture(scope="module")
 def models():
-    import transformers
-
-    extractor, trained = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
-    models = [
-        speechmix.load(trained, processor=extractor),
-        speechmix.load(trained, processor=extractor, init="random", seed=3),
-    ]
-    assert all(model.fingerprint for model in models)
-    return models
+    return trained_and_twin()
 
 
 def clips(count=3):

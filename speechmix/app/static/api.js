@@ -105,9 +105,9 @@ function over(id, job, told) {
 export async function work(kind, asked, { signal, told } = {}) {
   const taken = await post("api/jobs", { kind, ...asked }), { id } = taken.job;
   version ??= taken.version;
-  signal?.addEventListener("abort", () => {
-    if (waiting.has(id)) post(`api/jobs/${id}/cancel`, {}).catch(() => {});
-  });
+  const takeBack = () => post(`api/jobs/${id}/cancel`, {}).catch(() => {});
+  if (signal?.aborted) takeBack(); // while it was asked for
+  signal?.addEventListener("abort", () => { if (waiting.has(id)) takeBack(); });
   const last = await over(id, taken.job, told);
   if (last.state === "lost") throw new Refused(last.note);
   if (last.state === "cancelled") throw new DOMException("taken back", "AbortError");

@@ -69,7 +69,7 @@ async function sent(file, name) {
   }
 }
 
-let recorder = null;
+let recorder = null, asking = false; // the microphone was asked for, and the browser asks in turn
 
 async function record() {
   const label = find("#record .label"), level = find("#level");
@@ -85,15 +85,17 @@ async function record() {
     return;
   }
   if (!canRecord()) { fail(new Error("this browser gives no microphone to a page at this address: open it on the computer that serves it")); return; }
+  if (asking) return;
   page.player.stop();
   const told = (seconds, loudness) => {
     level.querySelector("meter").value = loudness;
     level.querySelector("span").textContent = `${seconds.toFixed(1)} s`;
   };
   const started = new Recorder({ longest: page.session.longest, told, full: () => { if (recorder) record(); } });
+  asking = true;
   try {
     await started.start();
-  } catch (error) { fail(new Error(`no microphone: ${error.message}`)); return; }
+  } catch (error) { fail(new Error(`no microphone: ${error.message}`)); return; } finally { asking = false; }
   recorder = started;
   forgive();
   find("#record").classList.add("on");

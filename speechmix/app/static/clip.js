@@ -7,7 +7,7 @@ export const page = {
   clip: null, // name, recording, seconds, text, words [text, start, end], alignment, cue, target, foil
   word: null, // index of the word that is looked at
   depth: 1, // layer, 0 the first and 1 the last
-  past: [], // words as they were, to take changes back
+  past: [], // words as they were, with their text and who placed them, to take changes back
   player: new Player(),
 };
 
@@ -22,7 +22,7 @@ export function tell(event) { (listeners.get(event) ?? []).forEach((listener) =>
 
 // Open another clip; `prepare` runs when it is there, before anybody is told.
 export function open(facts, prepare) {
-  page.clip = { cue: [], ...facts };
+  page.clip = { cue: [], placedText: facts.text, ...facts };
   page.past = [];
   page.word = firstWord();
   page.depth = 1;
@@ -47,10 +47,21 @@ export function setText(text) {
   tell("text");
 }
 
+function sameWords(words, others) {
+  return others?.length === words.length && words.every((word, i) => word[0] === others[i][0]);
+}
+
+// Keep the words for `takeBack`. Their text is the one they were placed of, whatever has been typed since.
+function remember() {
+  const { words, alignment, doubts, placedText } = page.clip;
+  page.past.push({ words, alignment, doubts, placedText, text: placedText });
+}
+
 // Words placed anew: roles and the way back are those of other words.
 export function setPlaced({ words, alignment, doubts, text }) {
-  const same = page.clip.words?.length === words.length && words.every((word, i) => word[0] === page.clip.words[i][0]);
-  if (page.clip.words) page.past.push(page.clip.words);
+  const same = sameWords(words, page.clip.words);
+  if (page.clip.words) remember();
+  page.clip.placedText = text ?? page.clip.text;
   Object.assign(page.clip, { words, alignment, doubts, text: text ?? page.clip.text });
   if (!same) Object.assign(page.clip, { cue: [], target: null, foil: null });
   if (!same || page.word === null) page.word = firstWord();
@@ -58,7 +69,7 @@ export function setPlaced({ words, alignment, doubts, text }) {
 }
 
 export function setWords(words) {
-  page.past.push(page.clip.words);
+  remember();
   page.clip.words = words;
   page.clip.alignment = "by hand";
   page.clip.doubts = [];
@@ -67,9 +78,9 @@ export function setWords(words) {
 
 export function takeBack() {
   if (!page.past.length) return;
-  const words = page.past.pop();
-  if (words.length !== page.clip.words.length) Object.assign(page.clip, { cue: [], target: null, foil: null });
-  page.clip.words = words;
+  const former = page.past.pop(), { words } = former;
+  if (!sameWords(words, page.clip.words)) Object.assign(page.clip, { cue: [], target: null, foil: null });
+  Object.assign(page.clip, former);
   page.word = Math.min(page.word ?? 0, words.length - 1);
   tell("words");
 }

@@ -90,19 +90,3 @@ export class Player {
 
   tell() { this.moved.forEach((listener) => listener(this)); }
 }
-
-// Lowest and highest sample of as many stretches as there are columns.
-export function peaks(buffer, columns) {
-  const samples = buffer.getChannelData(0), found = new Float32Array(2 * columns);
-  for (let column = 0; column < columns; column++) {
-    let low = 0, high = 0;
-    const stop = Math.floor(((column + 1) * samples.length) / columns);
-    for (let i = Math.floor((column * samples.length) / columns); i < stop; i++) {
-      if (samples[i] < low) low = samples[i];
-      if (samples[i] > high) high = samples[i];
-    }
-    found[2 * column] = low;
-    found[2 * column + 1] = high;
-  }
-  return found;
-}

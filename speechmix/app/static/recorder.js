@@ -9,12 +9,19 @@ export class Recorder {
   async start() {
     const constraints = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false };
     this.stream = await navigator.mediaDevices.getUserMedia({ audio: constraints });
-    this.context = new AudioContext();
-    await this.context.audioWorklet.addModule("static/recorder_worklet.js");
-    this.node = new AudioWorkletNode(this.context, "speechmix-recorder", { numberOfOutputs: 0 });
-    this.node.port.onmessage = ({ data }) => this.take(data);
-    this.context.createMediaStreamSource(this.stream).connect(this.node);
+    try {
+      this.context = new AudioContext();
+      await this.context.audioWorklet.addModule("static/recorder_worklet.js");
+      this.node = new AudioWorkletNode(this.context, "speechmix-recorder", { numberOfOutputs: 0 });
+      this.node.port.onmessage = ({ data }) => this.take(data);
+      this.context.createMediaStreamSource(this.stream).connect(this.node);
+    } catch (error) {
+      this.silence(); // else it hears on, and nobody can stop it
+      throw error;
+    }
   }
+
+  silence() { this.stream.getTracks().forEach((track) => track.stop()); }
 
   take(block) {
     if (this.over) return;
@@ -29,7 +36,7 @@ export class Recorder {
   async stop() {
     this.over = true;
     this.node.port.onmessage = null;
-    this.stream.getTracks().forEach((track) => track.stop());
+    this.silence();
     const rate = this.context.sampleRate;
     await this.context.close();
     return this.count ? wav(this.blocks, this.count, rate) : null;

@@ -37,7 +37,8 @@ export class Store {
   add(question, measures, { maps, refused }) {
     const answer = this.answer(question);
     measures.forEach((measure) => answer.measures.add(measure));
-    answer.maps.push(...maps);
+    const again = new Set(measures.map((measure) => measure.replaceAll("_", " "))); // a stored clip that is opened twice
+    answer.maps = [...answer.maps.filter((map) => !again.has(map.measure)), ...maps];
     Object.assign(answer.refused, refused);
   }
 
