@@ -102,7 +102,7 @@ def _numbers_of_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
 def _coded(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
     """A column, a number for each row that tells its value, -1 where it is missing, and how many there may be.
 
-    Of other numbers than whole ones these themselves, and 0: they may follow from other keys, and looking for equal ones is slow.
+    Of fractions they themselves, and 0: they may follow from other keys, and looking for equal ones is slow.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column, column.cat.codes.to_numpy(), len(column.cat.categories)
@@ -110,7 +110,7 @@ def _coded(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
         values = column.to_numpy()
         if values.dtype.kind == "f":
             return column, values, 0
-        if values.dtype.kind in "iu" and len(values) and 0 <= values.min() and values.max() < _FEW:
+        if values.dtype.kind in "iu" and len(values) and values.min() >= 0 and values.max() < _FEW:
             return column, values, int(values.max()) + 1
     codes, labels = pd.factorize(column)
     return column, codes, len(labels)
