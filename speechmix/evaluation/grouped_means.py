@@ -61,6 +61,20 @@ def distinct(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(_taken(table, keys, first), copy=False)
 
 
+def taken(table: pd.DataFrame, columns: Sequence[str], is_taken: pd.Series | np.ndarray) -> pd.DataFrame:
+    """Some columns of some rows, with their index; of all rows the columns themselves: not to be written into.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"clip": ["a", "b"], "layer": [0, 1], "share": [0.1, 0.2]})
+    >>> taken(table, ["clip", "share"], table["layer"] == 1).to_dict("list")
+    {'clip': ['b'], 'share': [0.2]}
+    """
+    rows = np.flatnonzero(is_taken)
+    index = table.index if len(rows) == len(table) else table.index.take(rows)
+    return pd.DataFrame(_taken(table, columns, rows), index=index, copy=False)
+
+
 def _taken(table: pd.DataFrame, names: Sequence[str], rows: np.ndarray) -> dict[str, Any]:
     """Columns of some rows; those of the table itself where all are taken."""
     if len(rows) == len(table):
