@@ -87,6 +87,19 @@ def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[str, Dra
 
 def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str, Drawing]:
     axis = "depth" if _depths(part) > 1 else "layer"
+    drawings = _drawings_of_all_clips(part, claimed, axis)
+    measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part["measure"].iloc[0]
+    for name in PARTS:
+        labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
+        if labelled.any() and 1 < part[name][labelled].nunique() <= _MOST_PARTS:
+            rows = checked(taken(part, list(part), labelled), measures=[measure])
+            stacks, values = order_of(rows, "stack"), order_of(rows, name)
+            curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
+            drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
+    return drawings
+
+
+def _drawings_of_all_clips(part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str) -> dict[str, Drawing]:
     rows = checked(part)
     means = unit_means(rows)
     curves = cue_curves(rows, stacks=order_of(rows, "stack"), values=order_of(rows, "measure"), means=means)
@@ -96,17 +109,7 @@ def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[
     }
     if {"trained", "random"} <= set(part["init"].unique()):
         drawings["cue_difference"] = partial(draw_cells, difference_cells(rows, means, q=claimed))
-    drawings["cue_distribution"] = partial(draw_spreads, spreads(rows, means))
-    measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part["measure"].iloc[0]
-    for name in PARTS:
-        if name in part:
-            labelled = taken(part, list(part), part[name].ne(""))
-            if len(labelled) and 1 < labelled[name].nunique() <= _MOST_PARTS:
-                of_measure = checked(labelled, measures=[measure])
-                stacks, values = order_of(of_measure, "stack"), order_of(of_measure, name)
-                curves = cue_curves(of_measure, stacks=stacks, values=values, rows=name)
-                drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
-    return drawings
+    return {**drawings, "cue_distribution": partial(draw_spreads, spreads(rows, means))}
 
 
 def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None:
