@@ -65,7 +65,8 @@ def intervals_of_means(
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     is_finite = np.isfinite(values)
     # Rows with the same known groups are drawn together.
-    for pattern in np.unique(is_finite, axis=0) if len(values) else ():
+    are_alike = bool((is_finite == is_finite[:1]).all())
+    for pattern in is_finite[:1] if are_alike else np.unique(is_finite, axis=0):
         rows = np.flatnonzero((is_finite == pattern).all(axis=1))
         part = values[rows][:, pattern]
         if part.shape[1] < 2:

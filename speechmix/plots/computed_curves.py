@@ -46,14 +46,16 @@ def panel_curves(
     means = unit_means(rows, value=value) if means is None else means
     curves, lines = curve_table(rows, band=band, value=value, means=means), {}
     for model, init in curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None):
-        curve, units = (part[(part["model"] == model) & (part["init"] == init)] for part in (curves, means))
+        curve = curves[(curves["model"] == model) & (curves["init"] == init)]
         if "low" in rows:
             points = rows[(rows["model"] == model) & (rows["init"] == init)]
             if points.low.notna().any():
                 # published ranges
                 curve = curve.assign(low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy())
-        few = 1 < units["unit"].nunique() <= _MOST_SINGLE_UNITS
-        single = units.assign(value=units[value])[["layer", "depth", "unit", "value"]] if few else None
+        single = None
+        if 1 < curve["units"].iloc[0] <= _MOST_SINGLE_UNITS:
+            units = means[(means["model"] == model) & (means["init"] == init)]
+            single = units.assign(value=units[value])[["layer", "depth", "unit", "value"]]
         lines[model, init] = curve, single
     return PanelCurves(lines, counted(rows))
 

@@ -179,7 +179,7 @@ def difference_cells(
     measures, grids = order_of(rows, "measure"), {}
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
-        minuend, subtrahend = (_pivot(part[part[column].astype(str) == name], measures) for name in (first, second))
+        minuend, subtrahend = (_pivot(part[_is_called(part[column], name)], measures) for name in (first, second))
         gap = minuend - subtrahend.reindex(minuend.index)
         if gap.notna().any(axis=None):
             labels = dict(zip(keys, key, strict=True))
@@ -259,6 +259,11 @@ def _lines(
 
 def _inits(column: pd.Series) -> list[str]:
     return sorted(column.unique(), key=lambda init: (init != "trained", init))
+
+
+def _is_called(column: pd.Series, name: str) -> pd.Series:
+    """Where a column has what is called so: a number, say, by its digits."""
+    return column.isin([value for value in column.unique() if str(value) == name])
 
 
 def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
