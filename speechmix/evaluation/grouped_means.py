@@ -61,7 +61,7 @@ def distinct(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(_taken(table, keys, first), copy=False)
 
 
-def taken(table: pd.DataFrame, columns: Sequence[str], is_taken: pd.Series | np.ndarray) -> pd.DataFrame:
+def taken(table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray) -> pd.DataFrame:
     """Some columns of some rows, with their index; of all rows the columns themselves: not to be written into.
 
     Examples
@@ -75,7 +75,7 @@ def taken(table: pd.DataFrame, columns: Sequence[str], is_taken: pd.Series | np.
     return pd.DataFrame(_taken(table, columns, rows), index=index, copy=False)
 
 
-def _taken(table: pd.DataFrame, names: Sequence[str], rows: np.ndarray) -> dict[str, Any]:
+def _taken(table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray) -> dict[Hashable, Any]:
     """Columns of some rows; those of the table itself where all are taken."""
     if len(rows) == len(table):
         return {name: table[name].array for name in names}
@@ -151,8 +151,8 @@ def _first_rows(number: np.ndarray, count: int) -> np.ndarray:
 
 def _means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
     """Mean of the values of each number [count], NaN of one that no row has."""
-    groups = pd.Categorical.from_codes(number, categories=pd.RangeIndex(count))
-    return pd.Series(values, copy=False).groupby(groups, observed=False).mean().to_numpy()
+    groups = pd.Categorical.from_codes(number, categories=pd.RangeIndex(count))  # type: ignore[arg-type]
+    return pd.Series(values, copy=False).groupby(groups, observed=False).mean().to_numpy()  # type: ignore[call-overload]
 
 
 def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
