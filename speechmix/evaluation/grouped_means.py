@@ -2,17 +2,21 @@
 
 In: a table whose columns of text may be categories (as a run's contributions are read), keys, a column of numbers. Out: means,
 to the last digit and in the order of ``table.groupby(keys, sort=False)[value].mean().reset_index()``: keys become one whole
-number a row before pandas groups by it. Categories stay categories, and only those that are there make a group.
+number a row before pandas groups by it; a key that follows from others, as a clip's group from the clip, adds nothing to it.
+Categories stay categories, and only those that are there make a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 _LARGEST = 2**62  # number of a row
+_SPARE = 2  # places for a number of each row: up to so many, numbers are places in an array, beyond they are looked up
+_FEW = 2**16
 
 
 def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort: bool = False) -> pd.DataFrame:
@@ -37,25 +41,118 @@ def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort:
     >>> grouped_means(table, ["clip", "layer"], "share").to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0], 'share': [0.2, 0.2]}
     """
-    labels, places = zip(*(numbered(table[name], sort=sort) for name in keys), strict=True)
-    number, former = _one_number(places, [len(column) for column in labels])
-    if not sort and _are_groups_of_one(number):
-        rows = table[[*keys, value]].reset_index(drop=True)
-        return rows.astype({value: float})
-    means = table[value].reset_index(drop=True)[number >= 0].groupby(number[number >= 0], sort=sort).mean()
-    rest, columns = means.index.to_numpy(), {}
-    for name, column, numbers in zip(reversed(keys), reversed(labels), reversed(former), strict=True):
-        columns[name] = column.take(rest % max(len(column), 1))
-        rest = rest // max(len(column), 1)
-        rest = rest if numbers is None else numbers[rest]
-    return pd.DataFrame({**{name: columns[name] for name in keys}, value: means.to_numpy()})
+    number, count = _numbers_of_groups([table[name] for name in keys])
+    values = table[value].to_numpy(dtype=float, na_value=np.nan)
+    first = _first_rows(number, count)
+    values = values.copy() if len(first) == len(values) else _means(values, number, count)[number[first]]
+    means = pd.DataFrame({**_taken(table, keys, first), value: values}, copy=False)
+    return means.sort_values(list(keys), ignore_index=True) if sort else means
 
 
-def _are_groups_of_one(number: np.ndarray) -> bool:
-    """Whether no two rows share a number, and none lacks a key: nothing is to be averaged."""
-    if len(number) == 0 or number.min() < 0:
-        return False
-    return bool((np.diff(number) > 0).all()) or pd.Index(number).is_unique
+def distinct(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Keys that there are, in the order of their first rows; rows that lack one are left out.
+
+    Examples
+    --------
+    >>> distinct(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
+    {'clip': ['b', 'a'], 'layer': [0, 0]}
+    """
+    first = _first_rows(*_numbers_of_groups([table[name] for name in keys]))
+    return pd.DataFrame(_taken(table, keys, first), copy=False)
+
+
+def taken(table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray) -> pd.DataFrame:
+    """Some columns of some rows, with their index; of all rows the columns themselves: not to be written into.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"clip": ["a", "b"], "layer": [0, 1], "share": [0.1, 0.2]})
+    >>> taken(table, ["clip", "share"], table["layer"] == 1).to_dict("list")
+    {'clip': ['b'], 'share': [0.2]}
+    """
+    rows = np.flatnonzero(is_taken)
+    index = table.index if len(rows) == len(table) else table.index.take(rows)
+    return pd.DataFrame(_taken(table, columns, rows), index=index, copy=False)
+
+
+def _taken(table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray) -> dict[Hashable, Any]:
+    """Columns of some rows; those of the table itself where all are taken."""
+    if len(rows) == len(table):
+        return {name: table[name].array for name in names}
+    return {name: table[name].array.take(rows) for name in names}
+
+
+def _numbers_of_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
+    """For each row the number of its group, -1 where a key is missing; and how many numbers there may be."""
+    rows = len(columns[0])
+    most = _SPARE * rows + _FEW
+    number, count, lacks = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
+    # The key of most values first: others may follow from it.
+    for column, codes, size in sorted(map(_coded, columns), key=lambda coded: -coded[2]):
+        if size < 2 and (codes == 0).all():
+            continue
+        if most >= count and (size == 0 or count * size > most) and _follows(codes, number, count):
+            continue
+        if size == 0:
+            codes, labels = pd.factorize(column)
+            size = len(labels)
+        missing = codes < 0
+        if missing.any():
+            codes, lacks = np.where(missing, 0, codes), lacks | missing
+        if count * size > _LARGEST:
+            number, present = pd.factorize(number)
+            count = len(present)
+        number *= max(size, 1)
+        number += codes
+        count *= max(size, 1)
+    if count > most:
+        number, present = pd.factorize(number)
+        count = len(present)
+    if lacks.any():
+        number[lacks] = -1
+    return number, count
+
+
+def _coded(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
+    """A column, a number for each row that tells its value, -1 where it is missing, and how many there may be.
+
+    Of fractions they themselves, and 0: they may follow from other keys, and looking for equal ones is slow.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column, column.cat.codes.to_numpy(), len(column.cat.categories)
+    if isinstance(column.dtype, np.dtype):
+        values = column.to_numpy()
+        if values.dtype.kind == "f":
+            return column, values, 0
+        if values.dtype.kind in "iu" and len(values) and values.min() >= 0 and values.max() < _FEW:
+            return column, values, int(values.max()) + 1
+    codes, labels = pd.factorize(column)
+    return column, codes, len(labels)
+
+
+def _follows(codes: np.ndarray, number: np.ndarray, count: int) -> bool:
+    """Whether rows of the same number have the same code."""
+    of_number = np.empty(count, dtype=codes.dtype)
+    of_number[number] = codes
+    return bool((of_number[number] == codes).all())
+
+
+def _first_rows(number: np.ndarray, count: int) -> np.ndarray:
+    """The first row of each number, in their order."""
+    rows = len(number)
+    if rows and number[0] >= 0 and (number[1:] > number[:-1]).all():
+        return np.arange(rows)
+    first = np.full(count + 1, -1)  # the last for rows that lack a key
+    first[number[::-1]] = np.arange(rows)[::-1]  # the last that is written stays
+    is_first = np.zeros(rows, dtype=bool)
+    is_first[first[:-1][first[:-1] >= 0]] = True
+    return np.flatnonzero(is_first)
+
+
+def _means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
+    """Mean of the values of each number [count], NaN of one that no row has."""
+    groups = pd.Categorical.from_codes(number, categories=pd.RangeIndex(count))  # type: ignore[arg-type]
+    return pd.Series(values, copy=False).groupby(groups, observed=False).mean().to_numpy()  # type: ignore[call-overload]
 
 
 def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
@@ -71,32 +168,11 @@ def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.nda
         place, labels = pd.factorize(column, sort=sort)
         return pd.Index(labels), place
     codes, categories = column.cat.codes.to_numpy(), column.cat.categories
-    present = np.unique(codes[codes >= 0]) if sort else pd.unique(codes[codes >= 0])
+    heads = codes[_changes(codes)]  # a value that comes again and again is looked at once
+    present = np.unique(heads[heads >= 0]) if sort else pd.unique(heads[heads >= 0])
     places = np.full(len(categories) + 1, -1)  # the last for a code of -1
     places[present] = np.arange(len(present))
     return pd.CategoricalIndex(pd.Categorical.from_codes(present.tolist(), dtype=column.dtype)), places[codes]
-
-
-def _one_number(places: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray | None]]:
-    """Keys as the digits of one number, the first the most; -1 where one is missing.
-
-    Before a key that would make it too large, the numbers that there are get numbers in their order; these numbers are
-    returned, too, None for other keys.
-    """
-    number, lacks = np.zeros(len(places[0]), dtype=np.int64), np.zeros(len(places[0]), dtype=bool)
-    former: list[np.ndarray | None] = []
-    count = 1  # of numbers that there may be
-    for place, size in zip(places, sizes, strict=True):
-        former.append(None)
-        if count * size > _LARGEST:
-            present, number = np.unique(number, return_inverse=True)
-            former[-1], count = present, len(present)
-        number *= max(size, 1)
-        number += place
-        count *= max(size, 1)
-        lacks |= place < 0
-    number[lacks] = -1
-    return number, former
 
 
 def matrices(
@@ -120,18 +196,29 @@ def matrices(
     >>> [(int(layer), matrix.to_dict("list")) for (layer,), matrix in parts]
     [(0, {'x': [1.0, 2.0], 'y': [nan, nan]}), (1, {'x': [nan], 'y': [3.0]})]
     """
-    labels, places = zip(*(numbered(means[name]) for name in by), strict=True)
-    number, _ = _one_number(places, [len(column) for column in labels])
+    number, keys = np.zeros(len(means), dtype=np.int64), 1
+    labels = []
+    for name in by:
+        column_of_labels, place = numbered(means[name])
+        labels.append(column_of_labels)
+        keys *= len(column_of_labels)
+        number = number * len(column_of_labels) + place
     (row_labels, row), (column_labels, column) = numbered(means[rows]), numbered(means[columns])
     values = means[value].to_numpy(dtype=float)
-    order = np.argsort(number, kind="stable")
-    starts = np.flatnonzero(np.diff(number[order], prepend=-1)) if len(order) else np.array([], dtype=int)
+    order = np.argsort(number.astype(np.uint16) if keys <= _FEW else number, kind="stable")  # of so few by counting
+    starts = np.flatnonzero(_changes(number[order]))
     for here in np.split(order, starts[1:]) if len(starts) else ():
-        present = np.unique(row[here])
-        matrix = np.full((len(present), len(column_labels)), np.nan)
-        matrix[np.searchsorted(present, row[here]), column[here]] = values[here]
-        key = tuple(column_of_labels[place[here[0]]] for column_of_labels, place in zip(labels, places, strict=True))
-        yield key, pd.DataFrame(matrix, index=plain(row_labels.take(present)), columns=plain(column_labels))
+        is_present = np.zeros(len(row_labels), dtype=bool)
+        is_present[row[here]] = True
+        matrix = np.full((is_present.sum(), len(column_labels)), np.nan)
+        matrix[(is_present.cumsum() - 1)[row[here]], column[here]] = values[here]
+        key = tuple(means[name].iat[here[0]] for name in by)
+        yield key, pd.DataFrame(matrix, index=plain(row_labels[is_present]), columns=plain(column_labels))
+
+
+def _changes(numbers: np.ndarray) -> np.ndarray:
+    """Whether a number is another than the one before; so is the first."""
+    return np.concatenate([[True], numbers[1:] != numbers[:-1]])[: len(numbers)]
 
 
 def plain(labels: pd.Index) -> pd.Index:

@@ -36,7 +36,9 @@ def bootstrap_limits(
     groups, rng, means = len(values), np.random.default_rng(seed), []
     for batch in _batches(resamples, groups):
         drawn = rng.integers(0, groups, (batch, groups))
-        counts = np.stack([np.bincount(row, minlength=groups) for row in drawn]).astype(float)
+        counts = np.empty((batch, groups))
+        for place, row in enumerate(drawn):
+            counts[place] = np.bincount(row, minlength=groups)
         means.append(counts @ values / groups)
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(np.concatenate(means), [tail, 100 - tail], axis=0)

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from .grouped_means import grouped_means, matrices, numbered, plain
+from .grouped_means import distinct, grouped_means, matrices, numbered, plain, taken
 from .resampling import MANY_GROUPS, bootstrap_limits, sign_flip_p
 from .twins import crossed_interval, new_twin_interval, new_twin_p, new_twin_reach
 
@@ -65,7 +65,8 @@ def intervals_of_means(
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     is_finite = np.isfinite(values)
     # Rows with the same known groups are drawn together.
-    for pattern in np.unique(is_finite, axis=0) if len(values) else ():
+    are_alike = bool((is_finite == is_finite[:1]).all())
+    for pattern in is_finite[:1] if are_alike else np.unique(is_finite, axis=0):
         rows = np.flatnonzero((is_finite == pattern).all(axis=1))
         part = values[rows][:, pattern]
         if part.shape[1] < 2:
@@ -178,9 +179,10 @@ def trained_against_random(table: pd.DataFrame, *, by: Sequence[str], group: str
     by, value = list(by), "contribution"
     means = _group_means(table, [*by, "init", group])
     parts = dict(matrices(means, by, rows=group, columns="init", value=value))
-    random = table[table["init"] == "random"]
-    seeds = random["seed"].fillna(-1).astype(int) if "seed" in random else -1
-    of_twins = _group_means(random.assign(seed=seeds), [*by, "seed", group])
+    asked = dict.fromkeys([*by, group, value, *(name for name in ("seed", "clip") if name in table)])
+    random = taken(table, list(asked), table["init"] == "random")
+    random["seed"] = random["seed"].fillna(-1).astype(int) if "seed" in random else -1
+    of_twins = _group_means(random, [*by, "seed", group])
     by_twin = dict(matrices(of_twins, by, rows=group, columns="seed", value=value))
     heard = {key: heard_by_all(part) for key, part in parts.items()}
     compared = [key for key, part in heard.items() if {"trained", "random"} <= set(part)]
@@ -262,9 +264,9 @@ def _group_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def _clip_counts(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """How many clips have a number, by key."""
-    clips = grouped_means(table[table["contribution"].notna()], [*by, "clip"], "contribution")
+    clips = distinct(taken(table, [*by, "clip"], table["contribution"].notna()), [*by, "clip"])
     counts = _plain(clips.groupby(by, sort=False, observed=True)["clip"].size().rename("clips").reset_index())
-    keys = _plain(grouped_means(table, by, "contribution"))[by]
+    keys = _plain(distinct(table, by))
     return keys.merge(counts, on=by, how="left").fillna({"clips": 0}).astype({"clips": int})
 
 
@@ -294,16 +296,19 @@ def cross_fitted_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "
     """
     names, place = numbered(table[group])
     turn = np.argsort(np.argsort(plain(names)))[place] % 2 if len(names) else place
-    half = pd.Series(np.where(place < 0, -1, turn), index=table.index)
-    parts = []
-    for _, part in table.groupby(list(by), sort=False, observed=True):
+    half = np.where(place < 0, -1, turn).astype(np.int8)
+    is_kept, layer = np.zeros(len(table), dtype=bool), table["layer"].to_numpy()
+    asked = [name for name in ("layer", "init", "clip", "contribution") if name in table]
+    for key in distinct(table, by).itertuples(index=False, name=None):
+        is_here = np.logical_and.reduce([table[name].eq(cell) for name, cell in zip(by, key, strict=True)])
         for fold in (0, 1):
-            here, there = part[half[part.index] == fold], part[half[part.index] != fold]
+            here, there = is_here & (half == fold), is_here & (half != fold)
             # A single group has no other half.
-            gains = _gain_by_layer(there if there.contribution.notna().any() else here)
-            if len(here) and gains.notna().any():
-                parts.append(here[here.layer == gains.idxmax()])
-    return pd.concat(parts).sort_index() if parts else table.iloc[:0]
+            has_number = table["contribution"][there].notna().any()
+            gains = _gain_by_layer(taken(table, asked, there if has_number else here))
+            if here.any() and gains.notna().any():
+                is_kept |= here & (layer == gains.idxmax())
+    return taken(table, list(table), is_kept).sort_index()
 
 
 def _gain_by_layer(table: pd.DataFrame) -> pd.Series:

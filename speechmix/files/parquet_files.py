@@ -89,6 +89,7 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categorie
     >>> list(read_parquet(path)["clip"])
     ['a']
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with readable_parquet(path):
@@ -99,7 +100,11 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categorie
             present = ", ".join(map(str, table.column_names[:20]))
             raise InputError(f"{path}: expected the column {', '.join(missing)}, found {present}")
         texts = [name for name in categories if table.column_names.count(name) == 1]
-        return _in_order(table.to_pandas(categories=texts), texts)
+        # Column after column, each given back once it is turned into numpy's: a large table is never there twice.
+        read = table.to_pandas(categories=texts, split_blocks=True, self_destruct=True)
+        del table
+        pa.default_memory_pool().release_unused()
+        return _in_order(read, texts)
 
 
 def _in_order(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 
 from ..errors import InputError
 from . import panels
-from .cue_tables import DECIDING, checked, counted, curve_table, order_of, said_rows, unit_means
-from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW, TITLE_SIZE
-from .published_figures import ALL_ROWS, PUBLISHED, PUBLISHED_CLIP, published_beside
+from .computed_curves import CueCurves, PanelCurves, colors_of, cue_curves, panel_curves
+from .cue_tables import DECIDING, checked, order_of
+from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
+from .published_figures import ALL_ROWS, PUBLISHED
 
-_MOST_SINGLE_UNITS = 10
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 _BANDS = {
     "bootstrap": "bands: trained, 95 % interval of the mean; random, where a new twin would lie 95 of 100 times",
@@ -64,32 +64,32 @@ def layer_curves(
     InputError
         If a column is missing, no row is left, or the table holds several stacks or measures.
     """
-    rows = _one_panel(table, x, value)
+    _check_axis(x)
+    rows = _one_panel(table, value)
+    panel = panel_curves(rows, band=band, value=value)
+    colors = colors or colors_of(rows)
     figure = None
     if ax is None:
         figure = panels.new_figure(4.6, 3.2)
         ax = figure.add_subplot()
-    colors = colors or _colors(rows)
-    curves = curve_table(rows, band=band, value=value)
-    units = unit_means(rows, value=value)
-    for model, init in curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None):
-        curve, points, single = (
-            part[(part["model"] == model) & (part["init"] == init)] for part in (curves, rows, units)
-        )
-        if "low" in points and points.low.notna().any():
-            curve = curve.assign(low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy())  # published ranges
-        _draw_line(ax, curve, single, x, value, _style(colors[model], model, init, single_layer=len(curve) == 1))
+    draw_curves(ax, panel, x=x, label=label, colors=colors)
+    if figure is not None:
+        title = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
+        _add_legend(figure, list(panel.lines), colors, band, single_layer=rows["layer"].nunique() == 1)
+    return ax
+
+
+def draw_curves(ax: Axes, panel: PanelCurves, *, x: str, label: str = CUE_LABEL, colors: Mapping[str, str]) -> None:
+    """Draw the lines of one panel with their bands, and label its axes; options as in `layer_curves`."""
+    for (model, init), (curve, units) in panel.lines.items():
+        _draw_line(ax, curve, units, x, _style(colors[model], model, init, single_layer=len(curve) == 1))
     if x == "layer":
         panels.style_layer_axis(ax)
     else:
         panels.style_curve_axis(ax)
     ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
-    if figure is not None:
-        title = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({counted(rows)})"
-        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
-        _add_legend(figure, rows, colors, band)
-    return ax
 
 
 def cue_figure(
@@ -134,6 +134,7 @@ def cue_figure(
     InputError
         If a column is missing, no row is left, or `rows` asks for several measures at once.
     """
+    _check_axis(x)
     target_rows = target_rows or (ALL_ROWS if published else DECIDING)
     drawn = checked(table, stacks=stacks, measures=measures, target_rows=target_rows)
     if rows not in drawn:
@@ -141,67 +142,70 @@ def cue_figure(
     if rows != "measure" and drawn["measure"].nunique() > 1:
         raise InputError(f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: choose one")
     stacks, values = order_of(drawn, "stack", stacks), order_of(drawn, rows, measures if rows == "measure" else None)
-    drawn = _with_published(drawn, rows) if published else drawn
-    colors, lines = _colors(drawn), len(drawn[["model", "init"]].drop_duplicates())
+    curves = cue_curves(drawn, stacks=stacks, values=values, rows=rows, band=band, published=published)
+    return draw_cue_figure(curves, x=x, band=band, narrow=narrow)
+
+
+def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "bootstrap", narrow: bool = False) -> Figure:
+    """Draw what `cue_curves` computed; see `cue_figure`."""
+    values, stacks = curves.values, curves.stacks
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
     width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
-    figure = panels.new_figure(width, (1.7 if narrow else 2.1) * n_lines + 0.6 + 0.16 * lines / n_columns)
+    figure = panels.new_figure(width, (1.7 if narrow else 2.1) * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
     axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
     for row, (line, name) in enumerate(zip(axes.reshape(len(values), len(stacks)), values, strict=True), start=1):
         for place, (ax, stack) in enumerate(zip(line, stacks, strict=True), start=1):
-            panel = drawn[(drawn["stack"] == stack) & (drawn[rows] == name)]
-            if len(panel):
-                panel = panel.drop(columns="rows", errors="ignore")  # chosen by now
-                layer_curves(panel, ax=ax, x=x, band=band, colors=colors)
-            ax.set_title(f"{panels.spoken(name)}, {stack} ({counted(panel)})", size=TITLE_SIZE, parse_math=False)
+            panel = curves.panels[name, stack]
+            if panel is not None:
+                draw_curves(ax, panel, x=x, colors=curves.colors)
+            told = "no clips" if panel is None else panel.counted
+            ax.set_title(f"{panels.spoken(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
             ax.set_ylabel("")
             if row < len(values) or (narrow and place < len(stacks)):
                 ax.set_xlabel("")
     axes[0, 0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
-    if said := said_rows(drawn):
-        figure.suptitle(panels.wrapped(said, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
-    _add_legend(figure, drawn, colors, band, columns=1 if narrow else 2)
+    if curves.title:
+        figure.suptitle(panels.wrapped(curves.title, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    _add_legend(figure, curves.lines, curves.colors, band, single_layer=curves.single_layer, columns=1 if narrow else 2)
     return figure
 
 
-def _one_panel(table: pd.DataFrame, x: str, value: str) -> pd.DataFrame:
-    """Rows of a table of one stack and measure, to be drawn over an axis that there is."""
+def _check_axis(x: str) -> None:
+    if x not in _X_LABELS:
+        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
+
+
+def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Rows of a table of one stack and measure."""
     rows = checked(table, value=value)
     several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
     if several:
         listed = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
         raise InputError(f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure")
-    if x not in _X_LABELS:
-        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
     return rows
 
 
-def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
-    """Add published curves of the same stacks and measures, in every row of panels."""
-    curves = published_beside(table)
-    if rows != "measure":
-        curves = pd.concat([curves.assign(**{rows: name}) for name in table[rows].unique()])
-    return pd.concat([table, curves.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
-
-
-def _add_legend(figure: Figure, table: pd.DataFrame, colors: Mapping[str, str], band: str, *, columns: int = 2) -> None:
-    single = table["layer"].nunique() == 1
+def _add_legend(
+    figure: Figure,
+    lines: Sequence[tuple[str, str]],
+    colors: Mapping[str, str],
+    band: str,
+    *,
+    single_layer: bool,
+    columns: int = 2,
+) -> None:
     handles = [
         Line2D(
             [],
             [],
             label=f"{panels.model_name(model)}, {init}",
-            **_style(colors[model], model, init, single_layer=single),
+            **_style(colors[model], model, init, single_layer=single_layer),
         )
-        for model, init in table[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)
+        for model, init in lines
     ]
     title = panels.wrapped(_BANDS[band], figure.get_figwidth()) if band != "none" else None
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
-
-
-def _colors(table: pd.DataFrame) -> dict[str, str]:
-    return {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())}
 
 
 def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str, Any]:
@@ -215,10 +219,10 @@ def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str
     return {"color": color, **line, **(dots if single_layer else {})}
 
 
-def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame, x: str, value: str, style: dict[str, Any]) -> None:
+def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame | None, x: str, style: dict[str, Any]) -> None:
     """Mean, band and, where there are few, the single clips (groups)."""
-    if 1 < units["unit"].nunique() <= _MOST_SINGLE_UNITS:
-        single = units.pivot(index=x, columns="unit", values=value).sort_index()
+    if units is not None:
+        single = units.pivot(index=x, columns="unit", values="value").sort_index()
         ax.plot(single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5})
     if curve["low"].notna().any():
         if len(curve) == 1:  # a band over one layer would have no width

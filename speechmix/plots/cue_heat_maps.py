@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -97,15 +98,33 @@ def cue_heat_map(
         curves = published_beside(rows)
         both = pd.concat([rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True)
         rows = checked(both, target_rows=target_rows or ALL_ROWS)
+    return draw_cells(mean_cells(rows, unit_means(rows)), narrow=narrow)
+
+
+@dataclass(frozen=True)
+class CellPanels:
+    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how they are said."""
+
+    grids: Mapping[tuple[str, str, str], Grid]
+    sides: Mapping[str, Sequence[str]]  # inits by stack
+    measures: Sequence[str]
+    limits: tuple[float, float]
+    title: str
+    label: str = CUE_LABEL
+    cmap: str = panels.SHARE_COLORS
+    bold: Collection[tuple] = frozenset()
+
+
+def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
+    """Compute what `cue_heat_map` draws, of `checked` rows and their `unit_means`."""
     measures = order_of(rows, "measure")
     grids = {
-        key: _grid(part, measures)
-        for key, part in unit_means(rows).groupby(["model", "stack", "init"], sort=False, observed=True)
+        key: _grid(part, measures) for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True)
     }
-    sides = {stack: _inits(rows[rows["stack"] == stack]) for stack in order_of(rows, "stack")}
+    sides = {stack: _inits(rows.loc[rows["stack"] == stack, "init"]) for stack in order_of(rows, "stack")}
     limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
     title = "\n".join(filter(None, [f"cue contribution, mean over {counted(rows)}", said_rows(rows)]))
-    return _figure(grids, sides, measures, limits=limits, title=title, label=CUE_LABEL, narrow=narrow)
+    return CellPanels(grids, sides, measures, limits, title)
 
 
 def cue_difference_map(
@@ -143,13 +162,24 @@ def cue_difference_map(
     if column not in rows or not {first, second} <= set(map(str, rows[column].unique())):
         values = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
         raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {values}")
+    means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
+    return draw_cells(difference_cells(rows, means, column=column, first=first, second=second, q=q), narrow=narrow)
+
+
+def difference_cells(
+    rows: pd.DataFrame,
+    means: pd.DataFrame,
+    *,
+    column: str = "init",
+    first: str = "trained",
+    second: str = "random",
+    q: pd.DataFrame | None = None,
+) -> CellPanels:
+    """Compute what `cue_difference_map` draws, of `checked` rows and their `unit_means`, parted by the column."""
     measures, grids = order_of(rows, "measure"), {}
     keys = [name for name in ("model", "stack", "init") if name != column]
-    parted = unit_means(rows, by=[column] if column not in ("init", "model") else []).groupby(
-        keys, sort=False, observed=True
-    )
-    for key, part in parted:
-        minuend, subtrahend = (_pivot(part[part[column].astype(str) == name], measures) for name in (first, second))
+    for key, part in means.groupby(keys, sort=False, observed=True):
+        minuend, subtrahend = (_pivot(part[_is_called(part[column], name)], measures) for name in (first, second))
         gap = minuend - subtrahend.reindex(minuend.index)
         if gap.notna().any(axis=None):
             labels = dict(zip(keys, key, strict=True))
@@ -162,26 +192,16 @@ def cue_difference_map(
         sides.setdefault(stack, [])
         sides[stack] += [init] if init not in sides[stack] else []
     names = [panels.model_name(name) for name in (first, second)]
-    return _figure(
-        grids, sides, measures, limits=panels.limits_around_zero([values for _, values in grids.values()]),
-        title=f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})", label="difference (percentage points)",
-        cmap=panels.DIFFERENCE_COLORS, bold=_significant(q), narrow=narrow,
+    return CellPanels(
+        grids, sides, measures, panels.limits_around_zero([values for _, values in grids.values()]),
+        f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})", label="difference (percentage points)",
+        cmap=panels.DIFFERENCE_COLORS, bold=_significant(q),
     )  # fmt: skip
 
 
-def _figure(
-    grids: dict[tuple, Grid],
-    sides: Mapping[str, Sequence[str]],
-    measures: Sequence[str],
-    *,
-    limits: tuple[float, float],
-    title: str,
-    label: str,
-    cmap: str = panels.SHARE_COLORS,
-    bold: Collection[tuple] = frozenset(),
-    narrow: bool = False,
-) -> Figure:
+def draw_cells(computed: CellPanels, *, narrow: bool = False) -> Figure:
     """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one scale."""
+    grids, sides, measures = computed.grids, computed.sides, computed.measures
     lines = _lines(grids, sides, narrow)
     columns = max((line for _, line in lines), key=len)
     depth = [
@@ -202,9 +222,11 @@ def _figure(
                 ax.set_axis_off()
                 continue
             layers, values = grids[model, *side]
-            marked = {cell[2:] for cell in bold if cell[:2] == (model, side[0])}
+            marked = {cell[2:] for cell in computed.bold if cell[:2] == (model, side[0])}
             places = 0 if str(model).endswith(PUBLISHED) else 1  # read off a figure: whole numbers
-            cells = _draw_numbers(ax, values, layers, measures, limits=limits, cmap=cmap, bold=marked, places=places)
+            cells = _draw_numbers(
+                ax, values, layers, measures, limits=computed.limits, cmap=computed.cmap, bold=marked, places=places
+            )
             if narrow or side not in titled:  # the topmost panel of a column: a model may lack the stack
                 titled.add(side)
                 ax.set_title(
@@ -214,16 +236,16 @@ def _figure(
         drawn = next(ax for ax in row if ax.axison)
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
-    wrapped = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in title.split("\n")]
+    wrapped = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in computed.title.split("\n")]
     figure.suptitle("\n".join(wrapped), size=TITLE_SIZE, parse_math=False)
     if not narrow:
         arrays = [array for _, array in grids.values()]
-        panels.add_color_bar(figure, cells, axes, values=arrays, label=label, inches=sum(heights))
+        panels.add_color_bar(figure, cells, axes, values=arrays, label=computed.label, inches=sum(heights))
     return figure
 
 
 def _lines(
-    grids: dict[tuple, Grid], sides: Mapping[str, Sequence[str]], narrow: bool
+    grids: Mapping[tuple, Grid], sides: Mapping[str, Sequence[str]], narrow: bool
 ) -> list[tuple[str, list[tuple[str, str] | None]]]:
     """Model and panels (stack, init) of each line; a gap (None) parts one stack from the next."""
     models = list(dict.fromkeys(model for model, *_ in grids))
@@ -235,8 +257,13 @@ def _lines(
     return [(model, columns) for model in models]
 
 
-def _inits(rows: pd.DataFrame) -> list[str]:
-    return sorted(rows["init"].unique(), key=lambda init: (init != "trained", init))
+def _inits(column: pd.Series) -> list[str]:
+    return sorted(column.unique(), key=lambda init: (init != "trained", init))
+
+
+def _is_called(column: pd.Series, name: str) -> pd.Series:
+    """Where a column has what is called so: a number, say, by its digits."""
+    return column.isin([value for value in column.unique() if str(value) == name])
 
 
 def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:

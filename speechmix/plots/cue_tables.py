@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.cue import ROW_NAMES
-from ..evaluation.grouped_means import grouped_means, matrices, numbered
+from ..evaluation.grouped_means import distinct, grouped_means, matrices, numbered
 from ..evaluation.statistics import heard_by_all, intervals_of_means
 from ..evaluation.twins import new_twin_interval
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
@@ -119,24 +119,28 @@ def checked(
     if missing:
         raise InputError(f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not found")
     table = rows_of_target(table, target_rows)
-    rows = table[np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))]
+    is_drawn = np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))
     for column, asked in (("stack", stacks), ("measure", measures)):
         if asked is not None:
-            rows = rows[rows[column].isin(list(asked))]
+            is_drawn &= table[column].isin(list(asked)).to_numpy()
+    rows = table if is_drawn.all() else table[is_drawn]
     if rows.empty:
         raise InputError(
             f"no {value} left to draw: {len(table)} rows, of which none has these stacks and measures and is finite"
         )
+    columns = {name: rows[name] for name in rows}
     if "depth" not in rows:
-        rows = rows.assign(depth=relative_depth(rows))
+        columns["depth"] = relative_depth(rows)
+    lacks_group = "group" not in rows or rows["group"].isna().any()
+    columns["unit"] = rows["clip"] if lacks_group else rows["group"]
+    if lacks_group and "group" in rows:
+        columns["unit"] = rows["group"].astype(object).fillna(rows["clip"].astype(object))
     _, model = numbered(rows["model"])
     order = _order_by(rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy())
-    lacks_group = "group" not in rows or rows["group"].isna().any()
-    unit = rows["clip"] if lacks_group else rows["group"]
-    if lacks_group and "group" in rows:
-        unit = rows["group"].astype(object).fillna(rows["clip"].astype(object))
-    rows = rows.assign(unit=unit)
-    return rows if order is None else rows.take(order)
+    if order is None:
+        return pd.DataFrame({name: column.array for name, column in columns.items()}, index=rows.index, copy=False)
+    ordered = {name: column.array.take(order) for name, column in columns.items()}
+    return pd.DataFrame(ordered, index=rows.index.take(order), copy=False)
 
 
 def relative_depth(table: pd.DataFrame) -> pd.Series:
@@ -153,9 +157,13 @@ def relative_depth(table: pd.DataFrame) -> pd.Series:
 
 def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
     """Places of the rows by two keys, those of equal ones as they come; None if they are in order."""
-    step, next_step = np.diff(first), np.diff(second)
-    if ((step > 0) | ((step == 0) & (next_step >= 0))).all():
+    step, next_step = first[1:] - first[:-1], second[1:] >= second[:-1]
+    if ((step > 0) | ((step == 0) & next_step)).all():
         return None
+    if second.dtype.kind in "iu" and second.min() >= 0:
+        span = int(second.max()) + 1
+        if (int(first.max()) + 1) * span <= 2**16:
+            return np.argsort((first * span + second).astype(np.uint16), kind="stable")  # of so few by counting
     return np.lexsort([second, first])
 
 
@@ -176,6 +184,7 @@ def curve_table(
     band: str = "bootstrap",
     value: str = "contribution",
     scale: float = 100.0,
+    means: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row per point of a curve: mean over units, the band around it, and how many units there are.
 
@@ -189,6 +198,8 @@ def curve_table(
         The 95 % bootstrap interval of the mean; the middle half of the units; none. For random twins "bootstrap" gives instead
         where a new untrained model would lie 95 of 100 times (`new_twin_interval`), as the question there is how much the draw
         matters; nothing for a single twin, which does not tell.
+    means : DataFrame, optional
+        `unit_means` of the table, if they are at hand.
 
     Returns
     -------
@@ -198,17 +209,17 @@ def curve_table(
     if band not in BANDS:
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
     curves = []
-    for key, part in unit_means(table, by=by, value=value, scale=scale).groupby(
-        [*by, *_CURVE], sort=False, observed=True
-    ):
+    means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
+    for key, part in means.groupby([*by, *_CURVE], sort=False, observed=True):
+        told = dict(zip([*by, *_CURVE], key, strict=True))
         values = part.pivot(index=["layer", "depth"], columns="unit", values=value).sort_index()
         curve = values.index.to_frame(index=False).assign(mean=values.mean(axis=1).to_numpy(), units=values.shape[1])
         low = high = np.full(len(curve), np.nan)
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
-        elif band == "bootstrap":
+        elif band == "bootstrap" and told["init"] != "random":  # of random twins see below
             low, high = intervals_of_means(values.to_numpy())
-        curves.append(curve.assign(low=low, high=high, seeds=1, **dict(zip([*by, *_CURVE], key, strict=True))))
+        curves.append(curve.assign(low=low, high=high, seeds=1, **told))
     result = pd.concat(curves, ignore_index=True)
     return _with_new_twin(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "bootstrap" else result
 
@@ -217,10 +228,13 @@ def _with_new_twin(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
     """Curves whose band is, for random twins, where a new one would lie."""
-    random = table[table["init"] == "random"]
-    if random.empty:
+    is_random = table["init"].eq("random").to_numpy()
+    if not is_random.any():
         return curves
-    random = random.assign(seed=random["seed"].fillna(-1).astype(int) if "seed" in random else -1)
+    seeds = table["seed"][is_random].fillna(-1) if "seed" in table else pd.Series(-1, index=table.index[is_random])
+    if seeds.nunique() == 1:  # of one twin it is not known
+        return curves
+    random = table.loc[is_random, [*keys, "unit", value]].assign(seed=seeds.astype(int))
     means = grouped_means(random, [*keys, "seed", "unit"], value)
     means[value] *= scale
     rows = []
@@ -244,8 +258,9 @@ def order_of(table: pd.DataFrame, column: str, asked: Sequence[str] | None = Non
 
 def counted(panel: pd.DataFrame) -> str:
     """In words, how many clips a panel shows; published means are no clips."""
-    clips = panel.loc[panel["clip"] != PUBLISHED_CLIP, ["model", "init", "clip"]]
-    counts = clips.groupby(["model", "init"], observed=True)["clip"].nunique()
+    own = panel["clip"].ne(PUBLISHED_CLIP).to_numpy()
+    clips = distinct(panel if own.all() else panel[own], ["model", "init", "clip"])
+    counts = clips.groupby(["model", "init"], observed=True).size()
     if counts.empty:
         return "published" if len(panel) else "no clips"
     low, high = counts.min(), counts.max()

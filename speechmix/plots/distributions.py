@@ -6,6 +6,10 @@ one layer.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..errors import InputError
-from ..evaluation.grouped_means import plain
+from ..evaluation.grouped_means import grouped_means, plain, taken
 from . import panels
 from .cue_tables import checked, order_of, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
@@ -28,11 +32,12 @@ def best_layers(table: pd.DataFrame) -> pd.Series:
 
     For a figure only: a number read there looks too good (`evaluation.statistics.cross_fitted_layer`).
     """
-    means = (
-        unit_means(checked(table))
-        .groupby(["model", "stack", "measure", "layer", "init"], sort=False, observed=True)
-        .contribution.mean()
-    )
+    return _best_layers(unit_means(checked(table)))
+
+
+def _best_layers(of_units: pd.DataFrame) -> pd.Series:
+    keys = ["model", "stack", "measure", "layer", "init"]
+    means = grouped_means(of_units, keys, "contribution").set_index(keys)["contribution"]
     means = means.unstack("init")
     means.columns = plain(means.columns)
     gain = means["trained"] - means["random"] if {"trained", "random"} <= set(means) else means.iloc[:, 0]
@@ -65,30 +70,52 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
     several = [name for name in ("model", "stack") if rows[name].nunique() > 1]
     if several:
         raise InputError(f"clip_distribution draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
-    measures, best = order_of(rows, "measure"), best_layers(rows).droplevel(["model", "stack"])
+    spread = _spread(rows, unit_means(rows))
     figure = None
     if ax is None:
-        figure = panels.new_figure(0.9 * len(measures) + 2.0, 2.8)
+        figure = panels.new_figure(0.9 * len(spread.layers) + 2.0, 2.8)
         ax = figure.add_subplot()
-    means = unit_means(rows)
-    for place, measure in enumerate(measures):
-        here = means[(means["measure"] == measure) & (means["layer"] == best[measure])]
-        for shift, init in ((-0.2, "trained"), (0.2, "random")):
-            values = here.loc[here["init"] == init, "contribution"].to_numpy()
-            if len(values):
-                _draw_spread(ax, place + shift, values, _COLORS[init])
-    labels = [panels.spoken(name).replace(" ", "\n") + f"\nlayer {best[name]}" for name in measures]
-    ax.set_xticks(range(len(measures)), labels, size=TICK_SIZE, parse_math=False)
-    panels.style_curve_axis(ax)
-    ax.set_xlim(-0.6, len(measures) - 0.4)
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * means["contribution"].max()))  # other panels may share the axis
-    ax.set_ylabel(CUE_LABEL, size=LABEL_SIZE)
+    _draw(ax, spread)
     if figure is not None:
         ax.set_title(
             f"{panels.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}", size=TITLE_SIZE, parse_math=False
         )
-        panels.add_legend(figure, _handles(rows), columns=2, loc="outside lower center")
+        panels.add_legend(figure, _handles(_inits(rows)), columns=2, loc="outside lower center")
     return ax
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Contributions of single units of one model and stack: the layer of each measure, and the values there by init."""
+
+    layers: Mapping[str, int]
+    values: Mapping[tuple[str, str], np.ndarray]  # by (measure, init)
+    largest: float  # in any layer
+
+
+def _spread(rows: pd.DataFrame, means: pd.DataFrame) -> Spread:
+    """What is drawn of the rows of one model and stack, `checked`, and of their `unit_means`."""
+    best = _best_layers(means).droplevel(["model", "stack"])
+    layers, values = {measure: best[measure] for measure in order_of(rows, "measure")}, {}
+    for measure, layer in layers.items():
+        here = means[(means["measure"] == measure) & (means["layer"] == layer)]
+        for init in _COLORS:
+            values[measure, init] = here.loc[here["init"] == init, "contribution"].to_numpy()
+    return Spread(layers, values, means["contribution"].max())
+
+
+def _draw(ax: Axes, spread: Spread) -> None:
+    for place, measure in enumerate(spread.layers):
+        for shift, init in ((-0.2, "trained"), (0.2, "random")):
+            values = spread.values[measure, init]
+            if len(values):
+                _draw_spread(ax, place + shift, values, _COLORS[init])
+    labels = [panels.spoken(name).replace(" ", "\n") + f"\nlayer {layer}" for name, layer in spread.layers.items()]
+    ax.set_xticks(range(len(labels)), labels, size=TICK_SIZE, parse_math=False)
+    panels.style_curve_axis(ax)
+    ax.set_xlim(-0.6, len(labels) - 0.4)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * spread.largest))  # other panels may share the axis
+    ax.set_ylabel(CUE_LABEL, size=LABEL_SIZE)
 
 
 def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
@@ -101,37 +128,63 @@ def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
         All panels below each other: as wide as a column of a paper, or a phone.
     """
     rows = checked(table)
+    return draw_spreads(spreads(rows, unit_means(rows)), narrow=narrow)
+
+
+@dataclass(frozen=True)
+class Spreads:
+    """What `distribution_figure` draws, computed: of each (model, stack), where there are rows of it."""
+
+    panels: Mapping[tuple[str, str], Spread | None]
+    stacks: Sequence[str]
+    measures: Sequence[str]
+    inits: Collection[str]
+    units: int
+
+
+def spreads(rows: pd.DataFrame, means: pd.DataFrame) -> Spreads:
+    """Compute what `draw_spreads` draws, of `checked` rows and their `unit_means`."""
     models, stacks, measures = (order_of(rows, name) for name in ("model", "stack", "measure"))
-    places = [(model, stack) for model in models for stack in stacks]
-    if narrow:
-        there = set(rows[["model", "stack"]].drop_duplicates().itertuples(index=False, name=None))
-        places = [place for place in places if place in there]
-    n_columns = 1 if narrow else len(stacks)
-    width = panels.NARROW if narrow else max((0.75 * len(measures) + 0.6) * n_columns + 0.8, 4.2)
+    computed: dict[tuple[str, str], Spread | None] = {}
+    for model, stack in itertools.product(models, stacks):
+        part, of_part = (
+            taken(table, list(table), (table["model"] == model) & (table["stack"] == stack)) for table in (rows, means)
+        )
+        computed[model, stack] = _spread(part, of_part) if len(part) else None
+    return Spreads(computed, stacks, measures, _inits(rows), rows["unit"].nunique())
+
+
+def draw_spreads(computed: Spreads, *, narrow: bool = False) -> Figure:
+    """Draw what `spreads` computed; see `distribution_figure`."""
+    places = [place for place, spread in computed.panels.items() if spread is not None or not narrow]
+    n_columns = 1 if narrow else len(computed.stacks)
+    width = panels.NARROW if narrow else max((0.75 * len(computed.measures) + 0.6) * n_columns + 0.8, 4.2)
     figure = panels.new_figure(width, (2.0 if narrow else 2.5) * len(places) / n_columns + 0.4)
     axes = figure.subplots(len(places) // n_columns, n_columns, sharey=True, squeeze=False)
     for ax, (model, stack) in zip(axes.flat, places, strict=True):
-        part = rows[(rows["model"] == model) & (rows["stack"] == stack)]
-        if part.empty:
+        spread = computed.panels[model, stack]
+        if spread is None:
             ax.set_axis_off()
             continue
-        clip_distribution(part, ax=ax)
+        _draw(ax, spread)
         ax.set_title(f"{panels.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
         ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     dots = "a dot for each clip (group of clips)"
-    if rows["unit"].nunique() > _MOST_DOTS:
+    if computed.units > _MOST_DOTS:
         dots += f", or {_MOST_DOTS:,} evenly from least to most"
     note = f"{dots}; box: middle half and median; at the layer where trained - random is largest"
     title = panels.wrapped(note, figure.get_figwidth())
-    panels.add_legend(figure, _handles(rows), columns=2, loc="outside lower center", title=title)
+    panels.add_legend(figure, _handles(computed.inits), columns=2, loc="outside lower center", title=title)
     return figure
 
 
-def _handles(rows: pd.DataFrame) -> list[Patch]:
-    return [
-        Patch(color=color, alpha=0.6, label=init) for init, color in _COLORS.items() if (rows["init"] == init).any()
-    ]
+def _inits(rows: pd.DataFrame) -> set[str]:
+    return set(rows["init"].unique())
+
+
+def _handles(inits: Collection[str]) -> list[Patch]:
+    return [Patch(color=color, alpha=0.6, label=init) for init, color in _COLORS.items() if init in inits]
 
 
 def _draw_spread(ax: Axes, place: float, values: np.ndarray, color: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,10 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..evaluation.cue import ROW_NAMES
+from ..evaluation.grouped_means import taken
 from . import panels
-from .cue_curves import layer_curves
-from .cue_tables import order_of
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, NARROW
+from .computed_curves import PanelCurves, colors_of, panel_curves
+from .cue_curves import draw_curves
+from .cue_tables import checked, order_of
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW
 
 DROP_LABEL = "margin lost (nats)"
 _ENTRY = 1.85  # inches, of one entry of the legend
@@ -46,30 +49,60 @@ def contribution_and_need(
     Figure
         Over layers, or over relative depth where models differ in the number of theirs.
     """
-    rows = table[table["measure"] == measure]
-    stacks, models = order_of(rows, "stack"), list(rows["model"].unique())
-    colors = {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(models)}
+    return draw_need(need_panels(table, drops, measure=measure), narrow=narrow)
+
+
+@dataclass(frozen=True)
+class NeedPanels:
+    """What `contribution_and_need` draws, computed."""
+
+    curves: Mapping[str, PanelCurves]  # by stack
+    titles: Mapping[str, str]
+    colors: Mapping[str, str]  # by model
+    last: pd.Series  # layer, by stack and model
+    drops: pd.DataFrame
+    untrained: str  # for the legend
+
+    @property
+    def x(self) -> str:
+        """Relative depth, where models differ in the number of their layers."""
+        return "depth" if self.last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
+
+
+def need_panels(table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing") -> NeedPanels:
+    """Compute what `draw_need` draws, once for figures of any width; see `contribution_and_need`."""
+    rows = taken(table, list(table), table["measure"] == measure)
+    titles, curves = {}, {}
+    for stack in order_of(rows, "stack"):
+        of_stack = taken(rows, list(rows), rows["stack"] == stack)
+        titles[stack] = _title(of_stack, stack)
+        curves[stack] = panel_curves(checked(of_stack))
+    twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
+    untrained = "untrained (band: a new one)" if twins > 1 else "untrained" if (rows["init"] == "random").any() else ""
     last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
-    x = "depth" if last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
+    return NeedPanels(curves, titles, colors_of(rows), last, drops, untrained)
+
+
+def draw_need(computed: NeedPanels, *, narrow: bool = False) -> Figure:
+    """Draw what `need_panels` computed; see `contribution_and_need`."""
+    stacks, colors, drops, x = list(computed.curves), computed.colors, computed.drops, computed.x
     n_panels = 1 if drops.empty else 2
-    figure = panels.new_figure(*_size(len(stacks), len(models), n_panels, narrow))
+    figure = panels.new_figure(*_size(len(stacks), len(colors), n_panels, narrow))
     shape = (len(stacks), n_panels) if narrow else (n_panels, len(stacks))
     axes = figure.subplots(*shape, squeeze=False, sharey="none" if narrow else "row")
     for number, (stack, line) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
-        layer_curves(rows[rows["stack"] == stack], ax=line[0], x=x, colors=colors)
-        line[0].set_title(_title(rows, stack), size=LABEL_SIZE, pad=3, parse_math=False)
+        draw_curves(line[0], computed.curves[stack], x=x, colors=colors)
+        line[0].set_title(computed.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
         line[0].set_xlabel("")
         for ax in line[1:]:
-            _draw_drops(ax, drops[drops["ablated"] == stack], last[stack], x, colors)
+            _draw_drops(ax, drops[drops["ablated"] == stack], computed.last[stack], x, colors)
             ax.set_xlim(line[0].get_xlim())
         for ax, label in zip(line, (CUE_LABEL, DROP_LABEL), strict=False):
             ax.set_ylabel(label if narrow or not number else "", size=LABEL_SIZE)
         line[-1].set_xlabel((DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE)
     for ax in axes[:, 0] if narrow else axes[0, :1]:
         ax.set_ylim(bottom=0)  # once all is drawn: the others share it
-    twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
-    untrained = "untrained (band: a new one)" if twins > 1 else "untrained" if (rows["init"] == "random").any() else ""
-    _add_legend(figure, models, colors, untrained, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
+    _add_legend(figure, list(colors), colors, computed.untrained, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
     return figure
 
 
@@ -80,9 +113,8 @@ def _size(stacks: int, models: int, n_panels: int, narrow: bool) -> tuple[float,
     return width, 1.75 * stacks + legend if narrow else 1.5 * n_panels + legend
 
 
-def _title(rows: pd.DataFrame, stack: str) -> str:
+def _title(of_stack: pd.DataFrame, stack: str) -> str:
     """A stack, and which rows of its maps the contributions are of."""
-    of_stack = rows[rows["stack"] == stack]
     names = [ROW_NAMES[kind] for kind in of_stack["rows"].unique() if kind in ROW_NAMES] if "rows" in of_stack else []
     return ", ".join([stack, *names])
 

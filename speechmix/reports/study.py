@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..evaluation.grouped_means import taken
 from ..evaluation.statistics import with_claims
 from ..plots.published_figures import ALL_ROWS
 from ..storage.reading import StoredRun, open_run
@@ -30,7 +31,6 @@ from .study_tables import (
     layer_statistics,
     main_rows,
     study_table,
-    without_control,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Study:
     @cached_property
     def layers(self) -> pd.DataFrame | None:
         """Trained, random and their difference in every layer, in %, corrected over all; None without a number to report."""
-        has_numbers = len(self.table) and without_control(self.table).contribution.notna().any()
+        has_numbers = len(self.table) and (self.table["contribution"].notna() & (self.table["control"] != "yes")).any()
         return layer_statistics(self.table) if has_numbers else None
 
     @cached_property
@@ -143,8 +143,9 @@ class Study:
         """The headline of the word after the target, which tells nothing of it: a control; None where there is none."""
         if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
             return None
-        given = self.table.assign(contribution=self.table[AFTER_TARGET])
-        return with_claims(headline(given[given.contribution.notna()]))[0]
+        given = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
+        given["contribution"] = given[AFTER_TARGET]
+        return with_claims(headline(given))[0]
 
     @cached_property
     def main_rows(self) -> dict[str, HeadlineRow]:
@@ -160,8 +161,10 @@ class Study:
     def ranked_clips(self) -> dict[str, list[str]]:
         """Clips but the control's, from least to most difference in the main row of each side."""
         ranked = {}
+        is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
+        others = taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
         for side, row in self.main_rows.items():
-            values = clip_values(without_control(self.table), row)
+            values = clip_values(others, row) if is_control.any() else self.clip_values[side]
             order = values["difference"].fillna(values["trained"]).fillna(values["random"]).dropna().sort_values()
             ranked[side] = [str(name) for name in order.index]
         return ranked

@@ -154,8 +154,9 @@ def _start(study: Study, side: str | None) -> dict[str, Any]:
 def _place(study: Study, side: str) -> str:
     """Stack, rows and layer that a side's clips are compared at."""
     row = study.main_rows[side]
-    table = study.table[(study.table["stack"] == row["stack"]) & (study.table["model"] == row["model"])]
-    kinds = [ROW_NAMES[kind] for kind in table["rows"].unique() if kind in ROW_NAMES] if "rows" in table else []
+    here = (study.table["stack"] == row["stack"]) & (study.table["model"] == row["model"])
+    present = study.table["rows"][here].unique() if "rows" in study.table else ()
+    kinds = [ROW_NAMES[kind] for kind in present if kind in ROW_NAMES]
     return ", ".join([str(row["stack"]), *kinds, f"layer {study.clip_values[side].attrs['layer']}"])
 
 

@@ -5,20 +5,23 @@ In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) wi
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
-from ..evaluation.statistics import BASELINES
+from ..evaluation.grouped_means import taken
 from ..files.whole_files import whole_file
 from ..plots import panels
-from ..plots.cue_curves import cue_figure
-from ..plots.cue_heat_maps import cue_difference_map, cue_heat_map
-from ..plots.distributions import distribution_figure
-from ..plots.need_figure import contribution_and_need
+from ..plots.computed_curves import cue_curves
+from ..plots.cue_curves import draw_cue_figure
+from ..plots.cue_heat_maps import difference_cells, draw_cells, mean_cells
+from ..plots.cue_tables import checked, order_of, unit_means
+from ..plots.distributions import draw_spreads, spreads
+from ..plots.need_figure import draw_need, need_panels
 from ..plots.published_figures import ALL_ROWS
-from ..storage.tables import AFTER_TARGET
 from . import published_part
 from .page import Item, Part, Picture
 from .page_figures import page_svg
@@ -30,7 +33,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_PARTS = 8
-_NOT_DRAWN = ("fingerprint", "target", AFTER_TARGET, *BASELINES)  # columns that no figure needs
+# Columns that a figure may need.
+_DRAWN = (
+    "side", "model", "init", "seed", "clip", "group", "stack", "measure", "rows", "layer", "depth", "contribution", *PARTS,
+)  # fmt: skip
+Drawing = Callable[..., "Figure"]  # narrow=
 _BANDS = (
     "Bands: of a trained model the 95 % interval of its mean over clips; of random twins where a new untrained model would "
     "lie 95 of 100 times (with one twin there is no band)."
@@ -64,23 +71,45 @@ def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, narrow: 
     narrow : bool
         For a small screen: panels below each other.
     """
-    drawn: dict[str, Figure] = {}
-    table = table.drop(columns=[name for name in _NOT_DRAWN if name in table])
-    finite = without_control(table[table.contribution.notna()]) if len(table) else table
-    for side, part in finite.groupby("side", sort=False, observed=True) if len(finite) else ():
+    return {name: draw(narrow=narrow) for name, draw in _drawings(table, layers).items()}
+
+
+def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[str, Drawing]:
+    """What the figures show, computed once for wide and narrow ones alike; each is drawn when it is called."""
+    drawings: dict[str, Drawing] = {}
+    is_drawn = table["contribution"].notna() & (table["control"] != "yes") if len(table) else np.array([], dtype=bool)
+    for side in table["side"][is_drawn].unique() if len(table) else ():
+        part = taken(table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side))
         suffix = "" if side == "all" else f"_{side}_cue"
-        axis = "depth" if _depths(part) > 1 else "layer"
-        drawn[f"cue_contribution{suffix}"] = cue_figure(part, x=axis, narrow=narrow)
-        drawn[f"cue_heat_map{suffix}"] = cue_heat_map(part, narrow=narrow)
-        if {"trained", "random"} <= set(part["init"].unique()):
-            drawn[f"cue_difference{suffix}"] = cue_difference_map(part, q=_claimed(layers, side), narrow=narrow)
-        drawn[f"cue_distribution{suffix}"] = distribution_figure(part, narrow=narrow)
-        measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part.measure.iloc[0]
-        for name in PARTS:
-            labelled = part[part[name].astype(str) != ""] if name in part else part.iloc[:0]
-            if len(labelled) and 1 < labelled[name].nunique() <= _MOST_PARTS:
-                drawn[f"by_{name}{suffix}"] = cue_figure(labelled, rows=name, measures=[measure], x=axis, narrow=narrow)
-    return drawn
+        drawings |= {f"{name}{suffix}": draw for name, draw in _drawings_of_side(part, _claimed(layers, side)).items()}
+    return drawings
+
+
+def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str, Drawing]:
+    axis = "depth" if _depths(part) > 1 else "layer"
+    drawings = _drawings_of_all_clips(part, claimed, axis)
+    measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part["measure"].iloc[0]
+    for name in PARTS:
+        labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
+        if labelled.any() and 1 < part[name][labelled].nunique() <= _MOST_PARTS:
+            rows = checked(taken(part, list(part), labelled), measures=[measure])
+            stacks, values = order_of(rows, "stack"), order_of(rows, name)
+            curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
+            drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
+    return drawings
+
+
+def _drawings_of_all_clips(part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str) -> dict[str, Drawing]:
+    rows = checked(part)
+    means = unit_means(rows)
+    curves = cue_curves(rows, stacks=order_of(rows, "stack"), values=order_of(rows, "measure"), means=means)
+    drawings: dict[str, Drawing] = {
+        "cue_contribution": partial(draw_cue_figure, curves, x=axis),
+        "cue_heat_map": partial(draw_cells, mean_cells(rows, means)),
+    }
+    if {"trained", "random"} <= set(part["init"].unique()):
+        drawings["cue_difference"] = partial(draw_cells, difference_cells(rows, means, q=claimed))
+    return {**drawings, "cue_distribution": partial(draw_spreads, spreads(rows, means))}
 
 
 def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None:
@@ -100,11 +129,10 @@ def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
         A part with the published figures too, one's own beside them of these rows; True is "target", as published.
     """
     parts: dict[str, list[Item]] = {}
-    small = figures(study.table, layers=study.layers, narrow=True)
-    for name, figure in figures(study.table, layers=study.layers).items():
+    for name, draw in _drawings(study.table, study.layers).items():
         side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
-            written(study, name, figure, _caption(name), narrow=small[name])
+            written(study, name, draw(narrow=False), _caption(name), narrow=draw(narrow=True))
         )
     if published and parts:
         parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
@@ -131,13 +159,16 @@ def need_pictures(study: Study) -> list[Picture]:
     if study.layers is None:
         return []
     drops = drops_by_layer(study.ablations)
-    table = without_control(study.table)
+    table, is_studied = study.table, study.table["control"] != "yes"
     pictures: list[Picture] = []
-    measures = set(table["measure"].unique())
+    measures = set(table["measure"][is_studied].unique())
     measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
-    for side, part in table[table["contribution"].notna()].groupby("side", sort=False, observed=True):
+    is_drawn = is_studied & table["contribution"].notna()
+    for side in table["side"][is_drawn].unique():
         lost = drops[drops["side"] == side]
-        figure, small = (contribution_and_need(part, lost, measure=measure, narrow=narrow) for narrow in (False, True))
+        part = taken(table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side))
+        panels_of_side = need_panels(part, lost, measure=measure)
+        figure, small = (draw_need(panels_of_side, narrow=narrow) for narrow in (False, True))
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
         of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
         caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}."

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..errors import InputError
+from ..evaluation.grouped_means import distinct, taken
 from ..evaluation.need import NOT_NEEDED
 from ..evaluation.spelling import TRANSCRIBES
 from ..files.text_files import write_csv
@@ -322,7 +323,10 @@ def _further_twins(study: Study) -> list[str]:
     """That some random twins heard fewer clips than others, if so."""
     if study.table.empty or "seed" not in study.table:
         return []
-    heard = study.table[study.table["init"] == "random"].groupby(["model", "seed"], observed=True)["clip"].nunique()
+    clips = distinct(
+        taken(study.table, ["model", "seed", "clip"], study.table["init"] == "random"), ["model", "seed", "clip"]
+    )
+    heard = clips.groupby(["model", "seed"], observed=True).size()
     if heard.empty or heard.min() == heard.max():
         return []
     return [

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..evaluation.grouped_means import grouped_means
+from ..evaluation.grouped_means import grouped_means, taken
 from ..evaluation.groups import groups_of
 from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
 from ..evaluation.twins import combined_p
@@ -33,6 +33,7 @@ _NAMES = {
     "length_matched": "length-matched", "share_of_length": "share of length", "effect": "effect size d",
     "positive": "above zero (%)",
 }  # fmt: skip
+_OF_CLIPS = ("model", "init", "clip", "group", "stack", "measure", "rows", "layer", "depth", "contribution")
 _UNSEEN = ["clips_low", "clips_high", "p_clips", "p_twins"]
 _ROUNDED = (
     "trained",
@@ -63,19 +64,23 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows
     for name, default in (("side", "all"), ("control", "no")):
         values = clips[name].replace("", "all") if name in columns else default
         columns_of_clips = columns_of_clips.assign(**{name: values})
-    table = _beside_clips(contributions.drop(columns=["side", "control"], errors="ignore"), columns_of_clips)
-    return rows_of_target(table, target_rows).reset_index(drop=True)
+    table = rows_of_target(_beside_clips(contributions, columns_of_clips), target_rows)
+    table.index = pd.RangeIndex(len(table))
+    return table
 
 
 def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
     """Rows of clips that are in both tables, with the clips' columns; categories where the table has categories."""
+    kept = [name for name in table if name not in ("side", "control")]
     if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
-        return table.merge(clips, on="clip")
+        return table[kept].merge(clips, on="clip")
     row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
     row = row_of_clip[table["clip"].cat.codes]
-    table = table if (row >= 0).all() else table[row >= 0]
-    columns = {str(name): pd.Categorical(clips[name]).take(row[row >= 0]) for name in clips if name != "clip"}
-    return table.assign(**columns)
+    beside = taken(table, kept, row >= 0)
+    for name in clips:
+        if name != "clip":
+            beside[name] = pd.Categorical(clips[name]).take(row[row >= 0])
+    return beside
 
 
 def without_control(table: pd.DataFrame) -> pd.DataFrame:
@@ -168,8 +173,11 @@ def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
     columns = [
         name for name in (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", *BASELINES) if name in table
     ]
-    table = table.loc[table["control"] != "yes", columns].astype({"contribution": float})
-    return table.assign(**{name: table[name] * 100 for name in ("contribution", *BASELINES) if name in table})
+    percent = taken(table, columns, table["control"] != "yes")
+    for name in ("contribution", *BASELINES):
+        if name in percent:
+            percent[name] = percent[name].astype(float) * 100
+    return percent
 
 
 def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
@@ -212,8 +220,8 @@ def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFram
 
     `attrs["layer"]` is that layer.
     """
-    for name in KEYS:
-        table = table[table[name] == row[name]]
+    asked = [name for name in _OF_CLIPS if name in table]
+    table = taken(table, asked, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
     layer = int(best_layers(table).iloc[0]) if table.contribution.notna().any() else int(table.layer.iloc[0])
     means = grouped_means(table[table.layer == layer], ["clip", "init"], "contribution")
     means = means.astype({"clip": object, "init": object})

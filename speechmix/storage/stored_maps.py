@@ -119,7 +119,7 @@ def _check(path: Path, written: FileMark, mark: object) -> None:
     written.check(path)
 
 
-@lru_cache(maxsize=12)
+@lru_cache(maxsize=2)
 def _row_group(path: Path, group: int, mark: object) -> pa.Table:
     """A row group: the next clip that is asked for may well lie in it too."""
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=["clip"])
