@@ -59,9 +59,10 @@ class Trace:
     hidden: Tensor
     kwargs: dict
     calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
-    outputs: dict[int, tuple] = field(default_factory=dict)
+    outputs: dict[int, Any] = field(default_factory=dict)
     residuals: dict[int, Tensor] = field(default_factory=dict)
     projections: dict[nn.Module, Tensor] = field(default_factory=dict)
+    entered: dict[nn.Module, Tensor] = field(default_factory=dict)
 
     def of(self, clip: int) -> Trace:
         """Return the trace of one clip of the batch (a batch of 1)."""
@@ -75,6 +76,7 @@ class Trace:
             of_clip(self.outputs),
             of_clip(self.residuals),
             of_clip(self.projections),
+            of_clip(self.entered),
         )
 
 
@@ -206,6 +208,15 @@ class Block:
             return otherwise()
         return output[0, rows]
 
+    def channels(self, convolution: nn.Module, rows: Tensor) -> Tensor:
+        """What a convolution over time gave the rows in the forward pass, [R, C]."""
+        return self._trace.projections[convolution][0].T[rows]
+
+    def entering_channels(self, convolution: nn.Module, rows: Tensor, left: int) -> Tensor:
+        """What entered it at the rows, [R, C]; `left` is how much may have been padded in front."""
+        states = self._trace.entered[convolution][0].T
+        return states[rows if len(states) == self.n_targets else rows + left]
+
     def call(self, index: int) -> AttentionCall:
         """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""
         return self._trace.calls[index][0]
@@ -251,6 +262,27 @@ class Block:
         """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
         return self._finish(self._output[rows])
 
+    def replay_all(self, contexts: Tensor) -> Tensor:
+        """Run the layer's own modules on all rows in their order, with the attention contexts replaced.
+
+        For layers that mix positions behind attention: a changed row changes others.
+
+        Parameters
+        ----------
+        contexts : Tensor [N, Q, H, d]
+            N ways in which attention gives something else.
+
+        Returns
+        -------
+        Tensor [N, Q, D]
+            As for `replay`.
+        """
+        trace, attention = self._trace, self.modules.attention
+        given = _like(trace.outputs[self.modules.studied], _replaced(attention, contexts))
+        with self._capture.paused(), _stubbed(attention.module, given):
+            states = self.modules.module.forward(trace.hidden.expand(len(contexts), -1, -1), **trace.kwargs)
+        return self._finish(first_output(states))
+
     def replay(self, rows: Tensor, context: Tensor) -> Tensor:
         """Run the layer's own modules on chosen rows, with the attention context replaced.
 
@@ -276,9 +308,11 @@ class Block:
                     for projection in (attention.key, attention.value):
                         stubs.enter_context(_stubbed(projection, trace.projections[projection]))
                     continue
-                first, *rest = trace.outputs[number]
-                first = first[:, rows] if number < self.modules.studied else _replaced(attention, context)
-                stubs.enter_context(_stubbed(attention.module, (first, *rest)))
+                before = trace.outputs[number]
+                given = _replaced(attention, context[None])
+                if number < self.modules.studied:
+                    given = first_output(before)[:, rows]
+                stubs.enter_context(_stubbed(attention.module, _like(before, given)))
             states = self.modules.module.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
         return self._finish(first_output(states)[0])
 
@@ -294,9 +328,14 @@ class Block:
 
 
 def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
-    """What an attention module gives for another context [P, H, d], [1, P, D] or (unprojected) [1, P, H d]."""
-    inner = context.flatten(1)[None]
+    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected) [N, P, H d]."""
+    inner = context.flatten(2)
     return attention.output(inner) if attention.projects else inner
+
+
+def _like(output: Any, given: Tensor) -> Any:
+    """What a module gave, a tensor alone or first among others, with something else in the tensor's place."""
+    return (given, *output[1:]) if isinstance(output, tuple) else given
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
 
 For every stack and layer: attention rows sum to one; replaying the layer with nothing zeroed gives the forward pass
-(on chosen rows in another order, so that a layer that is not position-wise is found out); zeroing a value changes the
-output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output is its last
+(on chosen rows in another order); a changed row changes no other, unless the table names the convolution that takes it
+there; zeroing a value changes the output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output is its last
 layer's behind the final norm. A failure names the module. Tolerances are shares of what attention changes.
 """
 
@@ -27,6 +27,8 @@ from .model import Model
 # largest; beyond that a difference counts by its share of what attention changes.
 _SHARE = 1e-3
 _ROUNDING = 100
+# Rows that nothing reaches are computed again from the same numbers in the same order.
+_SAME_ROUNDING = 8
 _POSITIONS = 8
 
 
@@ -123,13 +125,18 @@ def _check_block(block: Block, where: str) -> None:
         raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")
     before = block.states(rows)
     # All values at once, and any change beyond rounding will do: a single one may be small or never attended to.
-    again = block.replay(rows, block.context[rows])
-    change = block.replay(rows, torch.zeros_like(block.context[rows])) - again
+    again, without = _replayed(block, rows)
+    change = without - again
     moved = change.abs().max()
     if not _agree(again, before, effect=moved):
         raise ModelError(
             f"{where}: running the layer's modules on a few rows with nothing zeroed does not give its forward pass, so "
             "something besides attention mixes positions, or the table's paths are wrong. Value Zeroing cannot be replayed"
+        )
+    if block.modules.convolution is None and _leaks(block):
+        raise ModelError(
+            f"{where}: what changes at some positions behind attention changes others too, so something besides attention "
+            "mixes positions (a convolution?). Name it in the table (StackPlan.convolution)"
         )
     if moved <= 4 * torch.finfo(before.dtype).eps * before.abs().max():
         raise ModelError(
@@ -137,12 +144,33 @@ def _check_block(block: Block, where: str) -> None:
         )
     if block.modules.rest is None:
         return
-    carried = Carrier(block, rows)(-block.context[rows].flatten(1)[None])[0]
+    carrier = Carrier(block, rows)
+    carried = carrier(-block.context[carrier.entering].flatten(1)[None])[0]
     if not _agree(carried, change, effect=moved, size=before.abs().max()):
         raise ModelError(
             f"{where}: carrying a change through the layer as its table describes it (norms, feed-forward) does not give what "
             "running its modules gives. Correct the table, or leave feed_forwards out so that layers are replayed"
         )
+
+
+def _replayed(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Layer output [R, D] at the rows from the layer's own modules, with its attention context and with zeros instead."""
+    if block.modules.convolution is None:
+        context = block.context[rows]
+        return block.replay(rows, context), block.replay(rows, torch.zeros_like(context))
+    again, without = block.replay_all(torch.stack([block.context, torch.zeros_like(block.context)]))
+    return again[rows], without[rows]
+
+
+def _leaks(block: Block) -> bool:
+    """True if changing the context of some rows, with others on either side, changes the output of those others."""
+    n_rows = block.n_targets
+    changed = torch.arange(n_rows // 3, n_rows - n_rows // 3, device=block.values.device)
+    context = block.context.clone()
+    context[changed] = 0
+    moved = block.replay_all(block.context[None])[0] - block.replay_all(context[None])[0]
+    moved[changed] = 0
+    return bool(moved.abs().max() > _SAME_ROUNDING * torch.finfo(moved.dtype).eps * block.output.abs().max())
 
 
 def _rows(block: Block) -> Tensor:

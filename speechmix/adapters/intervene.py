@@ -23,9 +23,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
-from .capture import arguments_by_name, attention_readable, read_multi_head
+from .capture import arguments_by_name, attention_readable
 from .layers import Layer, Stack
 from .model import Model
+from .reading import read_multi_head
 from .remembering import encoder_output
 
 _POSITIONS_AT_ONCE = 48_000  # of all branches that run together

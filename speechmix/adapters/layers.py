@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..errors import ModelError
 
 if TYPE_CHECKING:
-    from .plans import AttentionPlan, FeedForwardPlan, StackPlan
+    from .plans import AttentionPlan, ConvolutionPlan, FeedForwardPlan, StackPlan
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,43 @@ class FeedForwardModules:
     activation: Callable[[Tensor], Tensor]
     gate: nn.Module | None = None
     branch_norm: nn.Module | None = None
+    scale: float = 1.0
 
     def __call__(self, states: Tensor) -> Tensor:
         """Run the block on states [R, D], without its norms and its residual."""
         inner = self.activation((self.up if self.gate is None else self.gate)(states))
         return self.down(inner if self.gate is None else inner * self.up(states))
+
+
+@dataclass(frozen=True)
+class ConvolutionModules:
+    """A convolution over positions, as a `ConvolutionPlan` names its modules.
+
+    Attributes
+    ----------
+    left, right : int
+        Positions before and behind its own that a row's window holds.
+    """
+
+    norm: nn.Module
+    expand: nn.Conv1d
+    depthwise: nn.Conv1d
+    depthwise_norm: nn.Module
+    activation: nn.Module
+    contract: nn.Conv1d
+    causal: bool
+
+    @property
+    def left(self) -> int:
+        return self._reach if self.causal else self._reach - self._reach // 2
+
+    @property
+    def right(self) -> int:
+        return self._reach - self.left
+
+    @property
+    def _reach(self) -> int:
+        return self.depthwise.dilation[0] * (self.depthwise.kernel_size[0] - 1)
 
 
 @dataclass(frozen=True)
@@ -87,11 +119,17 @@ class Rest:
     attentions : tuple of LaterAttention
     feed_forwards : tuple of FeedForwardModules
         One or more.
+    convolution : ConvolutionModules, optional
+        Between them.
+    closing_norm : nn.Module, optional
+        Behind the last residual sum.
     """
 
     norm: nn.Module
     attentions: tuple[LaterAttention, ...]
     feed_forwards: tuple[FeedForwardModules, ...]
+    convolution: ConvolutionModules | None = None
+    closing_norm: nn.Module | None = None
 
 
 @dataclass(frozen=True)
@@ -105,12 +143,16 @@ class Layer:
     feed_forwards : tuple of FeedForwardModules
     studied : int
         Which of `attentions` the stack studies.
+    convolution : ConvolutionModules, optional
+    closing_norm : nn.Module, optional
     """
 
     module: nn.Module
     attentions: tuple[AttentionModules, ...]
     feed_forwards: tuple[FeedForwardModules, ...]
     studied: int
+    convolution: ConvolutionModules | None = None
+    closing_norm: nn.Module | None = None
 
     @property
     def attention(self) -> AttentionModules:
@@ -133,7 +175,7 @@ class Layer:
         branches = [attention.branch_norm for attention in self.attentions[self.studied :]]
         if any(branches) or any(part.branch_norm for part in self.feed_forwards):
             return None
-        return Rest(norm, tuple(later), self.feed_forwards)
+        return Rest(norm, tuple(later), self.feed_forwards, self.convolution, self.closing_norm)
 
 
 @dataclass(frozen=True)
@@ -202,6 +244,7 @@ def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
 def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
     """Look up all that a table names inside one layer."""
     attentions, feed_forwards = f"attention of the {plan.name}", f"feed-forward of the {plan.name}"
+    convolution, closing = plan.convolution, plan.closing_norm
     return Layer(
         module,
         tuple(
@@ -213,13 +256,19 @@ def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
         ),
         tuple(FeedForwardModules(**_named(module, part, what=feed_forwards)) for part in plan.feed_forwards),
         plan.block,
+        ConvolutionModules(**_named(module, convolution, what=f"convolution of the {plan.name}")) if convolution else None,
+        submodule(module, closing, what=f"closing norm of the {plan.name}") if closing else None,
     )
 
 
-def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan, *, what: str) -> dict[str, nn.Module]:
-    """The modules of a plan by its own names for them, without those it has no path of."""
-    paths = {name: getattr(plan, name) for name in (part.name for part in fields(plan))}
-    return {name: submodule(layer, path, what=what) for name, path in paths.items() if path is not None}
+def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | ConvolutionPlan, *, what: str) -> dict[str, Any]:
+    """The modules of a plan by its own names for them, without those it has no path of, and what else it says."""
+    told = {part.name: getattr(plan, part.name) for part in fields(plan)}
+    return {
+        name: submodule(layer, path, what=what) if isinstance(path, str) else path
+        for name, path in told.items()
+        if path is not None
+    }
 
 
 def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
@@ -236,8 +285,13 @@ def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
 
 
 def weight_of(projection: nn.Module) -> Tensor:
-    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
+    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round.
+
+    A convolution with a kernel of one position (Conformers) is a linear projection too.
+    """
     weight = cast("Tensor", projection.weight)  # torch says Tensor | Module of every attribute
+    if isinstance(projection, nn.Conv1d):
+        return weight[..., 0]
     return weight.T if type(projection).__name__ == "Conv1D" else weight
 
 

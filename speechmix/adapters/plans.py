@@ -72,6 +72,8 @@ class FeedForwardPlan:
     gate : str, optional
     branch_norm : str, optional
         As for `AttentionPlan`.
+    scale : float
+        What the block's output is multiplied by before it is added (a Conformer's halves count one half).
     """
 
     norm: str
@@ -80,6 +82,30 @@ class FeedForwardPlan:
     activation: str
     gate: str | None = None
     branch_norm: str | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """Paths, from a layer, of a convolution over positions behind attention, as Conformers have it.
+
+    What it adds to the residual stream is contract(activation(depthwise_norm(depthwise(glu(expand(norm x)))))), where glu of two
+    halves is the first times the sigmoid of the second.
+
+    Parameters
+    ----------
+    norm, expand, depthwise, depthwise_norm, activation, contract : str
+    causal : bool
+        True if a position's window ends with itself; else it lies around it.
+    """
+
+    norm: str
+    expand: str
+    depthwise: str
+    depthwise_norm: str
+    activation: str
+    contract: str
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +130,11 @@ class StackPlan:
     feed_forwards : tuple of FeedForwardPlan
         What follows the attention blocks, in order (an adapter is one more of them). Empty where it is not described:
         Value Zeroing then replays the layer's own modules.
+    convolution : ConvolutionPlan, optional
+        What mixes positions between attention and `feed_forwards` (pre-norm layers). A change of one row's attention then
+        reaches other rows of the same layer, and replay runs all rows.
+    closing_norm : str, optional
+        Path, from a layer, of a norm behind the last residual sum of every layer (Conformers).
     """
 
     name: str
@@ -114,6 +145,8 @@ class StackPlan:
     final_norm: str | None = None
     causal: bool = False
     feed_forwards: tuple[FeedForwardPlan, ...] = ()
+    convolution: ConvolutionPlan | None = None
+    closing_norm: str | None = None
 
 
 @dataclass(frozen=True)
