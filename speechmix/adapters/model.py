@@ -104,6 +104,11 @@ class Model:
         return getattr(self.module, "base_model", self.module)
 
     @property
+    def has_head(self) -> bool:
+        """True if there is something behind the model's states that predicts (...ForCTC, ...LMHeadModel)."""
+        return self.module is not self.base or "For" in type(self.module).__name__
+
+    @property
     def hears(self) -> bool:
         """True for a speech model, False for a text model."""
         return self.family.grid is not None

@@ -174,6 +174,9 @@ class Family:
         ``heads(config, stack_name)`` gives the number of attention heads.
     batches : callable
         ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
+    feature_rows : tuple of int, optional
+        Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the next, and samples that the
+        first takes beyond that.
     """
 
     name: str
@@ -186,3 +189,4 @@ class Family:
     auto_class: Callable[[Any], str]
     heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
     batches: Callable[[Any], bool] = lambda config: False
+    feature_rows: tuple[int, int] | None = None

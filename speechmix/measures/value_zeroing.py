@@ -95,12 +95,12 @@ def _carried(
     for first in range(0, n_rows, size):
         rows = slice(first, min(first + size, n_rows))
         positions = units.rows[rows]
-        carrier = Carrier(block, positions, product=product)
+        carrier = Carrier(block, positions, product=product, positions=units.positions[rows])
         windows = carrier.entering is not positions
         alpha = block.attention(carrier.entering) if windows else every_alpha[:, rows]
-        seen = len(units.sources)
-        if block.causal:
-            last = int(carrier.entering[-1]) if windows else units.positions[rows][-1]
+        seen, convolution = len(units.sources), block.modules.convolution
+        if block.causal and not (convolution and convolution.right):
+            last = units.positions[rows][-1]
             seen = (
                 next((i for i, (start, _) in enumerate(units.sources) if start > last), seen) if units.ordered else seen
             )

@@ -14,7 +14,7 @@ Shapes: R rows, S changes (sources, or heads x sources), D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,8 @@ class Carrier:
         Target positions.
     product : Product, optional
         Does the matrix products; in the precision of the states if not given.
+    positions : sequence of int [R], optional
+        The rows on the host, where they are known there.
 
     Attributes
     ----------
@@ -59,7 +61,9 @@ class Carrier:
         If the layer is not described.
     """
 
-    def __init__(self, block: Block, rows: Tensor, *, product: Product | None = None):
+    def __init__(
+        self, block: Block, rows: Tensor, *, product: Product | None = None, positions: Sequence[int] | None = None
+    ):
         rest = block.modules.rest
         if rest is None:
             raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
@@ -71,8 +75,10 @@ class Carrier:
         self._out = self._whole.of(self._out_module)
         self._steps: list[Callable[[Tensor], Tensor]] = []
         self._own: dict[nn.Module, Tensor] = {}  # the rows' own states behind W_1, up to scale
-        convolve = rest.convolution and Convolve(block, rest.convolution, rows, self._product)
-        self.entering = convolve.entering if convolve else rows
+        convolve = None
+        if rest.convolution is not None:
+            convolve = Convolve(block, rest.convolution, rows.tolist() if positions is None else positions, self._product)
+        self.entering = rows if convolve is None else convolve.entering
         state = block.residual(self.entering) + block.attention_output(self.entering)
         behind = None if self._pre else Norm(rest.norm, state)
         if behind is not None:
@@ -80,14 +86,14 @@ class Carrier:
             state = rest.norm(state)
         for attention in rest.attentions:
             state, _ = self._sublayer(attention.norm, state, Attend(block, attention, rows))
-        if convolve and rest.convolution:
+        if convolve is not None and rest.convolution is not None:
             state = self._convolved(rest.convolution.norm, state, convolve)
         # The feed-forward right behind the studied block, the norm before it, and how many steps lead through both.
         self._first: tuple[Norm, FeedForward, int] | None = None
         for number, modules in enumerate(rest.feed_forwards):
             feed_forward, done = FeedForward(block, modules, rows, self._product), len(self._steps) + 1
             state, norm = self._sublayer(modules.norm, state, feed_forward)
-            if number == 0 and not rest.attentions and not convolve:
+            if number == 0 and not rest.attentions and convolve is None:
                 self._first = (behind or norm, feed_forward, done)
         for closing in (rest.closing_norm, block.final_norm):
             if closing is not None:

@@ -7,14 +7,17 @@ Shapes: R target rows, W rows of their windows, S changes, D width, C channels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..layers import ConvolutionModules
 from ..norms import Norm
+from ..transfers import to_device
 from .changes import Activation
 from .products import Product
 
@@ -29,7 +32,7 @@ class Convolve:
     ----------
     block : Block
     modules : ConvolutionModules
-    rows : Tensor [R]
+    positions : sequence of int [R]
         Target positions, each once.
     product : Product
 
@@ -41,13 +44,17 @@ class Convolve:
         Where the target rows are among them.
     """
 
-    def __init__(self, block: Block, modules: ConvolutionModules, rows: Tensor, product: Product):
+    def __init__(self, block: Block, modules: ConvolutionModules, positions: Sequence[int], product: Product):
         self._modules, self._product = modules, product
         self._expand, self._contract = product.of(modules.expand), product.of(modules.contract)
-        offsets = torch.arange(-modules.left, modules.right + 1, device=rows.device)
-        windows = (rows[:, None] + offsets).flatten()
-        self.entering = windows[(windows >= 0) & (windows < block.n_targets)].unique()
-        self.kept = torch.searchsorted(self.entering, rows)
+        reaching, targets = np.zeros(block.n_targets, dtype=bool), np.asarray(positions)
+        for offset in range(-modules.left, modules.right + 1):
+            around = targets + offset
+            reaching[around[(around >= 0) & (around < len(reaching))]] = True
+        windows, device = reaching.nonzero()[0], block.values.device
+        rows = to_device(torch.as_tensor(targets), device)
+        self.entering = to_device(torch.as_tensor(windows), device)
+        self.kept = to_device(torch.as_tensor(np.searchsorted(windows, targets)), device)
         # Neighbours among the entering rows that are none in time (a gap between windows) do not meet in any row that is kept.
         self._first, self._second = block.channels(modules.expand, self.entering).chunk(2, dim=-1)  # [W, C] each
         # Rows that a padding mask sets to zero before the convolution stay zero whatever changes.

@@ -176,6 +176,7 @@ FAMILIES = (
         tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=_of_ctc,
         batches=lambda config: config.position_embeddings_type != "rotary",  # a table for all, not one for each clip
+        feature_rows=(320, 240),
     ),
     replace(
         wav2vec2.FAMILIES[0],
@@ -195,6 +196,7 @@ FAMILIES = (
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: config.speech_encoder_attention_heads,
         batches=lambda config: True,
+        feature_rows=(320, 240),
     ),
     Family(
         "parakeet",
@@ -207,6 +209,7 @@ FAMILIES = (
         auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(config.model_type, "AutoModel"),
         heads=lambda config, stack: _encoder_config(config).num_attention_heads,
         batches=lambda config: True,
+        feature_rows=(160, 0),
     ),
     Family(
         "granite-speech",
@@ -218,5 +221,6 @@ FAMILIES = (
         tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).input_dim, 9),
         auto_class=lambda config: {"granite_speech": "AutoModelForSpeechSeq2Seq"}.get(config.model_type, "AutoModel"),
         heads=lambda config, stack: _encoder_config(config).num_heads,
+        feature_rows=(320, -160),
     ),
 )
