@@ -85,7 +85,7 @@ def conformer(layers: int):
         num_attention_heads=WIDTH["heads"],
         intermediate_size=WIDTH["feed_forward"],
     )
-    return transformers.Wav2Vec2BertModel(config)
+    return transformers.Wav2Vec2BertModel(config).eval()
 
 
 class Case:
