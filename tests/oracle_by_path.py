@@ -44,6 +44,11 @@ def first(output):
     return output[0] if isinstance(output, tuple) else output
 
 
+def no_cache(module):
+    """Keyword that keeps a decoder from remembering keys and values between calls of its layers."""
+    return {"use_cache": False} if hasattr(module.config, "use_cache") else {}
+
+
 def run(module, inputs, layers):
     """Forward pass; each layer's (args, kwargs, output), detached from what the model may write into it later."""
     seen = []
@@ -54,7 +59,7 @@ def run(module, inputs, layers):
 
     handles = [layer.register_forward_hook(keep, with_kwargs=True) for layer in layers]
     with torch.no_grad():
-        module(**inputs)
+        module(**inputs, **no_cache(module))
     for handle in handles:
         handle.remove()
     return seen
@@ -104,7 +109,7 @@ def attention_weights(module, inputs, where):
         for config in configs.values():
             config._attn_implementation = "eager"
         with torch.no_grad():
-            output = module(**inputs, output_attentions=True, return_dict=True)
+            output = module(**inputs, **no_cache(module), output_attentions=True, return_dict=True)
     finally:
         for key, config in configs.items():
             config._attn_implementation = before[key]

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
-from .layers import AttentionModules, Layer, Stack, bias_of, weight_of
+from .layers import Stack
+from .parts import AttentionModules, Layer, bias_of, weight_of
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -50,6 +51,13 @@ class AttentionCall:
             later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
             scores = scores.masked_fill(later, -torch.inf)
         return scores.softmax(dim=-1)
+
+    def cut_heads(self, inner: int) -> None:
+        """Cut heads to the width that makes `inner` numbers in all, where they were padded with zeros."""
+        width = inner // len(self.value)
+        if self.value.shape[-1] > width:
+            self.query, self.key, self.value = (x[..., :width] for x in (self.query, self.key, self.value))
+            self.context = None if self.context is None else self.context[..., :width]
 
 
 @dataclass
@@ -317,11 +325,13 @@ class Block:
         return self._finish(first_output(states)[0])
 
     def _kwargs_of(self, rows: Tensor) -> dict:
-        """The layer's keyword arguments for chosen rows: cross-attention behind the studied block has a mask by row."""
-        mask = self._trace.kwargs.get("encoder_attention_mask")
-        if not isinstance(mask, Tensor) or mask.ndim < 4 or mask.shape[-2] == 1:
-            return self._trace.kwargs
-        return {**self._trace.kwargs, "encoder_attention_mask": mask[..., rows, :]}
+        """The layer's keyword arguments for chosen rows: what attention behind the studied block adds to scores has rows."""
+
+        def of_rows(value: Any) -> Any:
+            has_rows = isinstance(value, Tensor) and value.ndim >= 4 and value.shape[-2] == self.n_targets
+            return value[..., rows, :] if has_rows else value
+
+        return {name: of_rows(value) for name, value in self._trace.kwargs.items()}
 
     def _finish(self, states: Tensor) -> Tensor:
         return states if self.final_norm is None else self.final_norm(states)

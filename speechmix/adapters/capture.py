@@ -20,7 +20,8 @@ from torch import nn
 
 from ..errors import ModelError
 from .block import Block, Trace, first_output
-from .layers import Layer, Stack
+from .layers import Stack
+from .parts import AttentionModules, Layer, weight_of
 from .reading import AttentionReader
 
 
@@ -113,7 +114,7 @@ class Capture:
     def _watch_parts(self, layer: Layer, pre_norm: bool, traces: list[Trace]) -> None:
         """Hook what is in a layer; stacks that share its module share these."""
         for number, attention in enumerate(layer.attentions):
-            self._watch_attention(attention.module, number, traces)
+            self._watch_attention(attention, number, traces)
             before_residual = attention.norm if pre_norm and attention.norm else attention.module
             self._watch_residual(before_residual, number, traces)
             self._keep((attention.output, *((attention.key, attention.value) if number else ())), traces)
@@ -124,10 +125,12 @@ class Capture:
             self._keep((of_convolution.expand, of_convolution.depthwise, of_convolution.contract), traces)
             self._keep_entering(of_convolution.depthwise, traces)
 
-    def _watch_attention(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
+    def _watch_attention(self, attention: AttentionModules, number: int, traces: list[Trace]) -> None:
+        module, inner = attention.module, weight_of(attention.output).shape[1]
+
         def before(module, args, kwargs):
             if not self._paused:
-                self._reading.enter_context(AttentionReader(traces[-1], number))
+                self._reading.enter_context(AttentionReader(traces[-1], number, inner))
 
         def after(module, args, kwargs, output):
             if not self._paused:

@@ -186,8 +186,8 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     nothing: then it is the layer's output). A full description that is wrong here is an error.
     """
     attention, pre_norm = block.modules.attention, block.stack.plan.norm_order == "pre"
-    if attention.norm is None:
-        return "its table names no norm of the attention block (AttentionPlan.norm)"
+    if block.modules.parallel or (attention.norm is None and attention.branch_norm is None):
+        return block.stack.no_sum
     rows = _rows(block)
     branch = block.attention_output(rows)
     if attention.branch_norm is not None:

@@ -24,8 +24,9 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
 from .capture import arguments_by_name, attention_readable
-from .layers import Layer, Stack
+from .layers import Stack
 from .model import Model
+from .parts import Layer
 from .reading import read_multi_head
 from .remembering import encoder_output
 
@@ -207,8 +208,9 @@ class _Growing:
             for row, branch in leaving:
                 if branch.states is not None:
                     hidden[row, list(branch.positions)] = branch.states.to(hidden)
-            bias = kwargs.pop("position_bias", None)  # WavLM's: [rows * heads, T, T], the same in all rows
-            given = {} if bias is None else {"position_bias": bias[:heads].repeat(rows, 1, 1)}
+            bias, given = kwargs.get("position_bias"), {}
+            if isinstance(bias, Tensor) and bias.ndim == 3:  # WavLM's: [rows * heads, T, T], the same in all rows
+                given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
             return (hidden,), {**{name: _grown(value, rows) for name, value in kwargs.items()}, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))

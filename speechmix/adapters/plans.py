@@ -70,6 +70,7 @@ class FeedForwardPlan:
     ----------
     norm, up, down, activation : str
     gate : str, optional
+        Where one projection gives both, ``path:0`` and ``path:1`` are its halves.
     branch_norm : str, optional
         As for `AttentionPlan`.
     scale : float
@@ -135,6 +136,9 @@ class StackPlan:
         reaches other rows of the same layer, and replay runs all rows.
     closing_norm : str, optional
         Path, from a layer, of a norm behind the last residual sum of every layer (Conformers).
+    parallel : bool
+        True if attention and feed-forward read the same states and are added to them together (GPT-NeoX): then nothing in
+        the layer lies behind attention.
     """
 
     name: str
@@ -147,6 +151,7 @@ class StackPlan:
     feed_forwards: tuple[FeedForwardPlan, ...] = ()
     convolution: ConvolutionPlan | None = None
     closing_norm: str | None = None
+    parallel: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,8 @@ class Family:
         ``heads(config, stack_name)`` gives the number of attention heads.
     batches : callable
         ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
+    feeds_decoder : bool
+        Whether `prepare` gives a decoder behind an encoder its tokens; without, it is scored on prepared inputs alone.
     feature_rows : tuple of int, optional
         Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the next, and samples that the
         first takes beyond that.
@@ -189,4 +196,5 @@ class Family:
     auto_class: Callable[[Any], str]
     heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
     batches: Callable[[Any], bool] = lambda config: False
+    feeds_decoder: bool = True
     feature_rows: tuple[int, int] | None = None

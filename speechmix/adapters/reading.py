@@ -8,7 +8,6 @@ over all of them.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -17,11 +16,21 @@ from .block import AttentionCall, Trace
 
 
 class AttentionReader(TorchFunctionMode):
-    """Reads queries, keys and values off the first of torch's attention functions that an attention module calls."""
+    """Reads queries, keys and values off the first of torch's attention functions that an attention module calls.
 
-    def __init__(self, trace: Trace, number: int):
+    Parameters
+    ----------
+    trace : Trace
+        Where the call is left.
+    number : int
+        Of the attention block in its layer.
+    inner : int
+        What the output projection takes. Heads that are padded for speed (Moonshine) are cut to it.
+    """
+
+    def __init__(self, trace: Trace, number: int, inner: int):
         super().__init__()
-        self._trace, self._number = trace, number
+        self._trace, self._number, self._inner = trace, number, inner
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -29,6 +38,8 @@ class AttentionReader(TorchFunctionMode):
         if self._number not in self._trace.calls:
             if func is F.scaled_dot_product_attention:
                 calls = _read_sdpa(result, *args, **kwargs)
+                for call in calls:
+                    call.cut_heads(self._inner)
                 self._trace.calls[self._number] = _joined(calls, *self._trace.hidden.shape[:2])
             elif func is F.multi_head_attention_forward:
                 self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]

@@ -178,9 +178,7 @@ def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int
         yield _together(batch)
 
 
-def _replayed_whole(
-    block: Block, units: Units, each_head: bool, batch_size: int
-) -> Iterator[tuple[int, int, Tensor]]:
+def _replayed_whole(block: Block, units: Units, each_head: bool, batch_size: int) -> Iterator[tuple[int, int, Tensor]]:
     """Of layers that mix positions behind attention: (head index, first source index, states of the rows [S, R, D])."""
     alpha = block.attention()  # [H, Q, K]
     at_once = max(1, batch_size // block.n_targets)

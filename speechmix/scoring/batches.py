@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..adapters.layers import weight_of
+from ..adapters.parts import weight_of
 from ..adapters.remembering import features_of
 from ..errors import InputError
 from ..inputs.reading_ahead import Item, ahead, read_ahead

@@ -129,4 +129,6 @@ def test_the_change_of_a_sigmoid_neither_cancels_nor_overflows():
     for dx in (1e-12, -1e-12, 2.0, -2.0, 200.0, -150.0):
         derivative = x.sigmoid() * (-x).sigmoid()
         exact = derivative * dx if abs(dx) < 1e-9 else (x + dx).sigmoid() - x.sigmoid()
-        np.testing.assert_allclose(sigmoid_change(x, torch.full_like(x, dx)), exact, rtol=1e-9, atol=1e-60 if abs(dx) < 1 else 1e-16)
+        np.testing.assert_allclose(
+            sigmoid_change(x, torch.full_like(x, dx)), exact, rtol=1e-9, atol=1e-60 if abs(dx) < 1 else 1e-16
+        )

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..layers import weight_of
 from ..norms import Norm
+from ..parts import weight_of
 from .changes import Attend, FeedForward
 from .convolve import Convolve
 from .products import Product
@@ -77,11 +77,17 @@ class Carrier:
         self._own: dict[nn.Module, Tensor] = {}  # the rows' own states behind W_1, up to scale
         convolve = None
         if rest.convolution is not None:
-            convolve = Convolve(block, rest.convolution, rows.tolist() if positions is None else positions, self._product)
+            convolve = Convolve(
+                block, rest.convolution, rows.tolist() if positions is None else positions, self._product
+            )
         self.entering = rows if convolve is None else convolve.entering
-        state = block.residual(self.entering) + block.attention_output(self.entering)
-        behind = None if self._pre else Norm(rest.norm, state)
-        if behind is not None:
+        behind = None
+        if block.modules.parallel:
+            state = block.output[rows]  # nothing lies behind attention but what is added to it
+        else:
+            state = block.residual(self.entering) + block.attention_output(self.entering)
+        if rest.norm is not None and not self._pre:
+            behind = Norm(rest.norm, state)
             self._steps.append(behind.change)
             state = rest.norm(state)
         for attention in rest.attentions:

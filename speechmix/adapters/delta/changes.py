@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..layers import FeedForwardModules, LaterAttention, weight_of
+from ..parts import FeedForwardModules, LaterAttention, weight_of
 from .products import Product
 
 if TYPE_CHECKING:

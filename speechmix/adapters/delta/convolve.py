@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers import ConvolutionModules
 from ..norms import Norm
+from ..parts import ConvolutionModules
 from ..transfers import to_device
 from .changes import Activation
 from .products import Product

@@ -1,7 +1,7 @@
-"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA and DistilBERT: one post-norm encoder stack over tokens.
+"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT and ModernBERT: one encoder stack over tokens.
 
-Every layer norm follows a residual sum and there is no final norm. BERT's output projection and norm lie beside its
-attention module, DistilBERT's projection inside it.
+All but ModernBERT are post-norm: every layer norm follows a residual sum and there is no final norm. BERT's output projection
+and norm lie beside its attention module, DistilBERT's projection inside it. ModernBERT is pre-norm, gated and ends in a norm.
 """
 
 from __future__ import annotations
@@ -40,6 +40,16 @@ _DISTILBERT = StackPlan(
         FeedForwardPlan(norm="output_layer_norm", up="ffn.lin1", down="ffn.lin2", activation="ffn.activation"),
     ),
 )
+_MODERNBERT = StackPlan(
+    name="encoder",
+    layers="layers",
+    blocks=(AttentionPlan.of("attn", value="Wqkv", key="Wqkv", output="Wo", norm="attn_norm"),),
+    norm_order="pre",
+    final_norm="final_norm",
+    feed_forwards=(
+        FeedForwardPlan(norm="mlp_norm", gate="mlp.Wi:0", up="mlp.Wi:1", down="mlp.Wo", activation="mlp.act"),
+    ),
+)
 
 
 def _run(base, inputs, stacks):
@@ -65,4 +75,5 @@ FAMILIES = (
     _family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
     _family("electra", _BERT, "electra"),
     _family("distilbert", _DISTILBERT, "distilbert"),
+    _family("modernbert", _MODERNBERT, "modernbert"),
 )
