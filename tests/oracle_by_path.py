@@ -1,7 +1,7 @@
-"""The slow oracle for families that are given by paths: what is zeroed is named by each test, and no table of the package is read.
+"""The slow oracle for families that are given by paths: each test names what is zeroed, no table of the package is read.
 
-As `tests/oracle.py`: a hook zeroes rows of the value projection's output, the whole layer runs again on its captured input, final
-norm on both sides. Shares no code with speechmix.
+As `tests/oracle.py`: a hook zeroes rows of the value projection's output, the whole layer runs again on its captured input,
+final norm on both sides. Shares no code with speechmix.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class AttentionCall:
     """Queries, keys and values of one attention block, as they entered torch's attention function.
 
     Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
-    added), context [Q, H, d] (attention-weighted values, before the output projection) or None.
+    added), context [Q, H, d] (attention-weighted values, before the output projection) or None. Where the weights themselves
+    were read, alpha [H, Q, K], queries and keys have a width of 0.
     """
 
     query: Tensor
@@ -38,9 +39,12 @@ class AttentionCall:
     scale: float
     causal: bool
     context: Tensor | None
+    alpha: Tensor | None = None
 
     def weights(self, rows: Tensor | None = None) -> Tensor:
         """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
+        if self.alpha is not None:
+            return self.alpha if rows is None else self.alpha[:, rows]
         query = self.query if rows is None else self.query[:, rows]
         scores = (query * self.scale) @ self.key.transpose(1, 2)
         if self.mask is not None:
@@ -141,6 +145,8 @@ class Block:
     def unmasked(self) -> list[int]:
         """Source positions that the attention mask leaves to some target; padding is left to none."""
         mask = self._call.mask
+        if self._call.alpha is not None:
+            mask = self._call.alpha > 0
         if mask is None:
             return list(range(self.n_sources))
         left = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2

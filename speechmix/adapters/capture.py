@@ -21,7 +21,8 @@ from torch import nn
 from ..errors import ModelError
 from .block import Block, Trace, first_output
 from .layers import Stack
-from .parts import AttentionModules, Layer, weight_of
+from .parts import AttentionModules, Layer
+from .plans import AttentionPlan
 from .reading import AttentionReader
 
 
@@ -94,12 +95,7 @@ class Capture:
             trace = traces.pop()
             for stack, index in asked:
                 if stack.plan.block not in trace.calls:
-                    raise ModelError(
-                        f"{stack.name} layer {index}: {stack.plan.blocks[stack.plan.block].module!r} called neither "
-                        "scaled_dot_product_attention nor multi_head_attention_forward, though the model was run as "
-                        "attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
-                        "attention by code of its own, which cannot be read"
-                    )
+                    raise ModelError(_unread(stack.plan.blocks[stack.plan.block], f"{stack.name} layer {index}"))
                 states = first_output(output)
                 for clip in range(len(states)):
                     block = Block(self, stack, index, trace.of(clip), states[clip], clip)
@@ -126,11 +122,11 @@ class Capture:
             self._keep_entering(of_convolution.depthwise, traces)
 
     def _watch_attention(self, attention: AttentionModules, number: int, traces: list[Trace]) -> None:
-        module, inner = attention.module, weight_of(attention.output).shape[1]
+        module = attention.module
 
         def before(module, args, kwargs):
             if not self._paused:
-                self._reading.enter_context(AttentionReader(traces[-1], number, inner))
+                self._reading.enter_context(AttentionReader(traces[-1], number, attention))
 
         def after(module, args, kwargs, output):
             if not self._paused:
@@ -173,16 +169,30 @@ class Capture:
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
 
+def _unread(plan: AttentionPlan, where: str) -> str:
+    """Why a module's attention was not seen."""
+    if plan.softmax:
+        return (
+            f"{where}: in {plan.module!r} no product of a softmax and values was seen: either this is not the attention "
+            "module, or it computes attention in a way that cannot be read"
+        )
+    return (
+        f"{where}: {plan.module!r} called neither scaled_dot_product_attention nor multi_head_attention_forward, though the "
+        "model was run as attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
+        "attention by code of its own, which cannot be read there; AttentionPlan(softmax=True) reads it off its softmax"
+    )
+
+
 @contextmanager
-def attention_readable(module: nn.Module) -> Iterator[None]:
-    """Let a transformers model run under torch's "sdpa" attention, whatever it was loaded with."""
+def attention_readable(module: nn.Module, implementation: str = "sdpa") -> Iterator[None]:
+    """Let a transformers model run under an attention implementation that can be read, whatever it was loaded with."""
     configs: dict[int, tuple[Any, str]] = {}
     for part in module.modules():
         config = getattr(part, "config", None)
-        if config is not None and getattr(config, "_attn_implementation", None) not in (None, "sdpa"):
+        if config is not None and getattr(config, "_attn_implementation", None) not in (None, implementation):
             configs[id(config)] = (config, config._attn_implementation)
     for config, _ in configs.values():
-        config._attn_implementation = "sdpa"
+        config._attn_implementation = implementation
     try:
         yield
     finally:

@@ -1,9 +1,9 @@
 """Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
 
-For every stack and layer: attention rows sum to one; replaying the layer with nothing zeroed gives the forward pass
-(on chosen rows in another order); a changed row changes no other, unless the table names the convolution that takes it
-there; zeroing a value changes the output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output is its last
-layer's behind the final norm. A failure names the module. Tolerances are shares of what attention changes.
+For every stack and layer: attention rows sum to one; replaying the layer with nothing zeroed gives the forward pass (on chosen
+rows in another order); a changed row changes no other, unless the table names the convolution that takes it there; zeroing a
+value changes the output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output
+is its last layer's behind the final norm. A failure names the module. Tolerances are shares of what attention changes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _seen(model: Model, positions: int | None) -> _Pass:
         model.in_use(wide),
         torch.no_grad(),
         torch.random.fork_rng(devices=[]),
-        attention_readable(model.module),
+        attention_readable(model.module, model.readable_attention),
         _entering(model) as entered,
         _stack_outputs(model, seen.outputs),
         Capture(list(model.stacks.values()), on_block, max_positions=positions),

@@ -25,6 +25,8 @@ class AttentionModules:
         True if the output projection is a part of the attention module (in BERT it follows it).
     norm, query, branch_norm : nn.Module, optional
         Where the table names them.
+    softmax : bool
+        Whether attention is read off its own softmax.
     """
 
     module: nn.Module
@@ -35,6 +37,7 @@ class AttentionModules:
     norm: nn.Module | None = None
     query: nn.Module | None = None
     branch_norm: nn.Module | None = None
+    softmax: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ class AttentionPlan:
         Query projection, where it is a module of its own.
     branch_norm : str, optional
         A norm of the block's output before the residual sum (Gemma 3).
+    softmax : bool
+        True for attention that torch's function cannot compute (capped scores, positions of its own): it is run "eager", its
+        weights are read off the softmax and its values off the product behind it.
     """
 
     module: str
@@ -45,6 +48,7 @@ class AttentionPlan:
     norm: str | None = None
     query: str | None = None
     branch_norm: str | None = None
+    softmax: bool = False
 
     @classmethod
     def of(
@@ -90,8 +94,8 @@ class FeedForwardPlan:
 class ConvolutionPlan:
     """Paths, from a layer, of a convolution over positions behind attention, as Conformers have it.
 
-    What it adds to the residual stream is contract(activation(depthwise_norm(depthwise(glu(expand(norm x)))))), where glu of two
-    halves is the first times the sigmoid of the second.
+    What it adds to the residual stream is contract(activation(depthwise_norm(depthwise(glu(expand(norm x)))))), where glu of
+    two halves is the first times the sigmoid of the second.
 
     Parameters
     ----------

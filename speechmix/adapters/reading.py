@@ -1,22 +1,27 @@
 """Attention read off a running module: queries, keys and values as they enter torch's own attention functions.
 
 In: an attention module that runs (transformers models run under "sdpa" meanwhile; WavLM calls `multi_head_attention_forward`).
-Out: an `AttentionCall` for each clip of the batch. Attention within blocks of positions (Granite-speech) is joined to one call
-over all of them.
+Attention by code of a module's own is read off its softmax, and the product of that with values ("eager"). Out: an
+`AttentionCall` for each clip of the batch. Attention within blocks of positions (Granite-speech) is joined to one call.
 """
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
 from .block import AttentionCall, Trace
+from .parts import AttentionModules, weight_of
+
+_SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
+_PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 
 
 class AttentionReader(TorchFunctionMode):
-    """Reads queries, keys and values off the first of torch's attention functions that an attention module calls.
+    """Reads attention off the first of torch's attention functions that an attention module calls, or off its softmax.
 
     Parameters
     ----------
@@ -24,26 +29,57 @@ class AttentionReader(TorchFunctionMode):
         Where the call is left.
     number : int
         Of the attention block in its layer.
-    inner : int
-        What the output projection takes. Heads that are padded for speed (Moonshine) are cut to it.
+    attention : AttentionModules
+        Heads that are padded for speed (Moonshine) are cut to what its output projection takes.
     """
 
-    def __init__(self, trace: Trace, number: int, inner: int):
+    def __init__(self, trace: Trace, number: int, attention: AttentionModules):
         super().__init__()
-        self._trace, self._number, self._inner = trace, number, inner
+        self._trace, self._number, self._inner = trace, number, weight_of(attention.output).shape[1]
+        self._product = WeightedValues() if attention.softmax else None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if self._number not in self._trace.calls:
-            if func is F.scaled_dot_product_attention:
-                calls = _read_sdpa(result, *args, **kwargs)
-                for call in calls:
-                    call.cut_heads(self._inner)
-                self._trace.calls[self._number] = _joined(calls, *self._trace.hidden.shape[:2])
-            elif func is F.multi_head_attention_forward:
-                self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
+        if self._number in self._trace.calls:
+            return result
+        count, length = self._trace.hidden.shape[:2]
+        if self._product is not None:
+            if self._product.comes(func, args, result):
+                self._trace.calls[self._number] = _read_weights(count, *args[:2], result)
+        elif func is F.scaled_dot_product_attention:
+            calls = _read_sdpa(result, *args, **kwargs)
+            for call in calls:
+                call.cut_heads(self._inner)
+            self._trace.calls[self._number] = _joined(calls, count, length)
+        elif func is F.multi_head_attention_forward:
+            self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
         return result
+
+
+class WeightedValues:
+    """Finds the product of attention weights and values: the first whose left side has the shape of the softmax before it."""
+
+    def __init__(self) -> None:
+        self._shape: tuple[int, ...] | None = None
+
+    def comes(self, func, args, result) -> bool:
+        """Whether this call is that product."""
+        if func in _SOFTMAX and self._shape is None:
+            self._shape = tuple(result.shape)
+        if func not in _PRODUCTS or self._shape is None:
+            return False
+        left = args[0]
+        return tuple(left.shape[-2:]) == self._shape[-2:] and left.numel() == torch.Size(self._shape).numel()
+
+
+def _read_weights(count: int, weights: Tensor, values: Tensor, context: Tensor) -> list[AttentionCall]:
+    """The call of each clip of the batch, from weights [B, H, Q, K] or [B H, Q, K] and the like."""
+    weights, values, context = (x.reshape(count, -1, *x.shape[-2:]) for x in (weights, values, context))
+    return [
+        AttentionCall(x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x)
+        for x, value, y in zip(weights, values, context, strict=True)
+    ]
 
 
 def _read_sdpa(

@@ -3,9 +3,11 @@
     C_ij = mean (or max) over n in I of distance( y_n , y_n with v_k = 0 for all k in J )
 
 Queries, keys and attention weights stay as they are, the rest of the same layer runs on the original input. So only the
-attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk v_k^h, and only the rest of the layer is needed, on
-the asked rows (in a Conformer, also on the rows that its convolution brings to them: C_ij counts all that reaches the target). Two engines, each the other's check: "delta" carries the change itself through the layer (adapters/carrier.py),
-"replay" runs the layer's own modules on the changed rows and works for any layer whose attention can be stubbed.
+attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk v_k^h, and only the rest of the layer is needed, on the
+asked rows. In a Conformer a convolution takes changes of other rows to them too: C_ij counts all that reaches the target.
+
+Two engines, each the other's check: "delta" carries the change itself through the layer (adapters/delta/carrier.py), "replay"
+runs the layer's own modules on the changed rows and works for any layer whose attention can be stubbed.
 """
 
 from __future__ import annotations

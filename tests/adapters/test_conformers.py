@@ -112,18 +112,6 @@ def test_a_convolution_that_the_table_leaves_out_is_found_however_weak(monkeypat
             speechmix.load(module)
 
 
-def test_knocking_out_a_source_is_a_pass_with_its_values_zeroed():
-    model, item = loaded("parakeet"), MORE_FAMILIES["parakeet"].inputs(20)
-    where = MORE_FAMILIES["parakeet"].stacks["encoder"]
-    drops = speechmix.knock_out(model, item, words=[[3], [14]], objective=lambda output: output.logits[:, 5, 0])
-    clean = model.module(**item).logits[0, 5, 0]
-    for row, layer in enumerate(oracle.at(model.module, where.layers)):
-        for column, frame in enumerate((3, 14)):
-            with oracle.zeroed(oracle.at(layer, where.value), where, [frame], None):
-                drop = clean - model.module(**item).logits[0, 5, 0]
-            assert drops.scores("encoder")[row, column] == pytest.approx(drop.item(), abs=1e-10)
-
-
 def test_the_change_of_a_sigmoid_neither_cancels_nor_overflows():
     x = torch.tensor([0.0, 3.0, -40.0, 100.0, -100.0], dtype=torch.double)
     for dx in (1e-12, -1e-12, 2.0, -2.0, 200.0, -150.0):

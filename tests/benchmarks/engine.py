@@ -2,11 +2,12 @@
 
     python tests/benchmarks/engine.py [--layers 2] [--words 12] [--repeats 3] [--shapes whisper-encoder,xlsr]
 
-Three shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens), XLSR (5 s, 249 frames,
-all in words) and a Conformer, wav2vec2-BERT (the same frames, a kernel of 31). The naive way runs each layer again for every source with its value rows zeroed, as one does without this
-package; "of extras" compares what it and mix() take beyond one plain forward pass; "of many clips" is a clip behind the
-first, for which what is made of weights is at hand. Within a repeat all ways take turns, so that a busy machine slows all of
-them alike; memory is the peak of a fresh process above the loaded model. Nothing is asserted; it is not collected by pytest.
+Three shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens), XLSR (5 s, 249 frames, all in
+words) and a Conformer, wav2vec2-BERT (5 s, a kernel of 31). The naive way runs each layer again for every source with its value
+rows zeroed, as one does without this package; "of extras" compares what it and mix() take beyond one plain forward pass; "of
+many clips" is a clip behind the first, for which what is made of weights is at hand. Within a repeat all ways take turns, so
+that a busy machine slows all of them alike; memory is the peak of a fresh process above the loaded model. Nothing is asserted;
+it is not collected by pytest.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import ModelError
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..text import architecture, prepare_sentence, tiny_ids
 
@@ -65,12 +64,10 @@ def text_decoder(name, plan_of, *model_types):
     """Family of a language model: ``plan_of(config)`` gives its one stack."""
 
     def stacks(config):
-        if getattr(config, "attn_logit_softcapping", None):
-            raise ModelError(
-                f"{config.model_type} caps its attention scores (attn_logit_softcapping), which torch's attention "
-                "function cannot do, so its weights cannot be read: not supported"
-            )
-        return (plan_of(config),)
+        plan = plan_of(config)
+        if getattr(config, "attn_logit_softcapping", None):  # which torch's attention function cannot do
+            plan = replace(plan, blocks=tuple(replace(block, softmax=True) for block in plan.blocks))
+        return (plan,)
 
     return Family(
         name,

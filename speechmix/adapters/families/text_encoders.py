@@ -1,10 +1,12 @@
-"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT and ModernBERT: one encoder stack over tokens.
+"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT, DeBERTa-v2/v3 and ModernBERT: one encoder stack over tokens.
 
 All but ModernBERT are post-norm: every layer norm follows a residual sum and there is no final norm. BERT's output projection
 and norm lie beside its attention module, DistilBERT's projection inside it. ModernBERT is pre-norm, gated and ends in a norm.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..text import architecture, prepare_sentence, tiny_ids
@@ -30,6 +32,11 @@ _BERT = StackPlan(
             activation="intermediate.intermediate_act_fn",
         ),
     ),
+)
+# Positions relative to each other enter its scores by code of its own.
+_DEBERTA = replace(
+    _BERT,
+    blocks=(replace(_BERT.blocks[0], value="attention.self.value_proj", key="attention.self.key_proj", softmax=True),),
 )
 _DISTILBERT = StackPlan(
     name="encoder",
@@ -75,5 +82,6 @@ FAMILIES = (
     _family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
     _family("electra", _BERT, "electra"),
     _family("distilbert", _DISTILBERT, "distilbert"),
+    _family("deberta-v2", _DEBERTA, "deberta-v2"),
     _family("modernbert", _MODERNBERT, "modernbert"),
 )
