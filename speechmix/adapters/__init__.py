@@ -5,11 +5,12 @@ from .layers import Stack
 from .load import load
 from .model import Model
 from .parts import Layer
-from .plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from .plans import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
 from .prepared import Prepared
 
 __all__ = [
     "AttentionPlan",
+    "ConvolutionPlan",
     "Family",
     "FeedForwardPlan",
     "Layer",

@@ -1,4 +1,4 @@
-"""Forty tables that are wrong on purpose: each is caught at load, or changes no number, or makes the measures refuse that need it.
+"""Forty tables that are wrong on purpose: each is caught at load, changes no number, or makes measures refuse that need it.
 
 Every path leads somewhere. What must not happen is a model that loads and gives other numbers.
 """
@@ -25,7 +25,7 @@ MEASURES = ("value_zeroing", "attention", "attention_norm", "attention_norm_resi
 
 @dataclass(frozen=True)
 class Wrong:
-    """A table with something else in it: fields of the stack, its studied attention, its first feed-forward, its convolution."""
+    """A table with something else in it: in the stack, its studied attention, first feed-forward or convolution."""
 
     family: str
     outcome: str  # caught, harmless or refuses
