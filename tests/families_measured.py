@@ -22,10 +22,10 @@ from tests.more_families import MORE_FAMILIES, built
 
 HEAD = """# Models, and how exact each is
 
-Made by `python -m tests.families_measured`; do not edit. Every table is tried on tiny models with random weights in float64 against
-an oracle that shares no code with the package: a hook sets rows of the value projection's output to zero and the whole layer
-runs again, all rows. Numbers are the largest difference from it beside the largest score: for Value Zeroing the worst of both
-engines, of cosine and Euclidean distance and of all stacks; for attention, beside the model's own eager attention weights.
+Made by `python -m tests.families_measured`; do not edit. Every table is tried on tiny models with random weights in float64
+against an oracle that shares no code with the package: a hook sets rows of the value projection's output to zero and the whole
+layer runs again, all rows. Numbers are the largest difference from it beside the largest score: for Value Zeroing the worst of
+both engines, of cosine and Euclidean distance and of all stacks; for attention, beside the model's own eager attention weights.
 Where norms or softmax compute in float32 whatever they are given, differences of 1e-7 are that rounding.
 
 Stacks: e encoder, d decoder, c cross-attention. *Replayed* layers are run again row by row, which is slower; in a *window*,
@@ -38,16 +38,16 @@ the residual stream refuse.
 FOOT = """
 A model of one's own, or of another family: [A new architecture](howto/new_architecture.md).
 
-- **Conformers.** Value Zeroing of a Conformer counts all that reaches the target in the layer: what its own attention loses, and
-  what its neighbours' attention loses and the convolution behind it brings. Attention, its norms and ALTI are of the attention
-  block alone: how the convolution mixes frames is in none of them, nor in their rollout.
-- **Granite-speech** attends within blocks of 200 frames (4 s), SeamlessM4T v2 within chunks: a source of another block is 0, but
-  for what a convolution brings over the border.
+- **Conformers.** Value Zeroing of a Conformer counts all that reaches the target in the layer: what its own attention loses,
+  and what its neighbours' attention loses and the convolution behind it brings. Attention, its norms and ALTI are of the
+  attention block alone: how the convolution mixes frames is in none of them, nor in their rollout.
+- **Granite-speech** attends within blocks of 200 frames (4 s), SeamlessM4T v2 within chunks: a source of another block is 0,
+  but for what a convolution brings over the border.
 - **Moonshine, Speech2Text:** a clip feeds the encoder; decoder and cross-attention are scored on prepared inputs with
   `decoder_input_ids`. **SeamlessM4T v2, Granite-speech:** the speech encoder alone.
 - **AST:** positions are patches of time and frequency, so that a word is no range of them: prepared inputs, patch by patch.
-- **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its default
-  path, which is the one that is measured.
+- **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its
+  default path, which is the one that is measured.
 - **BLOOM, XLNet:** attention cannot be read; the error says so."""
 
 

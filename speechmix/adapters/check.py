@@ -189,7 +189,7 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     if attention.branch_norm is not None:
         branch = attention.branch_norm(branch)
     state = block.residual(rows, confirmed=False) + branch
-    parts = list(entered) if pre_norm else [attention.norm]
+    parts = list(entered) if pre_norm or attention.norm is None else [attention.norm]
     candidates = [
         x for part in parts for x in entered.get(part, ()) if x.shape[-2:] == (block.n_targets, state.shape[-1])
     ]

@@ -59,11 +59,13 @@ class AttentionPlan:
         key: str = "k_proj",
         output: str = "out_proj",
         query: str | None = None,
+        softmax: bool = False,
         **norms: str,
     ) -> AttentionPlan:
         """Plan of a block whose projections are attributes of the attention module itself."""
         value, key, output = (f"{module}.{path}" for path in (value, key, output))
-        return cls(module, value, key, output, query=None if query is None else f"{module}.{query}", **norms)
+        query = None if query is None else f"{module}.{query}"
+        return cls(module, value, key, output, query=query, softmax=softmax, **norms)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class AttentionReader(TorchFunctionMode):
         count, length = self._trace.hidden.shape[:2]
         if self._product is not None:
             if self._product.comes(func, args, result):
-                self._trace.calls[self._number] = _read_weights(count, *args[:2], result)
+                self._trace.calls[self._number] = _read_weights(count, args[0], args[1], result)
         elif func is F.scaled_dot_product_attention:
             calls = _read_sdpa(result, *args, **kwargs)
             for call in calls:

@@ -77,8 +77,8 @@ def value_zeroing(
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
     elif block.modules.convolution:
         distance_of, before = distance_named(distance), block.states(units.rows)
-        for head, first, after in _replayed_whole(block, units, heads == "each", batch_size):
-            scores[head, :, first : first + len(after)] = distance_of(before, after).T
+        for number, source, states in _replayed_whole(block, units, heads == "each", batch_size):
+            scores[number, :, source : source + len(states)] = distance_of(before, states).T
     else:
         distance_of, before = distance_named(distance), block.states(units.rows)
         for head, row, first, context in _replayed_pairs(block, units, heads == "each", batch_size):

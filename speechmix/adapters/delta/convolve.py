@@ -106,8 +106,8 @@ def sigmoid_change(x: Tensor, dx: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> sigmoid_change(torch.zeros(1), torch.tensor([1e-10])).item() / 1e-10
-    0.25
+    >>> sigmoid_change(torch.zeros(1), torch.tensor([1e-10])) / 1e-10
+    tensor([0.2500])
     """
     changed = x + dx
     size = torch.maximum(x, changed).sigmoid() * (-torch.minimum(x, changed)).sigmoid()

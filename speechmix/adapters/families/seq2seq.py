@@ -38,21 +38,25 @@ def _t5_attention(number: int, name: str) -> AttentionPlan:
 
 
 def _t5_stacks(config):
-    gated = {"up": "wi_1", "gate": "wi_0"} if config.is_gated_act else {"up": "wi"}
+    up, gate = ("wi_1", "wi_0") if config.is_gated_act else ("wi", None)
 
     def stack(name: str, *blocks: AttentionPlan) -> StackPlan:
-        behind = f"layer.{len(blocks)}"
-        paths = {
-            part: f"{behind}.DenseReluDense.{path}"
-            for part, path in {**gated, "down": "wo", "activation": "act"}.items()
-        }
+        layer = f"layer.{len(blocks)}"
+        inner = f"{layer}.DenseReluDense"
+        feed_forward = FeedForwardPlan(
+            norm=f"{layer}.layer_norm",
+            up=f"{inner}.{up}",
+            gate=gate and f"{inner}.{gate}",
+            down=f"{inner}.wo",
+            activation=f"{inner}.act",
+        )
         return StackPlan(
             name=name,
             layers=f"{name}.block",
             blocks=blocks,
             norm_order="pre",
             final_norm=f"{name}.final_layer_norm",
-            feed_forwards=(FeedForwardPlan(norm=f"{behind}.layer_norm", **paths),),
+            feed_forwards=(feed_forward,),
         )
 
     own = _t5_attention(0, "SelfAttention")

@@ -10,6 +10,7 @@ import torch
 
 from ...errors import InputError
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..text import architecture
 
 _AST = StackPlan(
     name="encoder",
@@ -48,6 +49,6 @@ FAMILIES = (
         prepare=_prepare,
         run=lambda base, inputs, stacks: base(**inputs),
         tiny_inputs=_tiny_inputs,
-        auto_class=lambda config: "AutoModelForAudioClassification",
+        auto_class=architecture,
     ),
 )
