@@ -9,7 +9,10 @@ from __future__ import annotations
 from ..plans import AttentionPlan, FeedForwardPlan, StackPlan
 from .text_decoders import text_decoder
 
-_FUSED = {"value": "query_key_value", "key": "query_key_value", "output": "dense"}
+
+def _fused(module: str, norm: str) -> AttentionPlan:
+    """Attention whose queries, keys and values come from one projection."""
+    return AttentionPlan.of(module, value="query_key_value", key="query_key_value", output="dense", norm=norm)
 
 
 def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardPlan:
@@ -33,7 +36,7 @@ def _gpt_neox(config):
     return StackPlan(
         name="decoder",
         layers="layers",
-        blocks=(AttentionPlan.of("attention", norm="input_layernorm", **_FUSED),),
+        blocks=(_fused("attention", norm="input_layernorm"),),
         norm_order="pre",
         final_norm="final_layer_norm",
         causal=True,
@@ -63,7 +66,7 @@ def _falcon(config):
     return StackPlan(
         name="decoder",
         layers="h",
-        blocks=(AttentionPlan.of("self_attention", norm=before, **_FUSED),),
+        blocks=(_fused("self_attention", norm=before),),
         norm_order="pre",
         final_norm="ln_f",
         causal=True,
