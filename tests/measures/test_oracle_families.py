@@ -48,7 +48,7 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
     if "head" in change and not entry.each_head:
         pytest.skip("heads share value vectors, so no hook on the projection zeroes those of one head")
     options = {"heads": "each"} if "head" in change else change
-    for engine in ("delta", "replay"):
+    for engine in ("delta", "replay") if change == {"distance": "cosine"} else ("delta",):
         maps = speechmix.mix(model, fed(entry), spans=sides(entry, "encoder")[0], engine=engine, **options)
         for stack, where in entry.stacks.items():
             _, rows, columns = sides(entry, stack)
