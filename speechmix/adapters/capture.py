@@ -19,11 +19,12 @@ from typing import Any
 from torch import nn
 
 from ..errors import ModelError
-from .block import Block, Trace, first_output
+from .block import Block, first_output
 from .layers import Stack
 from .parts import AttentionModules, Layer
 from .plans import AttentionPlan
 from .reading import AttentionReader
+from .trace import Trace
 
 
 @dataclass

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
-from .block import AttentionCall, Trace
 from .parts import AttentionModules, weight_of
+from .trace import AttentionCall, Trace
 
 _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
