@@ -37,6 +37,14 @@ examples = module_at(DOCS / "hooks" / "examples.py")
 PAGES = [str(path.relative_to(DOCS)) for path in examples.pages()]
 
 
+def test_the_page_of_families_names_every_model_type():
+    from speechmix.adapters import families
+
+    page = (DOCS / "families.md").read_text(encoding="utf-8")
+    missing = [kind for family in families() for kind in family.model_types if f"`{kind}`" not in page]
+    assert not missing, "make it again: python -m tests.families_measured > docs/families.md"
+
+
 _LONG = {"howto/many_clips.md", "howto/faithfulness.md", "howto/speech_ablation.md", "howto/probing.md"}  # seconds each
 
 

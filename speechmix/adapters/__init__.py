@@ -1,14 +1,16 @@
 """Where to find things inside a model nobody changed: one table per family, no modelling code."""
 
 from .families.registry import families, family_of_type, register
-from .layers import Layer, Stack
+from .layers import Stack
 from .load import load
 from .model import Model
-from .plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from .parts import Layer
+from .plans import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
 from .prepared import Prepared
 
 __all__ = [
     "AttentionPlan",
+    "ConvolutionPlan",
     "Family",
     "FeedForwardPlan",
     "Layer",

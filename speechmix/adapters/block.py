@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,81 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
-from .layers import AttentionModules, Layer, Stack, bias_of, weight_of
+from .layers import Stack
+from .parts import AttentionModules, Layer, bias_of, weight_of
+from .trace import AttentionCall, Trace
 
 if TYPE_CHECKING:
     from .capture import Capture
-
-
-@dataclass
-class AttentionCall:
-    """Queries, keys and values of one attention block, as they entered torch's attention function.
-
-    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
-    added), context [Q, H, d] (attention-weighted values, before the output projection) or None.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    scale: float
-    causal: bool
-    context: Tensor | None
-
-    def weights(self, rows: Tensor | None = None) -> Tensor:
-        """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
-        query = self.query if rows is None else self.query[:, rows]
-        scores = (query * self.scale) @ self.key.transpose(1, 2)
-        if self.mask is not None:
-            mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        if self.causal:
-            positions = torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
-            later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
-            scores = scores.masked_fill(later, -torch.inf)
-        return scores.softmax(dim=-1)
-
-
-@dataclass
-class Trace:
-    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one of them."""
-
-    hidden: Tensor
-    kwargs: dict
-    calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
-    outputs: dict[int, tuple] = field(default_factory=dict)
-    residuals: dict[int, Tensor] = field(default_factory=dict)
-    projections: dict[nn.Module, Tensor] = field(default_factory=dict)
-
-    def of(self, clip: int) -> Trace:
-        """Return the trace of one clip of the batch (a batch of 1)."""
-        if len(self.hidden) == 1:
-            return self
-        of_clip = _of_clip(clip, len(self.hidden))
-        return Trace(
-            of_clip(self.hidden),
-            of_clip(self.kwargs),
-            {number: [calls[clip]] for number, calls in self.calls.items()},
-            of_clip(self.outputs),
-            of_clip(self.residuals),
-            of_clip(self.projections),
-        )
-
-
-def _of_clip(clip: int, count: int) -> Callable[[Any], Any]:
-    """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
-
-    def of_clip(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
-        if isinstance(value, dict):
-            return {name: of_clip(part) for name, part in value.items()}
-        if type(value) in (tuple, list):
-            return type(value)(of_clip(part) for part in value)
-        return value
-
-    return of_clip
 
 
 class Block:
@@ -131,6 +61,8 @@ class Block:
     def unmasked(self) -> list[int]:
         """Source positions that the attention mask leaves to some target; padding is left to none."""
         mask = self._call.mask
+        if self._call.alpha is not None:
+            mask = self._call.alpha > 0
         if mask is None:
             return list(range(self.n_sources))
         left = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
@@ -206,6 +138,15 @@ class Block:
             return otherwise()
         return output[0, rows]
 
+    def channels(self, convolution: nn.Module, rows: Tensor) -> Tensor:
+        """What a convolution over time gave the rows in the forward pass, [R, C]."""
+        return self._trace.projections[convolution][0].T[rows]
+
+    def entering_channels(self, convolution: nn.Module, rows: Tensor, left: int) -> Tensor:
+        """What entered it at the rows, [R, C]; `left` is how much may have been padded in front."""
+        states = self._trace.entered[convolution][0].T
+        return states[rows if len(states) == self.n_targets else rows + left]
+
     def call(self, index: int) -> AttentionCall:
         """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""
         return self._trace.calls[index][0]
@@ -251,6 +192,27 @@ class Block:
         """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
         return self._finish(self._output[rows])
 
+    def replay_all(self, contexts: Tensor) -> Tensor:
+        """Run the layer's own modules on all rows in their order, with the attention contexts replaced.
+
+        For layers that mix positions behind attention: a changed row changes others.
+
+        Parameters
+        ----------
+        contexts : Tensor [N, Q, H, d]
+            N ways in which attention gives something else.
+
+        Returns
+        -------
+        Tensor [N, Q, D]
+            As for `replay`.
+        """
+        trace, attention = self._trace, self.modules.attention
+        given = _like(trace.outputs[self.modules.studied], _replaced(attention, contexts))
+        with self._capture.paused(), _stubbed(attention.module, given):
+            states = self.modules.module.forward(trace.hidden.expand(len(contexts), -1, -1), **trace.kwargs)
+        return self._finish(first_output(states))
+
     def replay(self, rows: Tensor, context: Tensor) -> Tensor:
         """Run the layer's own modules on chosen rows, with the attention context replaced.
 
@@ -276,27 +238,36 @@ class Block:
                     for projection in (attention.key, attention.value):
                         stubs.enter_context(_stubbed(projection, trace.projections[projection]))
                     continue
-                first, *rest = trace.outputs[number]
-                first = first[:, rows] if number < self.modules.studied else _replaced(attention, context)
-                stubs.enter_context(_stubbed(attention.module, (first, *rest)))
+                before = trace.outputs[number]
+                given = _replaced(attention, context[None])
+                if number < self.modules.studied:
+                    given = first_output(before)[:, rows]
+                stubs.enter_context(_stubbed(attention.module, _like(before, given)))
             states = self.modules.module.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
         return self._finish(first_output(states)[0])
 
     def _kwargs_of(self, rows: Tensor) -> dict:
-        """The layer's keyword arguments for chosen rows: cross-attention behind the studied block has a mask by row."""
-        mask = self._trace.kwargs.get("encoder_attention_mask")
-        if not isinstance(mask, Tensor) or mask.ndim < 4 or mask.shape[-2] == 1:
-            return self._trace.kwargs
-        return {**self._trace.kwargs, "encoder_attention_mask": mask[..., rows, :]}
+        """The layer's keyword arguments for chosen rows: what attention behind the studied block adds to scores has rows."""
+
+        def of_rows(value: Any) -> Any:
+            has_rows = isinstance(value, Tensor) and value.ndim >= 4 and value.shape[-2] == self.n_targets
+            return value[..., rows, :] if has_rows else value
+
+        return {name: of_rows(value) for name, value in self._trace.kwargs.items()}
 
     def _finish(self, states: Tensor) -> Tensor:
         return states if self.final_norm is None else self.final_norm(states)
 
 
 def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
-    """What an attention module gives for another context [P, H, d], [1, P, D] or (unprojected) [1, P, H d]."""
-    inner = context.flatten(1)[None]
+    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected) [N, P, H d]."""
+    inner = context.flatten(2)
     return attention.output(inner) if attention.projects else inner
+
+
+def _like(output: Any, given: Tensor) -> Any:
+    """What a module gave, a tensor alone or first among others, with something else in the tensor's place."""
+    return (given, *output[1:]) if isinstance(output, tuple) else given
 
 
 @contextmanager

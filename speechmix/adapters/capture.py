@@ -4,9 +4,8 @@
 In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`) *while the pass runs*, so
 that no more than one layer's tensors are kept.
 
-How it is caught: while an attention module runs, and only then, a `TorchFunctionMode` reads queries, keys and values off
-the call of torch's own attention functions (transformers models run under "sdpa" meanwhile; WavLM calls
-`multi_head_attention_forward`). Nothing is patched globally, and everything is undone on leaving.
+How it is caught: while an attention module runs, and only then, queries, keys and values are read off its call of torch's
+attention functions (reading.py). Nothing is patched globally, and everything is undone on leaving.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
-from .block import AttentionCall, Block, Trace, first_output
-from .layers import Layer, Stack
+from .block import Block, first_output
+from .layers import Stack
+from .parts import AttentionModules, Layer
+from .plans import AttentionPlan
+from .reading import AttentionReader
+from .trace import Trace
 
 
 @dataclass
@@ -96,12 +96,7 @@ class Capture:
             trace = traces.pop()
             for stack, index in asked:
                 if stack.plan.block not in trace.calls:
-                    raise ModelError(
-                        f"{stack.name} layer {index}: {stack.plan.blocks[stack.plan.block].module!r} called neither "
-                        "scaled_dot_product_attention nor multi_head_attention_forward, though the model was run as "
-                        "attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
-                        "attention by code of its own, which cannot be read"
-                    )
+                    raise ModelError(_unread(stack.plan.blocks[stack.plan.block], f"{stack.name} layer {index}"))
                 states = first_output(output)
                 for clip in range(len(states)):
                     block = Block(self, stack, index, trace.of(clip), states[clip], clip)
@@ -116,22 +111,28 @@ class Capture:
     def _watch_parts(self, layer: Layer, pre_norm: bool, traces: list[Trace]) -> None:
         """Hook what is in a layer; stacks that share its module share these."""
         for number, attention in enumerate(layer.attentions):
-            self._watch_attention(attention.module, number, traces)
+            self._watch_attention(attention, number, traces)
             before_residual = attention.norm if pre_norm and attention.norm else attention.module
             self._watch_residual(before_residual, number, traces)
             self._keep((attention.output, *((attention.key, attention.value) if number else ())), traces)
         for part in layer.feed_forwards:
             self._keep((part.up, *((part.gate,) if part.gate else ()), part.down), traces)
+        if layer.convolution is not None:
+            of_convolution = layer.convolution
+            self._keep((of_convolution.expand, of_convolution.depthwise, of_convolution.contract), traces)
+            self._keep_entering(of_convolution.depthwise, traces)
 
-    def _watch_attention(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
+    def _watch_attention(self, attention: AttentionModules, number: int, traces: list[Trace]) -> None:
+        module = attention.module
+
         def before(module, args, kwargs):
             if not self._paused:
-                self._reading.enter_context(_Reader(traces[-1], number))
+                self._reading.enter_context(AttentionReader(traces[-1], number, attention))
 
         def after(module, args, kwargs, output):
             if not self._paused:
                 self._reading.close()
-                traces[-1].outputs[number] = output if isinstance(output, tuple) else (output,)
+                traces[-1].outputs[number] = output
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(module.register_forward_hook(after, with_kwargs=True))
@@ -145,6 +146,15 @@ class Capture:
 
         for projection in projections:
             self._hook(projection.register_forward_hook(keep))
+
+    def _keep_entering(self, convolution: nn.Module, traces: list[Trace]) -> None:
+        """Keep what enters a convolution: rows that padding sets to zero are zero there."""
+
+        def before(module, args):
+            if not self._paused:
+                traces[-1].entered[convolution] = args[0]
+
+        self._hook(convolution.register_forward_pre_hook(before))
 
     def _watch_residual(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
         """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the block (post-norm)."""
@@ -160,106 +170,30 @@ class Capture:
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
 
-class _Reader(TorchFunctionMode):
-    """Reads queries, keys and values off the first of torch's attention functions that an attention module calls."""
-
-    def __init__(self, trace: Trace, number: int):
-        super().__init__()
-        self._trace, self._number = trace, number
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if self._number not in self._trace.calls:
-            if func is F.scaled_dot_product_attention:
-                self._trace.calls[self._number] = _read_sdpa(result, *args, **kwargs)
-            elif func is F.multi_head_attention_forward:
-                self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
-        return result
-
-
-def _read_sdpa(
-    context, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-) -> list[AttentionCall]:
-    """The call of each clip of the batch."""
-    groups = query.shape[1] // key.shape[1]  # grouped-query attention: fewer key and value heads
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    mask = None if attn_mask is None else attn_mask.expand(len(query), *attn_mask.shape[-3:])
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    return [
-        AttentionCall(
-            query[clip],
-            key[clip],
-            value[clip],
-            None if mask is None else mask[clip],
-            scale,
-            is_causal,
-            seen.transpose(0, 1),
+def _unread(plan: AttentionPlan, where: str) -> str:
+    """Why a module's attention was not seen."""
+    if plan.softmax:
+        return (
+            f"{where}: in {plan.module!r} no product of a softmax and values was seen: either this is not the attention "
+            "module, or it computes attention in a way that cannot be read"
         )
-        for clip, seen in enumerate(context)
-    ]
-
-
-def read_multi_head(
-    query,
-    key,
-    value,
-    embed_dim,
-    num_heads,
-    in_proj_weight,
-    in_proj_bias,
-    bias_k,
-    bias_v,
-    add_zero_attn,
-    dropout_p,
-    out_proj_weight,
-    out_proj_bias,
-    training=True,
-    key_padding_mask=None,
-    need_weights=True,
-    attn_mask=None,
-    use_separate_proj_weight=False,
-    q_proj_weight=None,
-    k_proj_weight=None,
-    v_proj_weight=None,
-    **_,
-) -> AttentionCall:
-    """Project as torch does. The weights it returns are averaged over heads (WavLM hands those on), so they are not used."""
-    if query.shape[1] != 1:
-        raise ModelError(f"this model's attention is read for one clip at a time, found a batch of {query.shape[1]}")
-    if bias_k is not None or bias_v is not None or add_zero_attn:
-        raise ModelError("attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not supported")
-    if not use_separate_proj_weight:
-        q_proj_weight, k_proj_weight, v_proj_weight = in_proj_weight.chunk(3)
-    biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
-    query, key, value = (
-        F.linear(x[:, 0], weight, bias).unflatten(-1, (num_heads, -1)).transpose(0, 1)  # [T, 1, D] -> [H, T, d]
-        for x, weight, bias in zip(
-            (query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases, strict=True
-        )
+    return (
+        f"{where}: {plan.module!r} called neither scaled_dot_product_attention nor multi_head_attention_forward, though the "
+        "model was run as attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
+        "attention by code of its own, which cannot be read there; AttentionPlan(softmax=True) reads it off its softmax"
     )
-    mask = attn_mask
-    if mask is not None and mask.dtype == torch.bool:  # here True means "left out"
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -torch.inf)
-    if key_padding_mask is not None:
-        padding = key_padding_mask[0]
-        if padding.dtype == torch.bool:
-            padding = torch.zeros_like(padding, dtype=query.dtype).masked_fill(padding, -torch.inf)
-        mask = padding[None, None] if mask is None else mask + padding
-    return AttentionCall(query, key, value, mask, (embed_dim // num_heads) ** -0.5, False, None)
 
 
 @contextmanager
-def attention_readable(module: nn.Module) -> Iterator[None]:
-    """Let a transformers model run under torch's "sdpa" attention, whatever it was loaded with."""
+def attention_readable(module: nn.Module, implementation: str = "sdpa") -> Iterator[None]:
+    """Let a transformers model run under an attention implementation that can be read, whatever it was loaded with."""
     configs: dict[int, tuple[Any, str]] = {}
     for part in module.modules():
         config = getattr(part, "config", None)
-        if config is not None and getattr(config, "_attn_implementation", None) not in (None, "sdpa"):
+        if config is not None and getattr(config, "_attn_implementation", None) not in (None, implementation):
             configs[id(config)] = (config, config._attn_implementation)
     for config, _ in configs.values():
-        config._attn_implementation = "sdpa"
+        config._attn_implementation = implementation
     try:
         yield
     finally:

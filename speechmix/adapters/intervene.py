@@ -23,13 +23,18 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
-from .capture import arguments_by_name, attention_readable, read_multi_head
-from .layers import Layer, Stack
+from .capture import arguments_by_name, attention_readable
+from .layers import Stack
 from .model import Model
+from .parts import AttentionModules, Layer
+from .reading import WeightedValues, read_multi_head
 from .remembering import encoder_output
 
 _POSITIONS_AT_ONCE = 48_000  # of all branches that run together
 _MOST_AT_ONCE = 256
+
+# Tables of a layer's arguments that hold for every run and have no axis of runs (DeBERTa).
+_SHARED = ("relative_pos", "rel_embeddings")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +169,7 @@ def _growing(model: Model, branches: Sequence[Branch]) -> Iterator[_Growing]:
     """
     model.rebind()
     with ExitStack() as undo:
-        undo.enter_context(attention_readable(model.module))
+        undo.enter_context(attention_readable(model.module, model.readable_attention))
         yield _Growing(model, branches, undo)
 
 
@@ -201,32 +206,35 @@ class _Growing:
             hidden, kwargs = arguments_by_name(module, args, kwargs)
             memory = kwargs.get("encoder_hidden_states")
             self.lengths |= {name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names}
-            rows = max(len(hidden), 0 if memory is None else len(memory), *(row + 1 for row, _ in leaving), 1)
-            hidden = _grown(hidden, rows).clone() if leaving else _grown(hidden, rows)
+            batch = {1, len(hidden), 1 if memory is None else len(memory)}
+            rows = max(*batch, *(row + 1 for row, _ in leaving), 1)
+            hidden = _grown(hidden, rows, batch).clone() if leaving else _grown(hidden, rows, batch)
             for row, branch in leaving:
                 if branch.states is not None:
                     hidden[row, list(branch.positions)] = branch.states.to(hidden)
-            bias = kwargs.pop("position_bias", None)  # WavLM's: [rows * heads, T, T], the same in all rows
-            given = {} if bias is None else {"position_bias": bias[:heads].repeat(rows, 1, 1)}
-            return (hidden,), {**{name: _grown(value, rows) for name, value in kwargs.items()}, **given}
+            bias, given = kwargs.get("position_bias"), {}
+            if isinstance(bias, Tensor) and bias.ndim == 3:  # WavLM's: [rows * heads, T, T], the same in all rows
+                given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
+            grown = {name: x if name in _SHARED else _grown(x, rows, batch) for name, x in kwargs.items()}
+            return (hidden,), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
             changes = [(row, branch) for row, branch in self._rows if branch.changes_values(stack.name, index)]
             if changes:
-                self._change(stack.layers[index].attention.module, index, changes)
+                self._change(stack.layers[index].attention, index, stack.heads, changes)
             if stack.name == "cross":
                 self._project_once(stack.layers[index])
 
-    def _change(self, attention: nn.Module, layer: int, changes: list[tuple[int, Branch]]) -> None:
+    def _change(self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]) -> None:
         def before(*_):
-            self._changing.enter_context(_ChangedValues(layer, changes))
+            self._changing.enter_context(_ChangedValues(layer, changes, heads if attention.softmax else None))
 
         def after(*_):
             self._changing.close()
 
-        self._hook(attention.register_forward_pre_hook(before))
-        self._hook(attention.register_forward_hook(after))
+        self._hook(attention.module.register_forward_pre_hook(before))
+        self._hook(attention.module.register_forward_hook(after))
 
     def _project_once(self, layer: Layer) -> None:
         """Keys and values of encoder states that all runs share are made once."""
@@ -246,9 +254,9 @@ class _Growing:
             self._hook(projection.register_forward_hook(after))
 
 
-def _grown(value: Any, rows: int) -> Any:
-    """A batch with its first row, the clean run's, repeated behind it until it has so many rows."""
-    if not isinstance(value, Tensor) or value.ndim < 2 or len(value) == rows:
+def _grown(value: Any, rows: int, batch: set[int]) -> Any:
+    """A batch (of one of these sizes) with its first row, the clean run's, repeated behind it until it has so many rows."""
+    if not isinstance(value, Tensor) or value.ndim < 2 or len(value) == rows or len(value) not in batch:
         return value
     repeated = value[:1].expand(rows if len(value) == 1 else rows - len(value), *value.shape[1:])
     return repeated if len(value) == 1 else torch.cat([value, repeated])
@@ -261,25 +269,36 @@ class _ChangedValues(TorchFunctionMode):
     ----------
     layer : int
     changes : list of (row, Branch)
+    heads : int, optional
+        Where attention is the module's own code: they enter the product behind its softmax, which may hold all heads in a row.
     """
 
-    def __init__(self, layer: int, changes: list[tuple[int, Branch]]):
+    def __init__(self, layer: int, changes: list[tuple[int, Branch]], heads: int | None):
         super().__init__()
-        self._layer, self._changes = layer, changes
+        self._layer, self._changes, self._heads = layer, changes, heads
+        self._product = WeightedValues() if heads is not None else None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args
-            value = value.clone()
-            for row, branch in self._changes:
-                value[row] = self._changed(value[row], branch)
-            return func(query, key, value, *rest, **kwargs)
+            return func(query, key, self._changed_rows(value), *rest, **kwargs)
         output = func(*args, **kwargs)
+        if self._product is not None and self._product.comes(func, args, output):
+            weights, value = args[:2]
+            by_run = value if value.ndim == 4 else value.unflatten(0, (-1, self._heads))
+            return func(weights, self._changed_rows(by_run).reshape(value.shape))
         if func is F.multi_head_attention_forward:
             for row, branch in self._changes:
                 output[0][:, row] = self._multi_head(row, branch, *args, **kwargs)
         return output
+
+    def _changed_rows(self, values: Tensor) -> Tensor:
+        """Values [runs, H, T, d] of all runs."""
+        values = values.clone()
+        for row, branch in self._changes:
+            values[row] = self._changed(values[row], branch)
+        return values
 
     def _changed(self, values: Tensor, branch: Branch) -> Tensor:
         """Values [H, T, d] of one run."""

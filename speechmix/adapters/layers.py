@@ -6,134 +6,16 @@ Nothing is looked up by its path after that: a table that names what is not ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import ModelError
+from .parts import AttentionModules, ConvolutionModules, FeedForwardModules, Half, Layer, weight_of
 
 if TYPE_CHECKING:
-    from .plans import AttentionPlan, FeedForwardPlan, StackPlan
-
-
-@dataclass(frozen=True)
-class AttentionModules:
-    """One attention block of a layer, as an `AttentionPlan` names its modules.
-
-    Parameters
-    ----------
-    module, value, key, output : nn.Module
-        The attention module and its projections.
-    projects : bool
-        True if the output projection is a part of the attention module (in BERT it follows it).
-    norm, query, branch_norm : nn.Module, optional
-        Where the table names them.
-    """
-
-    module: nn.Module
-    value: nn.Module
-    key: nn.Module
-    output: nn.Module
-    projects: bool
-    norm: nn.Module | None = None
-    query: nn.Module | None = None
-    branch_norm: nn.Module | None = None
-
-
-@dataclass(frozen=True)
-class FeedForwardModules:
-    """One feed-forward block of a layer, as a `FeedForwardPlan` names its modules."""
-
-    norm: nn.Module
-    up: nn.Module
-    down: nn.Module
-    activation: Callable[[Tensor], Tensor]
-    gate: nn.Module | None = None
-    branch_norm: nn.Module | None = None
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """Run the block on states [R, D], without its norms and its residual."""
-        inner = self.activation((self.up if self.gate is None else self.gate)(states))
-        return self.down(inner if self.gate is None else inner * self.up(states))
-
-
-@dataclass(frozen=True)
-class LaterAttention:
-    """An attention block behind the studied one, known well enough for a change of its queries to be carried through.
-
-    Parameters
-    ----------
-    number : int
-        Which of the layer's attention blocks it is.
-    norm, query, output : nn.Module
-    """
-
-    number: int
-    norm: nn.Module
-    query: nn.Module
-    output: nn.Module
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What lies behind a layer's studied attention, where its table describes all of it: the way of a change.
-
-    Parameters
-    ----------
-    norm : nn.Module
-        The studied block's own.
-    attentions : tuple of LaterAttention
-    feed_forwards : tuple of FeedForwardModules
-        One or more.
-    """
-
-    norm: nn.Module
-    attentions: tuple[LaterAttention, ...]
-    feed_forwards: tuple[FeedForwardModules, ...]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer of a stack: its module, its attention blocks and feed-forwards in the order they run.
-
-    Parameters
-    ----------
-    module : nn.Module
-    attentions : tuple of AttentionModules
-    feed_forwards : tuple of FeedForwardModules
-    studied : int
-        Which of `attentions` the stack studies.
-    """
-
-    module: nn.Module
-    attentions: tuple[AttentionModules, ...]
-    feed_forwards: tuple[FeedForwardModules, ...]
-    studied: int
-
-    @property
-    def attention(self) -> AttentionModules:
-        """The attention block that is studied."""
-        return self.attentions[self.studied]
-
-    @property
-    def rest(self) -> Rest | None:
-        """What lies behind the studied attention; None where the table does not describe it well enough.
-
-        Blocks whose own output is normed (Gemma 3) are not: where all of it is taken away, a change says nothing.
-        """
-        norm, later = self.attention.norm, []
-        if norm is None or not self.feed_forwards:
-            return None
-        for number, attention in enumerate(self.attentions[self.studied + 1 :], start=self.studied + 1):
-            if attention.norm is None or attention.query is None:
-                return None
-            later.append(LaterAttention(number, attention.norm, attention.query, attention.output))
-        branches = [attention.branch_norm for attention in self.attentions[self.studied :]]
-        if any(branches) or any(part.branch_norm for part in self.feed_forwards):
-            return None
-        return Rest(norm, tuple(later), self.feed_forwards)
+    from .plans import AttentionPlan, ConvolutionPlan, FeedForwardPlan, StackPlan
 
 
 @dataclass(frozen=True)
@@ -187,8 +69,16 @@ def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
         submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None,
         heads,
         width=weight_of(layers[0].attention.output).shape[0],
-        no_sum="" if plan.blocks[plan.block].norm else "its table names no norm of the attention block",
+        no_sum=_no_sum(plan),
     )
+
+
+def _no_sum(plan: StackPlan) -> str:
+    """Why it is known from the table alone that residual + attention is not to be had."""
+    attention = plan.blocks[plan.block]
+    if plan.parallel:
+        return "attention and feed-forward run side by side, so the layer has no sum of residual and attention alone"
+    return "" if attention.norm or attention.branch_norm else "its table names no norm of the attention block"
 
 
 def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
@@ -202,6 +92,7 @@ def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
 def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
     """Look up all that a table names inside one layer."""
     attentions, feed_forwards = f"attention of the {plan.name}", f"feed-forward of the {plan.name}"
+    convolution, closing = plan.convolution, plan.closing_norm
     return Layer(
         module,
         tuple(
@@ -213,17 +104,27 @@ def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
         ),
         tuple(FeedForwardModules(**_named(module, part, what=feed_forwards)) for part in plan.feed_forwards),
         plan.block,
+        ConvolutionModules(**_named(module, convolution, what=f"convolution of the {plan.name}"))
+        if convolution
+        else None,
+        submodule(module, closing, what=f"closing norm of the {plan.name}") if closing else None,
+        plan.parallel,
     )
 
 
-def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan, *, what: str) -> dict[str, nn.Module]:
-    """The modules of a plan by its own names for them, without those it has no path of."""
-    paths = {name: getattr(plan, name) for name in (part.name for part in fields(plan))}
-    return {name: submodule(layer, path, what=what) for name, path in paths.items() if path is not None}
+def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | ConvolutionPlan, *, what: str) -> dict[str, Any]:
+    """The modules of a plan by its own names for them, without those it has no path of, and what else it says."""
+    told = {part.name: getattr(plan, part.name) for part in fields(plan)}
+    return {
+        name: submodule(layer, path, what=what) if isinstance(path, str) else path
+        for name, path in told.items()
+        if path is not None
+    }
 
 
 def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
-    """Follow a dotted path; the error names the step that is missing."""
+    """Follow a dotted path; the error names the step that is missing. ``path:0`` and ``path:1`` are halves of a projection."""
+    path, _, half = path.partition(":")
     reached = root
     for step in path.split("."):
         if not hasattr(reached, step):
@@ -232,15 +133,4 @@ def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
                 "The family's table does not fit this model; see speechmix.register"
             )
         reached = getattr(reached, step)
-    return reached
-
-
-def weight_of(projection: nn.Module) -> Tensor:
-    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round."""
-    weight = cast("Tensor", projection.weight)  # torch says Tensor | Module of every attribute
-    return weight.T if type(projection).__name__ == "Conv1D" else weight
-
-
-def bias_of(module: nn.Module) -> Tensor | None:
-    """Bias of a projection or norm; None where it has none."""
-    return getattr(module, "bias", None)
+    return Half(reached, int(half)) if half else reached

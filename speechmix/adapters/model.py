@@ -104,6 +104,17 @@ class Model:
         return getattr(self.module, "base_model", self.module)
 
     @property
+    def has_head(self) -> bool:
+        """True if there is something behind the model's states that predicts (...ForCTC, ...LMHeadModel)."""
+        return self.module is not self.base or "For" in type(self.module).__name__
+
+    @property
+    def readable_attention(self) -> str:
+        """The attention implementation of transformers that the model is run under to be read."""
+        plans = [block for stack in self.stacks.values() for block in stack.plan.blocks]
+        return "eager" if any(plan.softmax for plan in plans) else "sdpa"
+
+    @property
     def hears(self) -> bool:
         """True for a speech model, False for a text model."""
         return self.family.grid is not None

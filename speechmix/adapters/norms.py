@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
-from .layers import bias_of
+from .parts import bias_of
 
 
 class Norm:

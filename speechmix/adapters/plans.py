@@ -36,6 +36,9 @@ class AttentionPlan:
         Query projection, where it is a module of its own.
     branch_norm : str, optional
         A norm of the block's output before the residual sum (Gemma 3).
+    softmax : bool
+        True for attention that torch's function cannot compute (capped scores, positions of its own): it is run "eager", its
+        weights are read off the softmax and its values off the product behind it.
     """
 
     module: str
@@ -45,6 +48,7 @@ class AttentionPlan:
     norm: str | None = None
     query: str | None = None
     branch_norm: str | None = None
+    softmax: bool = False
 
     @classmethod
     def of(
@@ -55,11 +59,13 @@ class AttentionPlan:
         key: str = "k_proj",
         output: str = "out_proj",
         query: str | None = None,
+        softmax: bool = False,
         **norms: str,
     ) -> AttentionPlan:
         """Plan of a block whose projections are attributes of the attention module itself."""
         value, key, output = (f"{module}.{path}" for path in (value, key, output))
-        return cls(module, value, key, output, query=None if query is None else f"{module}.{query}", **norms)
+        query = None if query is None else f"{module}.{query}"
+        return cls(module, value, key, output, query=query, softmax=softmax, **norms)
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,11 @@ class FeedForwardPlan:
     ----------
     norm, up, down, activation : str
     gate : str, optional
+        Where one projection gives both, ``path:0`` and ``path:1`` are its halves.
     branch_norm : str, optional
         As for `AttentionPlan`.
+    scale : float
+        What the block's output is multiplied by before it is added (a Conformer's halves count one half).
     """
 
     norm: str
@@ -80,6 +89,30 @@ class FeedForwardPlan:
     activation: str
     gate: str | None = None
     branch_norm: str | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """Paths, from a layer, of a convolution over positions behind attention, as Conformers have it.
+
+    What it adds to the residual stream is contract(activation(depthwise_norm(depthwise(glu(expand(norm x)))))), where glu of
+    two halves is the first times the sigmoid of the second.
+
+    Parameters
+    ----------
+    norm, expand, depthwise, depthwise_norm, activation, contract : str
+    causal : bool
+        True if a position's window ends with itself; else it lies around it.
+    """
+
+    norm: str
+    expand: str
+    depthwise: str
+    depthwise_norm: str
+    activation: str
+    contract: str
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +137,14 @@ class StackPlan:
     feed_forwards : tuple of FeedForwardPlan
         What follows the attention blocks, in order (an adapter is one more of them). Empty where it is not described:
         Value Zeroing then replays the layer's own modules.
+    convolution : ConvolutionPlan, optional
+        What mixes positions between attention and `feed_forwards` (pre-norm layers). A change of one row's attention then
+        reaches other rows of the same layer, and replay runs all rows.
+    closing_norm : str, optional
+        Path, from a layer, of a norm behind the last residual sum of every layer (Conformers).
+    parallel : bool
+        True if attention and feed-forward read the same states and are added to them together (GPT-NeoX): then nothing in
+        the layer lies behind attention.
     """
 
     name: str
@@ -114,6 +155,9 @@ class StackPlan:
     final_norm: str | None = None
     causal: bool = False
     feed_forwards: tuple[FeedForwardPlan, ...] = ()
+    convolution: ConvolutionPlan | None = None
+    closing_norm: str | None = None
+    parallel: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +185,11 @@ class Family:
         ``heads(config, stack_name)`` gives the number of attention heads.
     batches : callable
         ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
+    feeds_decoder : bool
+        Whether `prepare` gives a decoder behind an encoder its tokens; without, it is scored on prepared inputs alone.
+    feature_rows : tuple of int, optional
+        Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the next, and samples that the
+        first takes beyond that.
     """
 
     name: str
@@ -153,3 +202,5 @@ class Family:
     auto_class: Callable[[Any], str]
     heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
     batches: Callable[[Any], bool] = lambda config: False
+    feeds_decoder: bool = True
+    feature_rows: tuple[int, int] | None = None

@@ -250,8 +250,9 @@ def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     """Every frame of prepared audio by itself; None for other items, whose words or tokens are the sources."""
     if not model.hears or not isinstance(item, Mapping):
         return None
-    sound = next(iter(item.values()))
-    return [(frame, frame + 1) for frame in range(model.grid(torch.as_tensor(sound).shape[-1]).n_frames)]
+    sound, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
+    n_samples = sound.shape[-1] if rows is None else rows[0] * sound.shape[1] + rows[1]
+    return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
 
 
 def is_masked_model(model: Model) -> bool:

@@ -182,7 +182,7 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
         model.in_use(model.state_dtype),
         torch.no_grad(),
         torch.random.fork_rng(devices=[]),
-        attention_readable(model.module),
+        attention_readable(model.module, model.readable_attention),
         Capture(list(model.stacks.values()), keep),
     ):
         model.family.run(model.base, donor.inputs, tuple(model.stacks))

@@ -69,7 +69,7 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
     InputError
         If there is no target (or foil, for a contrast) and it cannot be told what the number should be.
     """
-    if model.module is model.base:
+    if not model.has_head:
         raise ModelError(
             f"{model.name} is a {type(model.module).__name__}, without a head that predicts anything, so there is no scalar "
             "to differentiate: load the checkpoint with its head (...ForMaskedLM, ...ForCausalLM, "

@@ -3,9 +3,11 @@
     C_ij = mean (or max) over n in I of distance( y_n , y_n with v_k = 0 for all k in J )
 
 Queries, keys and attention weights stay as they are, the rest of the same layer runs on the original input. So only the
-attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk v_k^h, and only the rest of the layer is needed, on
-the asked rows. Two engines, each the other's check: "delta" carries the change itself through the layer (adapters/carrier.py),
-"replay" runs the layer's own modules on the changed rows and works for any layer whose attention can be stubbed.
+attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk v_k^h, and only the rest of the layer is needed, on the
+asked rows. In a Conformer a convolution takes changes of other rows to them too: C_ij counts all that reaches the target.
+
+Two engines, each the other's check: "delta" carries the change itself through the layer (adapters/delta/carrier.py), "replay"
+runs the layer's own modules on the changed rows and works for any layer whose attention can be stubbed.
 """
 
 from __future__ import annotations
@@ -73,6 +75,10 @@ def value_zeroing(
         for rows, source, states, change in _carried(block, units, heads == "each", batch_size, product):
             moved = distance_moved(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
+    elif block.modules.convolution:
+        distance_of, before = distance_named(distance), block.states(units.rows)
+        for number, source, states in _replayed_whole(block, units, heads == "each", batch_size):
+            scores[number, :, source : source + len(states)] = distance_of(before, states).T
     else:
         distance_of, before = distance_named(distance), block.states(units.rows)
         for head, row, first, context in _replayed_pairs(block, units, heads == "each", batch_size):
@@ -91,15 +97,16 @@ def _carried(
     for first in range(0, n_rows, size):
         rows = slice(first, min(first + size, n_rows))
         positions = units.rows[rows]
-        carrier = Carrier(block, positions, product=product)
-        alpha = every_alpha[:, rows]
-        seen = len(units.sources)
-        if block.causal:
+        carrier = Carrier(block, positions, product=product, positions=units.positions[rows])
+        windows = carrier.entering is not positions
+        alpha = block.attention(carrier.entering) if windows else every_alpha[:, rows]
+        seen, convolution = len(units.sources), block.modules.convolution
+        if block.causal and not (convolution and convolution.right):
             last = units.positions[rows][-1]
             seen = (
                 next((i for i, (start, _) in enumerate(units.sources) if start > last), seen) if units.ordered else seen
             )
-        at_once = max(1, batch_size // (len(positions) * (n_heads if each_head else 1)))
+        at_once = max(1, batch_size // (len(carrier.entering) * (n_heads if each_head else 1)))
         for source, spans in _batches(units.sources[:seen], at_once if each_head else _GROUP * at_once):
             if each_head:
                 changes = torch.cat([_change_of_each_head(block, alpha, span) for span in spans])
@@ -171,6 +178,21 @@ def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int
                 n_pairs += len(rows)
     if batch:
         yield _together(batch)
+
+
+def _replayed_whole(block: Block, units: Units, each_head: bool, batch_size: int) -> Iterator[tuple[int, int, Tensor]]:
+    """Of layers that mix positions behind attention: (head index, first source index, states of the rows [S, R, D])."""
+    alpha = block.attention()  # [H, Q, K]
+    at_once = max(1, batch_size // block.n_targets)
+    for head in range(block.stack.heads if each_head else 1):
+        heads = slice(head, head + 1) if each_head else slice(None)
+        for first in range(0, len(units.sources), at_once):
+            spans = units.sources[first : first + at_once]
+            contexts = block.context.repeat(len(spans), 1, 1, 1)  # [S, Q, H, d]
+            for number, (start, stop) in enumerate(spans):
+                taken = alpha[heads, :, start:stop] @ block.values[heads, start:stop]
+                contexts[number, :, heads] -= taken.transpose(0, 1)
+            yield head, first, block.replay_all(contexts)[:, units.rows]
 
 
 def _together(batch: list[_Pairs]) -> _Pairs:

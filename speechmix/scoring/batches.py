@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..adapters.layers import weight_of
+from ..adapters.parts import weight_of
 from ..adapters.remembering import features_of
 from ..errors import InputError
 from ..inputs.reading_ahead import Item, ahead, read_ahead
@@ -118,7 +118,7 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
         padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
     main = names[0]
     lengths = torch.tensor([tensors[main].shape[1] for tensors in inputs])
-    if "attention_mask" not in padded and padded[main].ndim == 2 and len(set(lengths.tolist())) > 1:
+    if "attention_mask" not in padded and len(set(lengths.tolist())) > 1:
         padded["attention_mask"] = (torch.arange(padded[main].shape[1]) < lengths[:, None]).long()
     return padded
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..adapters.delta.products import STORED_BYTES
-from ..adapters.layers import Stack, weight_of
+from ..adapters.layers import Stack
 from ..adapters.model import Model
 from ..adapters.outline import outline
+from ..adapters.parts import weight_of
 from ..adapters.remembering import FEATURES_BYTES, STATES_BYTES
 from ..errors import InputError
 from .batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, bytes_of_a_clip

@@ -109,8 +109,13 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
     """
     words = max(2, round(WORDS_PER_SECOND * seconds))
     n_tokens = max(6, _PREFIX + round(TOKENS_PER_WORD * words))
-    inputs = {}
+    inputs, rows = {}, model.family.feature_rows
     for name, example in model.family.tiny_inputs(model.config).items():
+        if name == "input_features" and rows is not None:
+            inputs[name] = example.new_zeros(
+                1, (round(seconds * model.sample_rate) - rows[1]) // rows[0], example.shape[2]
+            )
+            continue
         length = example.shape[-1] if name == "input_features" else n_tokens
         length = round(seconds * model.sample_rate) if name == "input_values" else length
         inputs[name] = example.new_zeros(*example.shape[:-1], length)

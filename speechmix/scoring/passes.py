@@ -145,7 +145,7 @@ def running(model: Model, precision: Precision) -> Iterator[None]:
         model.in_use(precision.states),
         torch.no_grad(),
         torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
-        attention_readable(model.module),
+        attention_readable(model.module, model.readable_attention),
     ):
         yield
 

@@ -188,7 +188,7 @@ class ClipView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        if self._model.tokenizer is None:
+        if self._model.tokenizer is None or not self._model.family.feeds_decoder:
             return False
         return given_text(self._model, self.item) is not None or self._is_written
 

@@ -533,7 +533,7 @@ class TestSelfCheck:
         from speechmix.adapters import AttentionPlan
 
         plan = AttentionPlan.of("mixer", value="wv", key="wk", output="wq")
-        self.found(registered, "encoder layer 0.*does not give its forward pass", blocks=(plan,))
+        self.found(registered, "encoder layer 0.*something besides attention mixes positions", blocks=(plan,))
 
     def test_attention_written_out_by_hand_cannot_be_read(self, registered):
         module = own_model(fault="by hand")

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import speechmix
 from speechmix import Clip, Sentence
-from speechmix.errors import InputError, ModelError
+from speechmix.errors import InputError
 from tests.conftest import ALL_FAMILIES, build
 
 TEXT = "Either you win the game or you lose the game."
@@ -270,14 +270,6 @@ class TestRefusals:
     def test_no_tokenizer(self):
         with pytest.raises(InputError, match="without a tokenizer"):
             speechmix.mix(speechmix.load(build("bert"), device="cpu"), TEXT)
-
-    def test_capped_attention(self):
-        config = transformers.Gemma2Config(
-            vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
-            intermediate_size=16, bos_token_id=1, eos_token_id=2,
-        )  # fmt: skip
-        with pytest.raises(ModelError, match="attn_logit_softcapping"):
-            speechmix.load(transformers.Gemma2Model(config), device="cpu")
 
 
 @pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if not name.startswith(("w", "hubert", "data2vec"))])

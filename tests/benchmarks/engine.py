@@ -2,11 +2,12 @@
 
     python tests/benchmarks/engine.py [--layers 2] [--words 12] [--repeats 3] [--shapes whisper-encoder,xlsr]
 
-Two shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens) and XLSR (5 s, 249 frames,
-all in words). The naive way runs each layer again for every source with its value rows zeroed, as one does without this
-package; "of extras" compares what it and mix() take beyond one plain forward pass; "of many clips" is a clip behind the
-first, for which what is made of weights is at hand. Within a repeat all ways take turns, so that a busy machine slows all of
-them alike; memory is the peak of a fresh process above the loaded model. Nothing is asserted; it is not collected by pytest.
+Three shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens), XLSR (5 s, 249 frames, all in
+words) and a Conformer, wav2vec2-BERT (5 s, a kernel of 31). The naive way runs each layer again for every source with its value
+rows zeroed, as one does without this package; "of extras" compares what it and mix() take beyond one plain forward pass; "of
+many clips" is a clip behind the first, for which what is made of weights is at hand. Within a repeat all ways take turns, so
+that a busy machine slows all of them alike; memory is the peak of a fresh process above the loaded model. Nothing is asserted;
+it is not collected by pytest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from speechmix.adapters.delta.products import WeightProducts
 WIDTH = {"heads": 16, "hidden": 1024, "feed_forward": 4096}
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 N_TOKENS = 20
-SHAPES = ("whisper-encoder", "whisper-all", "xlsr")
+SHAPES = ("whisper-encoder", "whisper-all", "xlsr", "conformer")
 WAYS = (
     "forward",
     "mix, word rows",
@@ -78,15 +79,27 @@ def xlsr(layers: int):
     return transformers.Wav2Vec2Model(config)
 
 
+def conformer(layers: int):
+    config = transformers.Wav2Vec2BertConfig(
+        hidden_size=WIDTH["hidden"],
+        num_hidden_layers=layers,
+        num_attention_heads=WIDTH["heads"],
+        intermediate_size=WIDTH["feed_forward"],
+    )
+    return transformers.Wav2Vec2BertModel(config).eval()
+
+
 class Case:
     """One shape: its model, inputs, words and rows."""
 
     def __init__(self, shape: str, layers: int, words: int):
         torch.manual_seed(0)
         self.shape, self.kept = shape, WeightProducts()
-        if shape == "xlsr":
-            self.model = speechmix.load(xlsr(layers), check=False)
+        if shape in ("xlsr", "conformer"):
+            self.model = speechmix.load((xlsr if shape == "xlsr" else conformer)(layers), check=False)
             self.inputs = {"input_values": torch.randn(1, 80_000)}
+            if shape == "conformer":
+                self.inputs = {"input_features": torch.randn(1, self.model.grid(80_000).n_frames, 160)}
             edges = np.linspace(0, self.model.grid(80_000).n_frames, words + 1).round().astype(int).tolist()
             self.spans = list(itertools.pairwise(edges))
         else:

@@ -1,11 +1,12 @@
 """How a change of one block's attention context travels through the rest of its layer: the delta form of Value Zeroing.
 
-In: a captured block, target rows, changes of their attention context. Out: the change of the layer's output. Everything
-behind attention is position-wise, so each row's own states are computed once and only the change is carried:
+In: a captured block, target rows, changes of their attention context. Out: the change of the layer's output. Each row's own
+states are computed once and only the change is carried:
 
     da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy = da + W_2 dg
 
 (pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a changed self-attention).
+All of it is position-wise but a Conformer's convolution, which is given the changes of all rows in the target rows' windows.
 Differences of norms, weights and activations are written without cancellation, so that rounding is relative to the change
 rather than the state, and the products with W_1 and W_2 may run in lower precision (`Product`).
 Shapes: R rows, S changes (sources, or heads x sources), D width.
@@ -13,16 +14,17 @@ Shapes: R rows, S changes (sources, or heads x sources), D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..layers import weight_of
 from ..norms import Norm
+from ..parts import weight_of
 from .changes import Attend, FeedForward
+from .convolve import Convolve
 from .products import Product
 
 if TYPE_CHECKING:
@@ -43,11 +45,15 @@ class Carrier:
         Target positions.
     product : Product, optional
         Does the matrix products; in the precision of the states if not given.
+    positions : sequence of int [R], optional
+        The rows on the host, where they are known there.
 
     Attributes
     ----------
     states : Tensor [R, D]
         The layer's output at the rows.
+    entering : Tensor [W]
+        Positions whose context changes are carried: the target rows, or what reaches them through a convolution.
 
     Raises
     ------
@@ -55,7 +61,9 @@ class Carrier:
         If the layer is not described.
     """
 
-    def __init__(self, block: Block, rows: Tensor, *, product: Product | None = None):
+    def __init__(
+        self, block: Block, rows: Tensor, *, product: Product | None = None, positions: Sequence[int] | None = None
+    ):
         rest = block.modules.rest
         if rest is None:
             raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
@@ -67,28 +75,40 @@ class Carrier:
         self._out = self._whole.of(self._out_module)
         self._steps: list[Callable[[Tensor], Tensor]] = []
         self._own: dict[nn.Module, Tensor] = {}  # the rows' own states behind W_1, up to scale
-        state = block.residual(rows) + block.attention_output(rows)
-        behind = None if self._pre else Norm(rest.norm, state)
-        if behind is not None:
+        convolve = None
+        if rest.convolution is not None:
+            convolve = Convolve(
+                block, rest.convolution, rows.tolist() if positions is None else positions, self._product
+            )
+        self.entering = rows if convolve is None else convolve.entering
+        behind = None
+        if block.modules.parallel:
+            state = block.output[rows]  # nothing lies behind attention but what is added to it
+        else:
+            state = block.residual(self.entering) + block.attention_output(self.entering)
+        if rest.norm is not None and not self._pre:
+            behind = Norm(rest.norm, state)
             self._steps.append(behind.change)
             state = rest.norm(state)
         for attention in rest.attentions:
             state, _ = self._sublayer(attention.norm, state, Attend(block, attention, rows))
+        if convolve is not None and rest.convolution is not None:
+            state = self._convolved(rest.convolution.norm, state, convolve)
         # The feed-forward right behind the studied block, the norm before it, and how many steps lead through both.
         self._first: tuple[Norm, FeedForward, int] | None = None
         for number, modules in enumerate(rest.feed_forwards):
             feed_forward, done = FeedForward(block, modules, rows, self._product), len(self._steps) + 1
             state, norm = self._sublayer(modules.norm, state, feed_forward)
-            if number == 0 and not rest.attentions:
+            if number == 0 and not rest.attentions and convolve is None:
                 self._first = (behind or norm, feed_forward, done)
-        if block.final_norm is not None:
-            norm = Norm(block.final_norm, state)
-            self._steps.append(norm.change)
-            state = block.final_norm(state)
+        for closing in (rest.closing_norm, block.final_norm):
+            if closing is not None:
+                self._steps.append(Norm(closing, state).change)
+                state = closing(state)
         self.states = state
 
     def __call__(self, context_change: Tensor) -> Tensor:
-        """Change of the layer's output [S, R, D] for changes of the context [S, R, H d]."""
+        """Change of the layer's output [S, R, D] for changes of the context [S, W, H d] of the entering rows."""
         change = self._out(context_change)
         for step in self._steps:
             change = step(change)
@@ -103,8 +123,8 @@ class Carrier:
 
         Parameters
         ----------
-        alpha : Tensor [H, R, S, J]
-            Attention weights of the rows for J positions of each source.
+        alpha : Tensor [H, W, S, J]
+            Attention weights of the entering rows for J positions of each source.
         values : Tensor [H, S, J, d]
         n_sources : int
             How many sources there are in all, which share the cost of F.
@@ -162,6 +182,12 @@ class Carrier:
         on_rows = rows * (inner * out + out * up)
         on_values = positions * inner * (out + up) + rows * heads * positions * (out + up)
         return n_sources * (on_rows - on_values) > inner * out * up
+
+    def _convolved(self, module: nn.Module, state: Tensor, convolve: Convolve) -> Tensor:
+        """Add the convolution's residual block, and go on with the target rows alone."""
+        norm, kept = Norm(module, state), convolve.kept
+        self._steps.append(lambda change: change[:, kept] + convolve.change(norm.change(change)))
+        return state[kept] + convolve.given
 
     def _sublayer(self, module: nn.Module, state: Tensor, block: Attend | FeedForward) -> tuple[Tensor, Norm]:
         """Add one residual block: state + block(norm(state)), or norm(state + block(state)); and the norm at its state."""

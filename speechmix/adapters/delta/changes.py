@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..layers import FeedForwardModules, LaterAttention, weight_of
+from ..parts import FeedForwardModules, LaterAttention, weight_of
 from .products import Product
 
 if TYPE_CHECKING:
@@ -28,14 +28,55 @@ _LARGEST = 80.0
 _SMALL = {torch.float32: 2**-6, torch.float64: 2**-13}
 
 
+class Activation:
+    """Change of an activation at states x [R, F]: by Taylor's series in rows with small changes, where a subtraction cancels.
+
+    Parameters
+    ----------
+    function : callable
+    at : Tensor [R, F]
+    product : Product
+        What changes come from: the series is right to the precision of float32 or float64.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], at: Tensor, product: Product):
+        self._function, self._at, self.active = function, at, function(at)
+        self._terms: list[Tensor] | None = None
+        self._smooth = isinstance(function, smooth_activations()) and {at.dtype, product.dtype} <= set(_SMALL)
+
+    def change(self, dx: Tensor) -> Tensor:
+        """phi(x + dx) - phi(x), for changes [S, R, F], which are written to."""
+        if not self._smooth:
+            return self._subtracted(dx)
+        small = torch.maximum(dx.amax(dim=-1), -dx.amin(dim=-1)) < _SMALL[dx.dtype]  # [S, R]
+        if dx.device.type != "cpu":  # both, rather than wait to hear which rows
+            series = self._series(dx, slice(None))
+            return torch.where(small[..., None], series, self._subtracted(dx))
+        if small.all():
+            return self._series(dx, slice(None))
+        which = small.nonzero(as_tuple=True)
+        if not len(which[0]):
+            return self._subtracted(dx)
+        series = self._series(dx[which], which[1])
+        changed = self._subtracted(dx)
+        changed[which] = series
+        return changed
+
+    def _subtracted(self, dx: Tensor) -> Tensor:
+        return self._function(dx.add_(self._at)).sub_(self.active)
+
+    def _series(self, dx: Tensor, rows: Tensor | slice) -> Tensor:
+        if self._terms is None:
+            self._terms = taylor(self._function, self._at)
+        first, second, third = (term[rows] for term in self._terms)
+        return torch.addcmul(second, dx, third).mul_(dx).add_(first).mul_(dx)
+
+
 class FeedForward:
     """Change of a plain or gated feed-forward block; `width` counts the numbers that enter it for each row."""
 
     def __init__(self, block: Block, modules: FeedForwardModules, rows: Tensor, product: Product):
         self._modules, self._seen, self._rows = modules, block.seen, rows
-        self._activation = modules.activation
-        self._terms: list[Tensor] | None = None
-        self._smooth = isinstance(self._activation, smooth_activations())
         self._product, self._down = product, product.of(modules.down)
         self.entered = [module for module in (modules.up, modules.gate) if module is not None]
         self.width = sum(weight_of(module).shape[0] for module in self.entered)
@@ -45,8 +86,10 @@ class FeedForward:
         up, gate, down = self._modules.up, self._modules.gate, self._modules.down
         self._h = self._seen(up, self._rows, lambda: up(x))
         self._g = self._h if gate is None else self._seen(gate, self._rows, lambda: gate(x))
-        self._active = self._activation(self._g)
-        return self._seen(down, self._rows, lambda: down(self._active if gate is None else self._active * self._h))
+        self._activation = Activation(self._modules.activation, self._g, self._product)
+        active = self._activation.active
+        given = self._seen(down, self._rows, lambda: down(active if gate is None else active * self._h))
+        return given * self._modules.scale
 
     def own(self, projection: nn.Module) -> Tensor:
         """What the projection, up or gate, gives the rows' own states."""
@@ -58,35 +101,11 @@ class FeedForward:
     def change_by(self, enters: Callable[[nn.Module], Tensor]) -> Tensor:
         """The same, given how the change looks behind a projection: ``enters(module)`` is its product with dx."""
         up, gate = self._modules.up, self._modules.gate
-        active = self._activated(enters(up if gate is None else gate))
+        active = self._activation.change(enters(up if gate is None else gate))
         if gate is not None:  # (f + df)(h + dh) - f h
             dh = enters(up)
-            active = active * (self._h + dh) + self._active * dh
-        return self._down(active)
-
-    def _activated(self, dg: Tensor) -> Tensor:
-        """phi(g + dg) - phi(g), for [S, R, F]; by Taylor's series in rows with small changes, where the subtraction cancels."""
-        if not (self._smooth and {dg.dtype, self._product.dtype} <= set(_SMALL)):
-            return self._activation(dg.add_(self._g)).sub_(self._active)
-        small = torch.maximum(dg.amax(dim=-1), -dg.amin(dim=-1)) < _SMALL[dg.dtype]  # [S, R]
-        if dg.device.type != "cpu":  # both, rather than wait to hear which rows
-            series = self._series(dg, slice(None))
-            return torch.where(small[..., None], series, self._activation(dg.add_(self._g)).sub_(self._active))
-        if small.all():
-            return self._series(dg, slice(None))
-        which = small.nonzero(as_tuple=True)
-        if not len(which[0]):
-            return self._activation(dg.add_(self._g)).sub_(self._active)
-        series = self._series(dg[which], which[1])
-        active = self._activation(dg.add_(self._g)).sub_(self._active)
-        active[which] = series
-        return active
-
-    def _series(self, dg: Tensor, rows: Tensor | slice) -> Tensor:
-        if self._terms is None:
-            self._terms = taylor(self._activation, self._g)
-        first, second, third = (term[rows] for term in self._terms)
-        return torch.addcmul(second, dg, third).mul_(dg).add_(first).mul_(dg)
+            active = active * (self._h + dh) + self._activation.active * dh
+        return self._down(active) * self._modules.scale
 
 
 @cache

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from ..layers import weight_of
+from ..parts import weight_of
 
 TF32 = "tf32"
 

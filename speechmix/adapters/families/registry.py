@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ...errors import ModelError
 from ..plans import Family
-from . import seq2seq, text_decoders, text_encoders, wav2vec2, whisper
+from . import (
+    conformers,
+    parallel_decoders,
+    seq2seq,
+    spectrograms,
+    speech_seq2seq,
+    text_decoders,
+    text_encoders,
+    wav2vec2,
+    whisper,
+)
 
 _FAMILIES: dict[str, Family] = {}
 
@@ -55,6 +65,16 @@ def family_of_type(model_type: str | None) -> Family:
     return _FAMILIES[model_type]
 
 
-for _table in (wav2vec2, whisper, text_encoders, text_decoders, seq2seq):
+for _table in (
+    wav2vec2,
+    conformers,
+    whisper,
+    speech_seq2seq,
+    spectrograms,
+    text_encoders,
+    text_decoders,
+    parallel_decoders,
+    seq2seq,
+):
     for _family in _table.FAMILIES:
         register(_family)

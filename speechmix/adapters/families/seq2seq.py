@@ -1,6 +1,6 @@
-"""BART, mBART and Marian (opus-mt): a text encoder, a causal decoder, and cross-attention between them.
+"""BART, mBART, Marian (opus-mt), M2M-100/NLLB, T5 and mT5: a text encoder, a causal decoder, cross-attention between them.
 
-BART and Marian are post-norm without a final norm; mBART is pre-norm with one behind each stack. In the decoder, input
+BART and Marian are post-norm without a final norm; the others are pre-norm with one behind each stack. In the decoder, input
 position p holds token p and predicts token p + 1: target rows are labelled with what they predict.
 """
 
@@ -17,33 +17,59 @@ _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_lay
 _FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
 
 
-def _stacks(config):
-    pre = config.model_type == "mbart"
-    encoder = StackPlan(
-        name="encoder",
-        layers="encoder.layers",
-        blocks=(_SELF,),
-        norm_order="pre" if pre else "post",
-        final_norm="encoder.layer_norm" if pre else None,
-        feed_forwards=(_FEED_FORWARD,),
-    )
-    decoder = replace(
-        encoder,
-        name="decoder",
-        layers="decoder.layers",
-        blocks=(_SELF, _CROSS),
-        final_norm="decoder.layer_norm" if pre else None,
-        causal=True,
-    )
+_BART_ENCODER = StackPlan(
+    name="encoder", layers="encoder.layers", blocks=(_SELF,), norm_order="post", feed_forwards=(_FEED_FORWARD,)
+)
+
+
+def _with_decoder(encoder: StackPlan, decoder: StackPlan) -> tuple[StackPlan, ...]:
+    decoder = replace(decoder, name="decoder", causal=True)
     return encoder, decoder, replace(decoder, name="cross", block=1, causal=False)
 
 
-def _run(base, inputs, stacks):
+BART = _with_decoder(_BART_ENCODER, replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF, _CROSS)))
+MBART = tuple(replace(plan, norm_order="pre", final_norm=plan.layers.replace("layers", "layer_norm")) for plan in BART)
+
+
+def _t5_attention(number: int, name: str) -> AttentionPlan:
+    return AttentionPlan.of(
+        f"layer.{number}.{name}", value="v", key="k", output="o", query="q", norm=f"layer.{number}.layer_norm"
+    )
+
+
+def _t5_stacks(config):
+    up, gate = ("wi_1", "wi_0") if config.is_gated_act else ("wi", None)
+
+    def stack(name: str, *blocks: AttentionPlan) -> StackPlan:
+        layer = f"layer.{len(blocks)}"
+        inner = f"{layer}.DenseReluDense"
+        feed_forward = FeedForwardPlan(
+            norm=f"{layer}.layer_norm",
+            up=f"{inner}.{up}",
+            gate=gate and f"{inner}.{gate}",
+            down=f"{inner}.wo",
+            activation=f"{inner}.act",
+        )
+        return StackPlan(
+            name=name,
+            layers=f"{name}.block",
+            blocks=blocks,
+            norm_order="pre",
+            final_norm=f"{name}.final_layer_norm",
+            feed_forwards=(feed_forward,),
+        )
+
+    own = _t5_attention(0, "SelfAttention")
+    return _with_decoder(stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention")))
+
+
+def run_seq2seq(base, inputs, stacks):
+    """Run a base model: its encoder alone where no other stack is asked for."""
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(**{name: value for name, value in inputs.items() if not name.startswith("decoder_")})
     if "decoder_input_ids" not in inputs:
         raise InputError(
-            "decoder and cross stacks need decoder_input_ids beside input_ids (a Sentence with translation=); "
+            "decoder and cross stacks need decoder_input_ids beside the encoder's input (a Sentence with translation=); "
             "give them, or ask for stacks=['encoder']"
         )
     return base(**inputs, use_cache=False)
@@ -58,19 +84,25 @@ def _heads(config, stack):
     return config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
 
 
-def _family(name):
+def _family(name, *model_types, stacks, heads=_heads):
     return Family(
         name,
-        (name,),
-        stacks=_stacks,
+        model_types,
+        stacks=stacks,
         grid=None,
         prepare=prepare_translation,
-        run=_run,
+        run=run_seq2seq,
         tiny_inputs=_tiny_inputs,
         auto_class=architecture,
         batches=lambda config: True,
-        heads=_heads,
+        heads=heads,
     )
 
 
-FAMILIES = (_family("bart"), _family("mbart"), _family("marian"))
+FAMILIES = (
+    _family("bart", "bart", stacks=lambda config: BART),
+    _family("mbart", "mbart", stacks=lambda config: MBART),
+    _family("marian", "marian", stacks=lambda config: BART),
+    _family("m2m-100", "m2m_100", stacks=lambda config: MBART),
+    _family("t5", "t5", "mt5", stacks=_t5_stacks, heads=lambda config, stack: config.num_heads),
+)

@@ -1,7 +1,8 @@
-"""GPT-2, Llama, Mistral, Qwen and Gemma: one causal, pre-norm decoder stack over tokens, with a final norm.
+"""GPT-2, Llama, Mistral, Qwen, SmolLM, Phi-3, OLMo 2 and Gemma: one causal, pre-norm decoder stack over tokens, a final norm.
 
 GPT-2 keeps queries, keys and values in one projection and its weights transposed. The others have RMS norms, gated
-feed-forwards and may share keys and values between heads (grouped attention); Gemma 3 norms each block's output too.
+feed-forwards and may share keys and values between heads (grouped attention); Gemma 3 norms each block's output too, OLMo 2
+nothing else. Of Qwen3-MoE each token takes experts of its own, so that its layers are replayed.
 Position p holds token p and predicts token p + 1; both sides of a map are labelled with the token that is held.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import ModelError
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..text import architecture, prepare_sentence, tiny_ids
 
@@ -44,19 +44,29 @@ _GEMMA3 = replace(
     blocks=(replace(_ATTENTION, branch_norm="post_attention_layernorm"),),
     feed_forwards=(replace(_GATED, norm="pre_feedforward_layernorm", branch_norm="post_feedforward_layernorm"),),
 )
+_PHI3 = replace(
+    _LLAMA,
+    blocks=(AttentionPlan.of("self_attn", value="qkv_proj", key="qkv_proj", output="o_proj", norm="input_layernorm"),),
+    feed_forwards=(
+        replace(_GATED, gate="mlp.gate_up_proj:0", up="mlp.gate_up_proj:1", activation="mlp.activation_fn"),
+    ),
+)
+_OLMO2 = replace(
+    _LLAMA, blocks=(replace(_ATTENTION, norm=None, branch_norm="post_attention_layernorm"),), feed_forwards=()
+)
 
 
 def _run(base, inputs, stacks):
     return base(**inputs, use_cache=False)
 
 
-def _family(name, plan, *model_types):
+def text_decoder(name, plan_of, *model_types):
+    """Family of a language model: ``plan_of(config)`` gives its one stack."""
+
     def stacks(config):
-        if getattr(config, "attn_logit_softcapping", None):
-            raise ModelError(
-                f"{config.model_type} caps its attention scores (attn_logit_softcapping), which torch's attention "
-                "function cannot do, so its weights cannot be read: not supported"
-            )
+        plan = plan_of(config)
+        if getattr(config, "attn_logit_softcapping", None):  # which torch's attention function cannot do
+            plan = replace(plan, blocks=tuple(replace(block, softmax=True) for block in plan.blocks))
         return (plan,)
 
     return Family(
@@ -72,10 +82,17 @@ def _family(name, plan, *model_types):
     )
 
 
+def _family(name, plan, *model_types):
+    return text_decoder(name, lambda config: plan, *model_types)
+
+
 FAMILIES = (
     _family("gpt2", _GPT2, "gpt2"),
-    _family("llama", _LLAMA, "llama", "mistral"),
+    _family("llama", _LLAMA, "llama", "mistral", "smollm3"),
     _family("qwen", _LLAMA, "qwen2", "qwen3"),
+    _family("qwen-moe", replace(_LLAMA, feed_forwards=()), "qwen3_moe"),
+    _family("phi3", _PHI3, "phi3"),
+    _family("olmo2", _OLMO2, "olmo2"),
     _family("gemma", _LLAMA, "gemma"),
     _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
 )

@@ -1,10 +1,12 @@
-"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA and DistilBERT: one post-norm encoder stack over tokens.
+"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT, DeBERTa-v2/v3 and ModernBERT: one encoder stack over tokens.
 
-Every layer norm follows a residual sum and there is no final norm. BERT's output projection and norm lie beside its
-attention module, DistilBERT's projection inside it.
+All but ModernBERT are post-norm: every layer norm follows a residual sum and there is no final norm. BERT's output projection
+and norm lie beside its attention module, DistilBERT's projection inside it. ModernBERT is pre-norm, gated and ends in a norm.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..text import architecture, prepare_sentence, tiny_ids
@@ -31,6 +33,11 @@ _BERT = StackPlan(
         ),
     ),
 )
+# Positions relative to each other enter its scores by code of its own.
+_DEBERTA = replace(
+    _BERT,
+    blocks=(replace(_BERT.blocks[0], value="attention.self.value_proj", key="attention.self.key_proj", softmax=True),),
+)
 _DISTILBERT = StackPlan(
     name="encoder",
     layers="transformer.layer",
@@ -38,6 +45,16 @@ _DISTILBERT = StackPlan(
     norm_order="post",
     feed_forwards=(
         FeedForwardPlan(norm="output_layer_norm", up="ffn.lin1", down="ffn.lin2", activation="ffn.activation"),
+    ),
+)
+_MODERNBERT = StackPlan(
+    name="encoder",
+    layers="layers",
+    blocks=(AttentionPlan.of("attn", value="Wqkv", key="Wqkv", output="Wo", norm="attn_norm"),),
+    norm_order="pre",
+    final_norm="final_norm",
+    feed_forwards=(
+        FeedForwardPlan(norm="mlp_norm", gate="mlp.Wi:0", up="mlp.Wi:1", down="mlp.Wo", activation="mlp.act"),
     ),
 )
 
@@ -65,4 +82,6 @@ FAMILIES = (
     _family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
     _family("electra", _BERT, "electra"),
     _family("distilbert", _DISTILBERT, "distilbert"),
+    _family("deberta-v2", _DEBERTA, "deberta-v2"),
+    _family("modernbert", _MODERNBERT, "modernbert"),
 )

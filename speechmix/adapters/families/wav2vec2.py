@@ -1,7 +1,8 @@
-"""wav2vec2/XLSR, HuBERT, WavLM and data2vec-audio: convolutions over the waveform, then one encoder stack.
+"""wav2vec2/XLSR, HuBERT, WavLM, data2vec-audio, UniSpeech(-SAT) and SEW: convolutions over the waveform, one encoder stack.
 
 Two norm orders ("stable layer norm" is pre-norm, with a final norm; otherwise post-norm, where `encoder.layer_norm`
-comes *before* layer 1 and is no final norm) and two front ends (group norm, layer norm), read from the config.
+comes *before* layer 1 and is no final norm) and two front ends (group norm, layer norm), read from the config. SEW's layers
+see the mean of every two frames.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ def _grid(config, n_samples):
     return FrameGrid.from_convolutions(n_samples, config.conv_kernel, config.conv_stride)
 
 
+def _sew_grid(config, n_samples):
+    kernels, strides = ([*sizes, config.squeeze_factor] for sizes in (config.conv_kernel, config.conv_stride))
+    return FrameGrid.from_convolutions(n_samples, kernels, strides)
+
+
 def _prepare(model, clip, stacks):
     features = features_of(model, clip)
     return Prepared({"input_values": features.tensors["input_values"]}, sound=features.sound)
@@ -75,7 +81,8 @@ def _batches(config):
 
 
 def _family(name, *model_types, **options):
-    return Family(name, model_types, _stacks, _grid, _prepare, _run, _tiny_inputs, _auto_class, **options)
+    grid = options.pop("grid", _grid)
+    return Family(name, model_types, _stacks, grid, _prepare, _run, _tiny_inputs, _auto_class, **options)
 
 
 FAMILIES = (
@@ -83,4 +90,6 @@ FAMILIES = (
     _family("hubert", "hubert", batches=_batches),
     _family("wavlm", "wavlm"),
     _family("data2vec-audio", "data2vec-audio"),
+    _family("unispeech", "unispeech", "unispeech-sat", batches=_batches),
+    _family("sew", "sew", grid=_sew_grid),
 )

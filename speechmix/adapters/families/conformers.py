@@ -1,0 +1,226 @@
+"""wav2vec2-BERT, wav2vec2-conformer, SeamlessM4T v2 (speech encoder), Parakeet and Granite-speech (encoder): Conformers.
+
+A layer is half a feed-forward, attention, a convolution over time, half a feed-forward and a norm of the sum. The convolution
+takes a change of one frame's attention to the frames around it. All read mel features, in frames of 20 ms or (Parakeet) 80 ms;
+wav2vec2-conformer reads the waveform.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...inputs.frames import FrameGrid
+from ..plans import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
+from ..prepared import Prepared
+from ..remembering import features_of
+from . import wav2vec2
+
+_CONVOLUTION = ConvolutionPlan(
+    norm="conv_module.layer_norm",
+    expand="conv_module.pointwise_conv1",
+    depthwise="conv_module.depthwise_conv",
+    depthwise_norm="conv_module.batch_norm",
+    activation="conv_module.activation",
+    contract="conv_module.pointwise_conv2",
+)
+_FAIRSEQ = StackPlan(
+    name="encoder",
+    layers="encoder.layers",
+    blocks=(
+        AttentionPlan.of(
+            "self_attn", value="linear_v", key="linear_k", output="linear_out", norm="self_attn_layer_norm"
+        ),
+    ),
+    norm_order="pre",
+    convolution=_CONVOLUTION,
+    feed_forwards=(
+        FeedForwardPlan(
+            norm="ffn2_layer_norm",
+            up="ffn2.intermediate_dense",
+            down="ffn2.output_dense",
+            activation="ffn2.intermediate_act_fn",
+            scale=0.5,
+        ),
+    ),
+    closing_norm="final_layer_norm",
+)
+_CAUSAL = replace(
+    _FAIRSEQ, convolution=replace(_CONVOLUTION, depthwise_norm="conv_module.depthwise_layer_norm", causal=True)
+)
+_PARAKEET = StackPlan(
+    name="encoder",
+    layers="layers",
+    blocks=(AttentionPlan.of("self_attn", output="o_proj", norm="norm_self_att"),),
+    norm_order="pre",
+    convolution=ConvolutionPlan(
+        norm="norm_conv",
+        expand="conv.pointwise_conv1",
+        depthwise="conv.depthwise_conv",
+        depthwise_norm="conv.norm",
+        activation="conv.activation",
+        contract="conv.pointwise_conv2",
+    ),
+    feed_forwards=(
+        FeedForwardPlan(
+            norm="norm_feed_forward2",
+            up="feed_forward2.linear1",
+            down="feed_forward2.linear2",
+            activation="feed_forward2.activation",
+            scale=0.5,
+        ),
+    ),
+    closing_norm="norm_out",
+)
+_GRANITE = StackPlan(
+    name="encoder",
+    layers="layers",
+    blocks=(AttentionPlan.of("attn", value="to_kv", key="to_kv", output="to_out", norm="attn.pre_norm"),),
+    norm_order="pre",
+    convolution=ConvolutionPlan(
+        norm="conv.norm",
+        expand="conv.up_conv",
+        depthwise="conv.depth_conv.conv",
+        depthwise_norm="conv.batch_norm",
+        activation="conv.silu",
+        contract="conv.down_conv",
+    ),
+    feed_forwards=(
+        FeedForwardPlan(norm="ff2.pre_norm", up="ff2.up_proj", down="ff2.down_proj", activation="ff2.silu", scale=0.5),
+    ),
+    closing_norm="post_norm",
+)
+
+
+def _stacks(plan: StackPlan, *roots: str, final_norm: str | None = None) -> Callable[[Any], tuple[StackPlan, ...]]:
+    """Plans of an encoder that may lie at one of several places: in a whole model, or alone."""
+    plans = tuple(
+        replace(plan, layers=root + plan.layers, final_norm=final_norm and root + final_norm) for root in roots or ("",)
+    )
+    return lambda config: plans
+
+
+def _mel_grid(config, n_samples):
+    """Two mel frames (25 ms every 10 ms, none beyond the sound) make a frame of 20 ms."""
+    return FrameGrid.from_convolutions(n_samples, [400, 2], [160, 2])
+
+
+def _parakeet_grid(config, n_samples):
+    """Mel frames centred every 10 ms, halved by padded convolutions until frame i is centred at i times 80 ms."""
+    config = _encoder_config(config)
+    n_frames, width, hop = n_samples // 160, 1, 1
+    kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
+    for _ in range(int(math.log2(config.subsampling_factor))):
+        n_frames = (n_frames + (kernel - 1) // 2 * 2 - kernel) // stride + 1
+        width, hop = width + (kernel - 1) * hop, hop * stride
+    return FrameGrid(n_frames, 0.01 * hop, 0.0, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
+
+
+def _granite_grid(config, n_samples):
+    """Two centred mel frames make a frame of 20 ms; an odd one at the end is left out."""
+    return FrameGrid((n_samples // 160 + 1) // 2, 0.02, 0.005, 0.035, n_samples / 16_000)
+
+
+def _prepare(model, clip, stacks):
+    features = features_of(model, clip)
+    return Prepared(dict(features.tensors), sound=features.sound)
+
+
+def _prepare_granite(model, clip, stacks):
+    """Its feature extractor takes the sound alone, and gives features in frames that no mask goes with."""
+    if model.feature_extractor is None:
+        return _prepare(model, clip, stacks)
+    return Prepared({"input_features": model.feature_extractor(clip.audio(model.sample_rate))["input_features"]})
+
+
+def _run(base, inputs, stacks):
+    return getattr(base, "speech_encoder", base)(**inputs)
+
+
+def _run_parakeet(base, inputs, stacks):
+    return getattr(base, "encoder", base)(**inputs)
+
+
+def _run_granite(base, inputs, stacks):
+    return getattr(base, "encoder", base)(inputs["input_features"])
+
+
+def _encoder_config(config):
+    return getattr(config, "encoder_config", config)
+
+
+def _tiny_mel(bins: Callable[[Any], int], n_frames: int) -> Callable[[Any], dict[str, torch.Tensor]]:
+    def tiny_inputs(config):
+        return {"input_features": torch.randn(1, n_frames, bins(config), generator=torch.Generator().manual_seed(0))}
+
+    return tiny_inputs
+
+
+def _of_ctc(config):
+    names = config.architectures or []
+    return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
+
+
+FAMILIES = (
+    Family(
+        "wav2vec2-bert",
+        ("wav2vec2-bert",),
+        stacks=_stacks(_CAUSAL),
+        grid=_mel_grid,
+        prepare=_prepare,
+        run=_run,
+        tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
+        auto_class=_of_ctc,
+        batches=lambda config: config.position_embeddings_type != "rotary",  # a table for all, not one for each clip
+        feature_rows=(320, 240),
+    ),
+    replace(
+        wav2vec2.FAMILIES[0],
+        name="wav2vec2-conformer",
+        model_types=("wav2vec2-conformer",),
+        stacks=_stacks(_FAIRSEQ, final_norm="encoder.layer_norm"),
+        batches=lambda config: False,  # its convolutions mix a clip with its padding
+    ),
+    Family(
+        "seamless-m4t-v2",
+        ("seamless_m4t_v2",),
+        stacks=_stacks(_CAUSAL, "speech_encoder.", "", final_norm="encoder.layer_norm"),
+        grid=_mel_grid,
+        prepare=_prepare,
+        run=_run,
+        tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
+        auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
+        heads=lambda config, stack: config.speech_encoder_attention_heads,
+        batches=lambda config: True,
+        feature_rows=(320, 240),
+    ),
+    Family(
+        "parakeet",
+        ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "parakeet_encoder"),
+        stacks=_stacks(_PARAKEET, "encoder.", ""),
+        grid=_parakeet_grid,
+        prepare=_prepare,
+        run=_run_parakeet,
+        tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
+        auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(config.model_type, "AutoModel"),
+        heads=lambda config, stack: _encoder_config(config).num_attention_heads,
+        batches=lambda config: True,
+        feature_rows=(160, 0),
+    ),
+    Family(
+        "granite-speech",
+        ("granite_speech", "granite_speech_encoder"),
+        stacks=_stacks(_GRANITE, "encoder.", ""),
+        grid=_granite_grid,
+        prepare=_prepare_granite,
+        run=_run_granite,
+        tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).input_dim, 9),
+        auto_class=lambda config: {"granite_speech": "AutoModelForSpeechSeq2Seq"}.get(config.model_type, "AutoModel"),
+        heads=lambda config, stack: _encoder_config(config).num_heads,
+        feature_rows=(320, -160),
+    ),
+)

@@ -1,0 +1,83 @@
+"""OPT, GPT-NeoX/Pythia, Phi and Falcon: causal decoder stacks with layer norms, most with feed-forwards beside attention.
+
+In a parallel layer attention and feed-forward read the same states and are added together: nothing lies behind attention, and
+there is no sum of residual and attention alone for measures to count. Which order a checkpoint has is in its config.
+"""
+
+from __future__ import annotations
+
+from ..plans import AttentionPlan, FeedForwardPlan, StackPlan
+from .text_decoders import text_decoder
+
+
+def _fused(module: str, norm: str) -> AttentionPlan:
+    """Attention whose queries, keys and values come from one projection."""
+    return AttentionPlan.of(module, value="query_key_value", key="query_key_value", output="dense", norm=norm)
+
+
+def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardPlan:
+    return FeedForwardPlan(norm, up=f"mlp.{up}", down=f"mlp.{down}", activation=f"mlp.{activation}")
+
+
+def _opt(config):
+    final = config.do_layer_norm_before and not getattr(config, "_remove_final_layer_norm", False)
+    return StackPlan(
+        name="decoder",
+        layers="decoder.layers",
+        blocks=(AttentionPlan.of("self_attn", norm="self_attn_layer_norm"),),
+        norm_order="pre" if config.do_layer_norm_before else "post",
+        final_norm="decoder.final_layer_norm" if final else None,
+        causal=True,
+        feed_forwards=(FeedForwardPlan("final_layer_norm", up="fc1", down="fc2", activation="activation_fn"),),
+    )
+
+
+def _gpt_neox(config):
+    return StackPlan(
+        name="decoder",
+        layers="layers",
+        blocks=(_fused("attention", norm="input_layernorm"),),
+        norm_order="pre",
+        final_norm="final_layer_norm",
+        causal=True,
+        feed_forwards=(_feed_forward("post_attention_layernorm", "dense_h_to_4h", "dense_4h_to_h", "act"),),
+        parallel=config.use_parallel_residual,
+    )
+
+
+def _phi(config):
+    return StackPlan(
+        name="decoder",
+        layers="layers",
+        blocks=(AttentionPlan.of("self_attn", output="dense", norm="input_layernorm"),),
+        norm_order="pre",
+        final_norm="final_layernorm",
+        causal=True,
+        feed_forwards=(_feed_forward("input_layernorm", "fc1", "fc2", "activation_fn"),),
+        parallel=True,
+    )
+
+
+def _falcon(config):
+    parallel = config.parallel_attn or config.new_decoder_architecture
+    two_norms = config.parallel_attn and config.num_ln_in_parallel_attn == 2
+    before = "ln_attn" if two_norms else "input_layernorm"
+    behind = "ln_mlp" if two_norms else "input_layernorm" if config.parallel_attn else "post_attention_layernorm"
+    return StackPlan(
+        name="decoder",
+        layers="h",
+        blocks=(_fused("self_attention", norm=before),),
+        norm_order="pre",
+        final_norm="ln_f",
+        causal=True,
+        feed_forwards=(_feed_forward(behind, "dense_h_to_4h", "dense_4h_to_h", "act"),),
+        parallel=parallel,
+    )
+
+
+FAMILIES = (
+    text_decoder("opt", _opt, "opt"),
+    text_decoder("gpt-neox", _gpt_neox, "gpt_neox"),
+    text_decoder("phi", _phi, "phi"),
+    text_decoder("falcon", _falcon, "falcon"),
+)

@@ -1,0 +1,54 @@
+"""AST, the Audio Spectrogram Transformer: one pre-norm encoder stack over patches of a spectrogram.
+
+Positions are two tokens of its own, then patches, a band of frequencies after the other: what sounds at one time lies at
+positions far apart, so that a word is no range of them. It is scored on prepared inputs, patch by patch.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import InputError
+from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..text import architecture
+
+_AST = StackPlan(
+    name="encoder",
+    layers="layers",
+    blocks=(AttentionPlan.of("attention", output="o_proj", norm="layernorm_before"),),
+    norm_order="pre",
+    final_norm="layernorm",
+    feed_forwards=(
+        FeedForwardPlan(norm="layernorm_after", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"),
+    ),
+)
+
+
+def _no_grid(config, n_samples):
+    raise InputError(
+        "AST's positions are patches of time and frequency, so a word is no range of them: give prepared inputs, "
+        "{'input_values': features}, with spans= or patch by patch"
+    )
+
+
+def _prepare(model, clip, stacks):
+    return _no_grid(model.config, 0)
+
+
+def _tiny_inputs(config):
+    shape = (1, config.max_length, config.num_mel_bins)
+    return {"input_values": torch.randn(*shape, generator=torch.Generator().manual_seed(0))}
+
+
+FAMILIES = (
+    Family(
+        "ast",
+        ("audio-spectrogram-transformer",),
+        stacks=lambda config: (_AST,),
+        grid=_no_grid,
+        prepare=_prepare,
+        run=lambda base, inputs, stacks: base(**inputs),
+        tiny_inputs=_tiny_inputs,
+        auto_class=architecture,
+    ),
+)

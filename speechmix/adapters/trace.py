@@ -1,0 +1,98 @@
+"""What is seen of a layer while it runs: its input, each attention block's call, what its projections gave.
+
+In: values that capture.py and reading.py leave here, for all clips of a batch. Out: the same for one of them (`Trace.of`),
+which a `Block` is made of; attention weights of chosen rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class AttentionCall:
+    """Queries, keys and values of one attention block, as they entered torch's attention function.
+
+    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
+    added), context [Q, H, d] (attention-weighted values, before the output projection) or None. Where the weights themselves
+    were read, alpha [H, Q, K], queries and keys have a width of 0.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scale: float
+    causal: bool
+    context: Tensor | None
+    alpha: Tensor | None = None
+
+    def weights(self, rows: Tensor | None = None) -> Tensor:
+        """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
+        if self.alpha is not None:
+            return self.alpha if rows is None else self.alpha[:, rows]
+        query = self.query if rows is None else self.query[:, rows]
+        scores = (query * self.scale) @ self.key.transpose(1, 2)
+        if self.mask is not None:
+            mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        if self.causal:
+            positions = torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
+            later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
+            scores = scores.masked_fill(later, -torch.inf)
+        return scores.softmax(dim=-1)
+
+    def cut_heads(self, inner: int) -> None:
+        """Cut heads to the width that makes `inner` numbers in all, where they were padded with zeros."""
+        width = inner // len(self.value)
+        if self.value.shape[-1] > width:
+            self.query, self.key, self.value = (x[..., :width] for x in (self.query, self.key, self.value))
+            self.context = None if self.context is None else self.context[..., :width]
+
+
+@dataclass
+class Trace:
+    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one of them."""
+
+    hidden: Tensor
+    kwargs: dict
+    calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
+    outputs: dict[int, Any] = field(default_factory=dict)
+    residuals: dict[int, Tensor] = field(default_factory=dict)
+    projections: dict[nn.Module, Tensor] = field(default_factory=dict)
+    entered: dict[nn.Module, Tensor] = field(default_factory=dict)
+
+    def of(self, clip: int) -> Trace:
+        """Return the trace of one clip of the batch (a batch of 1)."""
+        if len(self.hidden) == 1:
+            return self
+        of_clip = _of_clip(clip, len(self.hidden))
+        return Trace(
+            of_clip(self.hidden),
+            of_clip(self.kwargs),
+            {number: [calls[clip]] for number, calls in self.calls.items()},
+            of_clip(self.outputs),
+            of_clip(self.residuals),
+            of_clip(self.projections),
+            of_clip(self.entered),
+        )
+
+
+def _of_clip(clip: int, count: int) -> Callable[[Any], Any]:
+    """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
+
+    def of_clip(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
+        if isinstance(value, dict):
+            return {name: of_clip(part) for name, part in value.items()}
+        if type(value) in (tuple, list):
+            return type(value)(of_clip(part) for part in value)
+        return value
+
+    return of_clip

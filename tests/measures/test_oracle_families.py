@@ -1,0 +1,81 @@
+"""The further families against the slow oracle: both engines, both distances, heads one by one, attention, the residual sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import speechmix
+from speechmix.errors import ModelError
+from tests import oracle_by_path as oracle
+from tests import shared_models
+from tests.more_families import MORE_FAMILIES, built
+
+SPANS = [(0, 1), (1, 4), (5, 9), (9, 11), (60, 95), (203, 211)]
+
+
+@pytest.fixture(params=MORE_FAMILIES)
+def name(request):
+    return request.param
+
+
+def loaded(name):
+    return shared_models.shared(("more", name), lambda: speechmix.load(built(name)))
+
+
+def close(found, expected, tolerance):
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def fed(entry):
+    """The model's inputs by the names that `mix` takes."""
+    names = {"hidden_states": "input_features"}
+    return {names.get(name, name): tensor for name, tensor in entry.inputs(entry.length).items()}
+
+
+def sides(entry, stack):
+    """Spans and, of a stack, rows and columns as lists of positions."""
+    spans = [(start, min(stop, entry.length)) for start, stop in SPANS if start < entry.length]
+    words, tokens = [list(range(*span)) for span in spans], [[place] for place in range(entry.tokens)]
+    alone = "cross" not in entry.stacks
+    return spans, (words if alone or stack == "encoder" else tokens), words if alone or stack != "decoder" else tokens
+
+
+@pytest.mark.parametrize("change", [{"distance": "cosine"}, {"distance": "euclidean"}, {"head": 3}], ids=str)
+def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
+    entry, model = MORE_FAMILIES[name], loaded(name)
+    if "head" in change and not entry.each_head:
+        pytest.skip("heads share value vectors, so no hook on the projection zeroes those of one head")
+    options = {"heads": "each"} if "head" in change else change
+    for engine in ("delta", "replay") if change == {"distance": "cosine"} else ("delta",):
+        maps = speechmix.mix(model, fed(entry), spans=sides(entry, "encoder")[0], engine=engine, **options)
+        for stack, where in entry.stacks.items():
+            _, rows, columns = sides(entry, stack)
+            found = maps["value_zeroing", stack].scores
+            found = found[:, change["head"]] if "head" in change else found
+            expected = oracle.value_zeroing(model.module, entry.inputs(entry.length), where, rows, columns, **change)
+            close(found, expected, entry.tolerance)
+
+
+def test_attention_is_what_the_model_returns(name):
+    entry, model = MORE_FAMILIES[name], loaded(name)
+    if not entry.shown:
+        pytest.skip("transformers returns no attention weights of this family, or others than it computes with")
+    maps = speechmix.mix(model, fed(entry), measures=["attention"], heads="each")
+    for stack, where in entry.stacks.items():
+        expected = oracle.attention_weights(model.module, entry.inputs(entry.length), where)
+        close(maps["attention", stack].scores, expected, entry.eager)
+
+
+def test_measures_that_count_the_residual_stream_find_it_or_refuse(name):
+    entry, model = MORE_FAMILIES[name], loaded(name)
+    options = {"spans": sides(entry, "encoder")[0], "stacks": list(entry.stacks)[:1]}
+    assert all(bool(stack.no_sum) == entry.no_sum for stack in model.stacks.values())
+    if entry.no_sum:
+        with pytest.raises(ModelError, match="residual stream"):
+            speechmix.mix(model, fed(entry), measures=["alti"], **options)
+    else:
+        for found in speechmix.mix(model, fed(entry), measures=["alti", "attention_norm_residual"], **options).values():
+            assert (found.scores.max(axis=(1, 2)) > 0).all()
+            assert np.isfinite(found.scores).all()
