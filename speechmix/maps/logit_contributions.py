@@ -1,7 +1,8 @@
 """LogitContributions: parts that add up to a logit, or to the difference of two, by source and layer.
 
-In: what a measure of the output (`speechmix.logit_contributions`) computed. Out: labelled arrays, sums, a tidy table. What belongs
-to no source (feed-forwards, biases, the state that the position starts from) stands beside the sources under its own name.
+In: what a measure of the output (`speechmix.logit_contributions`) computed. Out: labelled arrays, sums, a tidy table. What
+belongs to no source (feed-forwards, biases, the state that the position starts from) stands beside the sources under its own
+name.
 Signed: above zero speaks for the token, below zero against it.
 """
 

@@ -89,9 +89,9 @@ def logit_contributions(
 
     References
     ----------
-    Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL. The way through an encoder, and
-    cross-attention, is that of Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP; the two
-    together are not in either paper.
+    Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL. The way through an encoder and
+    cross-attention is that of Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP; the
+    two together are in neither paper.
 
     Examples
     --------
@@ -135,8 +135,8 @@ def writing_stack(model: Model) -> Stack:
     stack = model.stacks["decoder" if "decoder" in model.stacks else "encoder"]
     if stack.plan.norm_order != "pre":
         raise InputError(
-            f"alti_logit is defined for pre-norm stacks, where the last state is the sum of what the layers added; the {stack.name} "
-            f"of {model.name} is post-norm. Use speechmix.knock_out, or mix(measures='gradient_input')"
+            "alti_logit is defined for pre-norm stacks, where the last state is the sum of what the layers added; the "
+            f"{stack.name} of {model.name} is post-norm. Use speechmix.knock_out, or mix(measures='gradient_input')"
         )
     return stack
 
@@ -148,8 +148,8 @@ def _of_a_logit(option: ObjectiveOption, model: Model, view: View) -> Objective:
     if details["kind"] not in ("logit", "contrast") or "position" not in details:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
-            f"{details['kind']!r} of {details.get('label', 'something else')!r}. Ask for 'logit' or 'contrast' of a token, or give "
-            "(position, token id) or (position, token id, foil's id); of a CTC model a position is a frame"
+            f"{details['kind']!r} of {details.get('label', 'something else')!r}. Ask for 'logit' or 'contrast' of a token, or "
+            "give (position, token id) or (position, token id, foil's id); of a CTC model a position is a frame"
         )
     return objective
 
@@ -178,7 +178,9 @@ def _read(model: Model, stack: Stack, inputs: Mapping[str, Tensor], objectives: 
     entered: list[Tensor] = []
     norm = stack.final_norm
     if norm is None:
-        raise InputError(f"{model.name}: the table of its {stack.name} names no final norm, through which logits are read")
+        raise InputError(
+            f"{model.name}: the table of its {stack.name} names no final norm, through which logits are read"
+        )
     hook = norm.register_forward_pre_hook(lambda module, args: entered.append(args[0]))
     try:
         options = {"use_cache": False} if "decoder" in model.stacks else {}
@@ -188,9 +190,13 @@ def _read(model: Model, stack: Stack, inputs: Mapping[str, Tensor], objectives: 
     head, length = output_head(model), logits_of(output).shape[1]
     values = torch.cat([objective.function(output) for objective in objectives])  # refuses positions that are not there
     if not entered or entered[-1].shape[1] != length:
-        raise ModelError(f"{model.name}: its logits are not made of the states that pass the final norm of the {stack.name}")
+        raise ModelError(
+            f"{model.name}: its logits are not made of the states that pass the final norm of the {stack.name}"
+        )
     asked = [objective.details for objective in objectives]
-    rows, tokens = (torch.tensor([details[key] for details in asked], device=values.device) for key in ("position", "token"))
+    rows, tokens = (
+        torch.tensor([details[key] for details in asked], device=values.device) for key in ("position", "token")
+    )
     weights, head_bias = head.weight[tokens], torch.zeros_like(values) if head.bias is None else head.bias[tokens]
     for index, details in enumerate(asked):
         if "foil" in details:
@@ -201,7 +207,12 @@ def _read(model: Model, stack: Stack, inputs: Mapping[str, Tensor], objectives: 
 
 
 def _labelled(
-    parts: LogitParts, read: Readout, view: View, measure: str, objectives: Sequence[Objective], provenance: dict[str, Any]
+    parts: LogitParts,
+    read: Readout,
+    view: View,
+    measure: str,
+    objectives: Sequence[Objective],
+    provenance: dict[str, Any],
 ) -> list[LogitContributions]:
     """The parts of each objective, labelled, on the host in double precision."""
     kinds = {"scores": parts.mapped, "direct": parts.direct, "layer_parts": parts.of_layers}
