@@ -1,4 +1,4 @@
-"""Parity with the published code of ALTI-Logit: its outputs on a small seeded GPT-2 (../shared/golden/text)."""
+"""Parity with the published code of ALTI-Logit (a small seeded GPT-2) and DecompX (BERT, RoBERTa): ../shared/golden/text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters.capture import Capture, attention_readable
+from speechmix.measures.decompx import pass_layer
 
 FOILS = {"runner_up": 1, "argmin": 2, "fixed7": 3}
 LAYER_PARTS = {"mlp": "mlp_logit", "attention_bias": "attn_out_bias_logit"}
@@ -61,6 +63,61 @@ def test_contributions_are_those_of_the_published_code(golden, reference, form):
 def test_what_the_published_code_adds_is_seen(golden):
     clean, published = contributions(golden)[0], contributions(golden, reference=True)[0]
     assert 1e-9 < np.abs(clean.scores["decoder"] - published.scores["decoder"]).max() < 1e-6
+
+
+@pytest.fixture(scope="module")
+def carried(shared):
+    with np.load(shared / "golden" / "text" / "expected_decompx.npz") as file:
+        return dict(file.items())
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_carried_vectors_are_those_of_the_published_code(shared, golden, carried, name):
+    model = speechmix.load(shared / "golden" / "text" / name, device="cpu")
+    found = []
+
+    def on_block(block):
+        vectors = found[-1] if found else torch.diag_embed(block.inputs.T).permute(1, 2, 0)  # [T, T, D]: own states
+        found.append(pass_layer(block, vectors))
+
+    with (
+        model.in_use(torch.float64),
+        torch.no_grad(),
+        attention_readable(model.module),
+        Capture([model.stacks["encoder"]], on_block),
+    ):
+        model.base(**golden[2])
+    for vectors, expected, states in zip(
+        found, carried[f"{name}|aggregated_vectors"], carried[f"{name}|hidden_states"][1:], strict=True
+    ):
+        near(vectors, expected)
+        near(vectors.sum(1), states)
+        near(vectors.norm(dim=-1), np.linalg.norm(expected, axis=-1))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_parts_of_labels_are_those_of_the_published_code(shared, golden, carried, name):
+    folder = shared / "golden" / "text" / name
+    kind = {
+        "bert": transformers.BertForSequenceClassification,
+        "roberta": transformers.RobertaForSequenceClassification,
+    }
+    module = kind[name].from_pretrained(folder, num_labels=3).eval()
+    head = module.classifier
+    if (
+        name == "roberta"
+    ):  # the published code reads its pooler, which transformers' classifier has as a layer of its own
+        pooler = transformers.RobertaModel.from_pretrained(folder).pooler.dense
+        head.dense.load_state_dict(pooler.state_dict())
+        head = head.out_proj
+    module.double()
+    head.weight.data, head.bias.data = (torch.as_tensor(carried[f"classifier_{part}"]) for part in ("weight", "bias"))
+    model = speechmix.load(module, device="cpu")
+    labels = [(f"LABEL_{index}",) for index in range(3)]
+    found = speechmix.logit_contributions(model, golden[2], measure="decompx", objective=labels)
+    for index, parts in enumerate(found):
+        near(parts.total("encoder"), carried[f"{name}|classifier"][:, index])
+        near(parts.logit, carried[f"{name}|logits"][index])
 
 
 def near(found, expected):

@@ -35,7 +35,7 @@ def output_head(model: Model) -> OutputHead:
     projection = module.get_output_embeddings()
     projection = getattr(module, "lm_head", None) if projection is None else projection  # of a CTC model
     weight = getattr(projection, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
+    if projection is None or not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
         raise ModelError(
             f"{model.name}: expected a linear language-model or CTC head, whose rows read logits off the last state; found "
             f"{type(projection).__name__} in a {type(module).__name__}"

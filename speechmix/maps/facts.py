@@ -198,6 +198,14 @@ TO_OUTPUT: dict[str, Facts] = {
         word="as a whole",
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
+    "decompx": Facts(
+        "decompx",
+        "what each source adds to a logit, as a vector carried through every layer and the head (encoders)",
+        "Modarressi et al. 2023, DecompX: Explaining Transformers Decisions by Propagating Token Decomposition, ACL",
+        objective=True,
+        word="as a whole",
+        no_heads=_RESIDUAL_HAS_NO_HEAD,
+    ),
 }
 
 # The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.

@@ -36,17 +36,18 @@ class LogitContributions:
         What the model gave: the token's logit, or the difference.
     scores : dict of side to ndarray [L, S]
         By layer of the stack that writes and by input: "encoder" (words, frames or tokens that the encoder is given), "decoder"
-        (tokens that the decoder is fed).
+        (tokens that the decoder is fed). One row where a measure goes through all layers at once (DecompX).
     direct : dict of stack to ndarray [L, S]
         The same by what attention reads: the state of the source in that layer ("decoder" and "encoder": self-attention,
         "cross": the encoder's output), before it is traced back to inputs.
     layer_parts : dict of str to ndarray [L]
-        "mlp" (feed-forwards and whatever else a layer adds), "attention_bias", "outside" (positions in no source).
+        "mlp" (feed-forwards and whatever else a layer adds), "attention_bias", "outside" (positions in no source); DecompX
+        shares the first two among the sources.
     single_parts : dict of str to float
         "embedding" (the state that enters the first layer at the position itself), "final_norm_bias", "head_bias".
     sources : dict of side to tuple of Span
     objective : dict
-        Kind ("logit", "contrast"), position, token, label, foil, foil_label.
+        Kind ("logit", "contrast"), position, token, label, foil, foil_label; of a classifier row and label_id.
     provenance : dict
 
     Examples
@@ -75,7 +76,7 @@ class LogitContributions:
     @property
     def position(self) -> int:
         """Position whose logit it is."""
-        return self.objective["position"]
+        return self.objective.get("position", self.objective.get("row"))
 
     def labels(self, side: str) -> list[str]:
         """Labels of the columns of ``scores[side]``."""

@@ -1,8 +1,8 @@
 """logit_contributions(): what each source adds to the logit of a token, or to its difference to a foil; parts that add up.
 
-In: a `Model` with its head, and one clip, text or prepared inputs. Two passes of the unmodified model: the first tells the
-states that are read and the logits, the second takes the attention blocks apart while it runs (`measures.alti_logit`), one
-layer at a time. Out: `LogitContributions`.
+In: a `Model` with its head, and one clip, text or prepared inputs. For ALTI-Logit two passes of the unmodified model: the first
+tells the states that are read and the logits, the second takes the attention blocks apart while it runs (`logit_parts`), one
+layer at a time. DecompX carries vectors through one pass (`carried_parts`). Out: `LogitContributions`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..maps.facts import TO_OUTPUT
 from ..maps.logit_contributions import LogitContributions
 from ..measures.objectives import Objective, logits_of, objective_of
 from ..timing import phase
+from .carried_parts import carried_parts, check_carried
 from .logit_parts import LogitParts
 from .passes import Precision, provenance_of, running
 from .question import ObjectiveOption, Question
@@ -52,22 +53,25 @@ def logit_contributions(
     Parameters
     ----------
     model : Model
-        With its head; its stack that writes must be pre-norm (GPT-2, Llama, Qwen, Gemma; the decoders of Whisper and mBART;
-        CTC models as XLSR).
+        With its head. For "alti_logit" the stack that writes must be pre-norm (GPT-2, Llama, Qwen, Gemma; the decoders of
+        Whisper and mBART; CTC models as XLSR). For "decompx" the model must be an encoder (BERT and its kin with a masked or a
+        classification head; CTC models).
     item : Clip, Sentence, str or dict of tensors
         As in `mix`.
     objective : optional
         Which logit: "logit" or "contrast" (less the foil's) of the item's target, "auto" for whichever it has,
-        (position, token id) or (position, token id, foil's id); or a list of such, answered in the same two passes.
-    measure : {"alti_logit"}
+        (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx);
+        or a list of such, answered together.
+    measure : {"alti_logit", "decompx"}
     units : {"word", "frame", "token"}
-        What the sources are, as in `mix`. A decoder's tokens are computed one by one; a word of several is their sum. On an
-        encoder's side a word is one part like any other, as in ALTI.
+        What the sources are, as in `mix`. A decoder's tokens are computed one by one, and so are DecompX's of a text; a word
+        of several is their sum. On the side of an encoder that hears (or, in ALTI-Logit, of any) a word is one part like any
+        other, as in ALTI.
     spans, include, dtype : optional
         As in `mix`; spans must not overlap.
     reference : bool
-        Add 1e-6 to every coordinate of ALTI's differences, as the published code does: its rows then reach a few millionths
-        into the future.
+        Of "alti_logit": add 1e-6 to every coordinate of ALTI's differences, as the published code does: its rows then reach
+        a few millionths into the future.
 
     Returns
     -------
@@ -77,7 +81,7 @@ def logit_contributions(
     Raises
     ------
     InputError
-        If the measure is not defined for the model (post-norm), or the objective is no logit.
+        If the measure is not defined for the model, or the objective is no logit.
     ModelError
         If the model has no linear head, or its parts do not add up to what it gave.
 
@@ -91,7 +95,7 @@ def logit_contributions(
     ----------
     Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL. The way through an encoder and
     cross-attention is that of Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP; the
-    two together are in neither paper.
+    two together are in neither paper. Modarressi et al. 2023, DecompX, ACL.
 
     Examples
     --------
@@ -105,20 +109,29 @@ def logit_contributions(
     if measure not in TO_OUTPUT:
         raise InputError(f"measure should be one of {tuple(TO_OUTPUT)}, found {measure!r}")
     question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
-    stack = writing_stack(model)
+    if measure == "decompx":
+        check_carried(model)
+        if reference:
+            raise InputError("reference=True is of alti_logit; the published code of DecompX has nothing to add")
+    else:
+        writing_stack(model)
     view = seen_by(model, item, question)
     view.prepare(tuple(model.stacks))
     several = isinstance(objective, list)
-    objectives = [_of_a_logit(option, model, view) for option in (objective if several else [objective])]
+    objectives = [_of_a_logit(option, model, view, measure) for option in (objective if several else [objective])]
     precision = Precision.of(model, question)
     provenance = {**provenance_of(model, view, question, precision), "reference": reference}
     with running(model, precision), phase(measure):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        read = _read(model, stack, inputs, objectives)
-        parts = LogitParts(view, question, stack, read.rows, read.readers, reference=reference)
-        with Capture(list(model.stacks.values()), parts.on_block):
-            model.family.run(model.base, inputs, tuple(model.stacks))
-        found = _labelled(parts, read, view, measure, objectives, provenance)
+        if measure == "decompx":
+            values = _carried(model, view, inputs, objectives)
+        else:
+            values = _by_layers(model, view, question, inputs, objectives, reference=reference)
+    sources = {side: tuple(view.sources(side)) for side in values[0]["scores"]}
+    found = [
+        LogitContributions(measure, **of_one, sources=sources, objective=objective.details, provenance=provenance)
+        for of_one, objective in zip(values, objectives, strict=True)
+    ]
     for contributions in found:
         _check_sum(model, contributions, precision.states)
     return found if several else found[0]
@@ -141,11 +154,12 @@ def writing_stack(model: Model) -> Stack:
     return stack
 
 
-def _of_a_logit(option: ObjectiveOption, model: Model, view: View) -> Objective:
-    """Objective that is a logit at a position, or a difference of two."""
+def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
+    """Objective that is a logit at a position (for DecompX also a label's), or a difference of two."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
-    if details["kind"] not in ("logit", "contrast") or "position" not in details:
+    places = {"position", "label_id"} if measure == "decompx" else {"position"}
+    if details["kind"] not in ("logit", "contrast") or not details.keys() & places:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. Ask for 'logit' or 'contrast' of a token, or "
@@ -206,39 +220,51 @@ def _read(model: Model, stack: Stack, inputs: Mapping[str, Tensor], objectives: 
     return Readout(rows, passed.read_through(weights), values, weights @ passed.bias, head_bias)
 
 
-def _labelled(
-    parts: LogitParts,
-    read: Readout,
+def _by_layers(
+    model: Model,
     view: View,
-    measure: str,
+    question: Question,
+    inputs: Mapping[str, Tensor],
     objectives: Sequence[Objective],
-    provenance: dict[str, Any],
-) -> list[LogitContributions]:
-    """The parts of each objective, labelled, on the host in double precision."""
+    *,
+    reference: bool,
+) -> list[dict[str, Any]]:
+    """ALTI-Logit: values of `LogitContributions` for each objective."""
+    stack = writing_stack(model)
+    read = _read(model, stack, inputs, objectives)
+    parts = LogitParts(view, question, stack, read.rows, read.readers, reference=reference)
+    with Capture(list(model.stacks.values()), parts.on_block):
+        model.family.run(model.base, inputs, tuple(model.stacks))
     kinds = {"scores": parts.mapped, "direct": parts.direct, "layer_parts": parts.of_layers}
     keys = [(kind, name) for kind, values in kinds.items() for name in values]
     single = [parts.embedding, read.norm_bias, read.head_bias, read.logits]
     *arrays, singles = to_host([*(torch.stack(kinds[kind][name]) for kind, name in keys), torch.stack(single)])
     made = []
-    for index, objective in enumerate(objectives):
-        values: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    for index in range(len(objectives)):
+        values: dict[str, Any] = {kind: {} for kind in kinds}
         for (kind, name), array in zip(keys, arrays, strict=True):
             values[kind][name] = array[:, index].astype(float)
         embedding, norm_bias, head_bias, logit = singles[:, index].tolist()
         of_one = {"embedding": embedding, "final_norm_bias": norm_bias, "head_bias": head_bias}
-        sources = {side: tuple(view.sources(side)) for side in values["scores"]}
-        made.append(
-            LogitContributions(
-                measure,
-                logit,
-                **values,
-                single_parts=of_one,
-                sources=sources,
-                objective=objective.details,
-                provenance=provenance,
-            )
-        )
+        made.append({**values, "single_parts": of_one, "logit": logit})
     return made
+
+
+def _carried(
+    model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
+) -> list[dict[str, Any]]:
+    """DecompX: values of `LogitContributions` for each objective, in one row for all layers."""
+    by_source, outside, logits = to_host(list(carried_parts(model, view, inputs, objectives)))
+    return [
+        {
+            "scores": {"encoder": by_source[index : index + 1].astype(float)},
+            "direct": {},
+            "layer_parts": {"outside": outside[index : index + 1].astype(float)},
+            "single_parts": {},
+            "logit": float(logits[index]),
+        }
+        for index in range(len(objectives))
+    ]
 
 
 def _check_sum(model: Model, contributions: LogitContributions, dtype: torch.dtype) -> None:

@@ -34,13 +34,15 @@ POST = {"wav2vec2-post": "Wav2Vec2ForCTC", "bert": "BertForMaskedLM", "bart": "B
 ASKED = [(5, 3), (4, 3, 7), (0, 9)]
 
 
-def headed(name, **changes):
+def headed(name, model_class=None, **changes):
     """A tiny model with its head, all biases and gains of norms drawn: where they are zeros and ones, much is not seen."""
     config_class, _, options = ALL_FAMILIES[name]
     config = getattr(transformers, config_class)(**{**options, **changes})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        module = getattr(transformers, {**HEADS, **POST}[name])(config).eval().requires_grad_(False).double()
+        module = (
+            getattr(transformers, model_class or {**HEADS, **POST}[name])(config).eval().requires_grad_(False).double()
+        )
         for tensor in (*module.parameters(), *(b for n, b in module.named_buffers() if n == "final_logits_bias")):
             if tensor.ndim == 1 or tensor.shape[0] == 1:
                 tensor += 0.3 * torch.randn_like(tensor)
@@ -197,7 +199,7 @@ def test_what_is_no_logit_is_refused():
             ask(**options)
     with pytest.raises(speechmix.SpeechmixError, match=r"parts that add up to a logit.*logit_contributions"):
         speechmix.mix(model, inputs, measures="alti_logit")
-    assert list(TO_OUTPUT) == ["alti_logit"]
+    assert list(TO_OUTPUT) == ["alti_logit", "decompx"]
 
 
 def test_a_head_that_is_not_linear_is_refused():
@@ -221,3 +223,56 @@ def test_a_half_precision_model_is_taken_apart_in_single():
     parts = speechmix.logit_contributions(model, inputs_of(model), objective=(4, 3))
     assert parts.provenance["dtype"] == "float32"
     assert abs(parts.error) <= 1e-4
+
+
+CARRIED = {
+    "wav2vec2-post": "Wav2Vec2ForCTC",
+    "wav2vec2-adapters": "Wav2Vec2ForCTC",
+    "hubert-stable": "HubertForCTC",
+    "wavlm-post": "WavLMForCTC",
+    "data2vec-audio": "Data2VecAudioForCTC",
+    "bert": "BertForMaskedLM",
+    "roberta": "RobertaForMaskedLM",
+    "electra": "ElectraForMaskedLM",
+    "distilbert": "DistilBertForMaskedLM",
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_carried_vectors_are_the_logit(name):
+    model = headed(name, CARRIED[name])
+    inputs = inputs_of(model)
+    spans = [(0, 20), (20, 41)] if model.hears else None
+    found = speechmix.logit_contributions(model, inputs, measure="decompx", objective=ASKED, spans=spans)
+    with torch.no_grad():
+        logits = model.module(**inputs).logits[0]
+    for (position, token, *foil), parts in zip(ASKED, found, strict=True):
+        true = logits[position, token] - (logits[position, foil[0]] if foil else 0)
+        assert abs(parts.logit - true.item()) <= 1e-10
+        assert abs(parts.error) <= 1e-10
+        assert parts.scores["encoder"].shape == (1, 2 if spans else 11)
+        assert parts.layer_parts["outside"].any() == model.hears
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "distilbert"])
+def test_carried_vectors_are_the_logits_of_labels(name):
+    model = headed(name, CARRIED[name].replace("MaskedLM", "SequenceClassification"))
+    inputs, ask = inputs_of(model), functools.partial(speechmix.logit_contributions, measure="decompx")
+    with torch.no_grad():
+        logits = model.module(**inputs).logits[0]
+    label, contrast = ask(model, inputs, objective=[("LABEL_1",), ("LABEL_1", "LABEL_0")])
+    assert abs(label.to_dataframe()["contribution"].sum() - logits[1].item()) <= 1e-10
+    assert abs(contrast.to_dataframe()["contribution"].sum() - (logits[1] - logits[0]).item()) <= 1e-10
+    words = ask(model, inputs, objective=("LABEL_1",), spans=[(0, 2), (2, 5)])
+    np.testing.assert_allclose(words.scores["encoder"][0, 1], label.scores["encoder"][0, 2:5].sum(), atol=1e-12)
+    np.testing.assert_allclose(words.layer_parts["outside"], label.scores["encoder"][0, 5:].sum(), atol=1e-12)
+
+
+def test_vectors_are_carried_through_encoders_alone():
+    for name in ("gpt2", "whisper-80"):
+        model, inputs, *_ = answered(name)
+        with pytest.raises(speechmix.SpeechmixError, match=r"has a decoder.*alti_logit"):
+            speechmix.logit_contributions(model, inputs, measure="decompx", objective=(4, 3))
+    model = trained("tiny-french-ctc")
+    with pytest.raises(speechmix.SpeechmixError, match="reference=True is of alti_logit"):
+        speechmix.logit_contributions(model, {}, measure="decompx", objective=(4, 3), reference=True)
