@@ -117,8 +117,8 @@ def logit_contributions(
         writing_stack(model)
     view = seen_by(model, item, question)
     view.prepare(tuple(model.stacks))
-    several = isinstance(objective, list)
-    objectives = [_of_a_logit(option, model, view, measure) for option in (objective if several else [objective])]
+    options: list[Any] = objective if isinstance(objective, list) else [objective]
+    objectives = [_of_a_logit(option, model, view, measure) for option in options]
     precision = Precision.of(model, question)
     provenance = {**provenance_of(model, view, question, precision), "reference": reference}
     with running(model, precision), phase(measure):
@@ -134,7 +134,7 @@ def logit_contributions(
     ]
     for contributions in found:
         _check_sum(model, contributions, precision.states)
-    return found if several else found[0]
+    return found if isinstance(objective, list) else found[0]
 
 
 def writing_stack(model: Model) -> Stack:
