@@ -74,7 +74,7 @@ def carried_parts(
 def _through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objective) -> Tensor:
     """Parts [S] of one logit (less the foil's), from vectors [T, S, D] of the last states."""
     asked = objective.details
-    position = asked.get("position", asked.get("row"))
+    position: int = asked["position"] if "position" in asked else asked["row"]
     carried, reached = vectors[position][None], None
     for step in steps:
         before, after = step.at(position)
