@@ -75,6 +75,19 @@ class Norm:
         """gain * dc: what vectors [..., D] add to a state becomes, up to each row's scale."""
         return self._centre(vectors) * self._gain
 
+    def read_through(self, readers: Tensor) -> Tensor:
+        """What readers [R, D] of the norm's output read of its input: <read_through(r), dx> = <r, scale * direction(dx)>.
+
+        An RMS norm may round inside (transformers computes it in single precision): each coordinate's own factor N(x) / x
+        is taken then, so that what is read of x is what is read of N(x) to the last digit.
+        """
+        weighted = readers * (self.scale[:, None] * self._gain)
+        if self._centres:
+            return self._centre(weighted)
+        nonzero = self._states != 0
+        factors = self._module(self._states) / self._states.where(nonzero, torch.ones_like(self._states))
+        return torch.where(nonzero, readers * factors, weighted)
+
     def change(self, dx: Tensor) -> Tensor:
         """N(x + dx) - N(x), for changes [..., R, D]."""
         inverse, shift = self.scales(dx)

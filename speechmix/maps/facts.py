@@ -188,6 +188,26 @@ _IN_ORDER = (
 
 FACTS: dict[str, Facts] = {facts.name: facts for facts in _IN_ORDER}
 
+# Measures to the output: their parts add up to a logit and have signs, so they are no maps; see `logit_contributions`.
+TO_OUTPUT: dict[str, Facts] = {
+    "alti_logit": Facts(
+        "alti_logit",
+        "what each source adds to a logit, layer by layer, traced back to inputs by ALTI (pre-norm stacks)",
+        "Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL",
+        objective=True,
+        word="as a whole",
+        no_heads=_RESIDUAL_HAS_NO_HEAD,
+    ),
+    "decompx": Facts(
+        "decompx",
+        "what each source adds to a logit, as a vector carried through every layer and the head (encoders)",
+        "Modarressi et al. 2023, DecompX: Explaining Transformers Decisions by Propagating Token Decomposition, ACL",
+        objective=True,
+        word="as a whole",
+        no_heads=_RESIDUAL_HAS_NO_HEAD,
+    ),
+}
+
 # The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.
 RATIO_OF = ("attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc")
 
@@ -223,6 +243,10 @@ def facts_of(name: Any) -> Facts:
     'out'
     """
     facts = (FACTS.get(name) or RATIO_FACTS.get(name)) if isinstance(name, str) else None
+    if isinstance(name, str) and name in TO_OUTPUT and facts is None:
+        raise InputError(
+            f"{name} gives parts that add up to a logit, not maps: speechmix.logit_contributions(model, item, measure={name!r})"
+        )
     if facts is None:
         raise InputError(f"unknown measure {name!r}; there are {', '.join((*FACTS, *RATIO_FACTS))}")
     return facts

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .units import Units
 
 
-def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1) -> Tensor:
+def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, added: float = 0.0) -> Tensor:
     """Contribution of each source's part to each target, pooled over the frames of the target.
 
     For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own tokens, is one more part
@@ -35,6 +35,8 @@ def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1) 
         (target position, source) pairs held at once; bounds the memory.
     order : {1, 2}
         L1 (the paper's) or L2 length.
+    added : float
+        What is added to every coordinate of t_ij - y_i: 1e-6 in the published code, whose `pairwise_distance` does so.
 
     Returns
     -------
@@ -43,9 +45,9 @@ def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1) 
     parts = parts_of_block(block, units.rows)
     scores = parts.own.new_zeros(len(units.rows), len(units.sources))
     for source, rows, vectors in part_vectors(block, units, parts, batch_size):
-        scores[rows, source] = _nearer(parts.output[rows], vectors, order)
+        scores[rows, source] = _nearer(parts.output[rows], vectors, order, added)
     if block.stack.name == "cross":
-        residual = _nearer(parts.output, parts.own, order)
+        residual = _nearer(parts.output, parts.own, order, added)
         whole = scores.sum(dim=-1) + residual
         scores = scores / whole.where(whole > 0, torch.ones_like(whole))[:, None]
     return units.pool_targets(scores)
@@ -71,8 +73,9 @@ def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> I
             yield source, rows, vectors
 
 
-def _nearer(whole: Tensor, part: Tensor, order: int) -> Tensor:
+def _nearer(whole: Tensor, part: Tensor, order: int, added: float) -> Tensor:
     """max(0, ||y|| - ||y - t||) over the last axis, without cancellation: exactly zero for a part of zeros."""
+    part = part + added if added else part
     rest = whole - part
     if order == 1:
         return (whole.abs() - rest.abs()).sum(dim=-1).clamp_min(0)

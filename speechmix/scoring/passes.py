@@ -80,7 +80,7 @@ def answers(
         check_defined(measure, model.stacks[stack])
     for view in views:
         view.prepare(tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers))
-    provenances = [_provenance(model, view, question, precision) for view in views]
+    provenances = [provenance_of(model, view, question, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "block"]
     of_passes = [measure for measure in measures if measure.scope == "pass"]
@@ -251,7 +251,8 @@ def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[
     return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}
 
 
-def _provenance(model: Model, view: View, question: Question, precision: Precision) -> dict[str, Any]:
+def provenance_of(model: Model, view: View, question: Question, precision: Precision) -> dict[str, Any]:
+    """What a map, or what is taken apart, says of where it comes from."""
     return {
         "model": model.name,
         "family": model.family.name,
