@@ -2,10 +2,11 @@
 
     python tests/benchmarks/alignment.py [--part kept] [--count 12] [--seed 0] [--out words.csv] [--shared ../shared]
 
-In: speech with known word times (see `alignment_material`), the part for development unless told otherwise, and real recordings
-of the shared folder whose borders were read off spectrograms (real_borders.json). Out: a Markdown table, one row a condition: median and percentiles
-of the error of word starts and ends in ms, share of them within 20 and 100 ms, samples refused, AUC of the word score for an
-error above 100 ms, right and wrong texts doubted, processor seconds a second of sound. Nothing is asserted.
+In: speech with known word times (see `alignment_material`), the part for development unless told otherwise, and real
+recordings of the shared folder whose borders were read off spectrograms (real_borders.json). Out: a Markdown table, one row
+a condition: median and percentiles of the error of word starts and ends in ms, share of them within 20 and 100 ms, samples
+refused, AUC of the word score for an error above 100 ms, right and wrong texts doubted, processor seconds a second of sound.
+Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ def real_samples(shared: Path) -> Iterator[Sample]:
 
 def measured(sample: Sample, wrong: str) -> list[dict]:
     """Rows of a sample: one a word of the right text, one for the wrong text."""
-    common = {"name": sample.name, "kind": sample.kind, "condition": sample.condition, "seconds": len(sample.audio) / RATE}
+    common = {
+        "name": sample.name,
+        "kind": sample.kind,
+        "condition": sample.condition,
+        "seconds": len(sample.audio) / RATE,
+    }
     begun = time.process_time()
     try:
         alignment = align_by_synthesis(sample.audio, sample.text, language="fr")
@@ -87,7 +93,9 @@ def summary(table: pd.DataFrame, label: str) -> dict:
 
 
 def figures(table: pd.DataFrame) -> pd.DataFrame:
-    parts = [(f"{kind}, {condition}", rows) for (kind, condition), rows in table.groupby(["kind", "condition"], sort=False)]
+    parts = [
+        (f"{kind}, {condition}", rows) for (kind, condition), rows in table.groupby(["kind", "condition"], sort=False)
+    ]
     made = table[table.kind.isin(KINDS)]
     parts += [(f"all {kind}", rows) for kind, rows in table.groupby("kind", sort=False)]
     parts += [(f"all {condition}", made[made.condition == condition]) for condition in CONDITIONS]
@@ -104,7 +112,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, help="table of all words, CSV")
     options = parser.parse_args()
-    made = list(samples(options.shared, options.part, count=options.count, seed=options.seed, conditions=options.conditions))
+    made = list(
+        samples(options.shared, options.part, count=options.count, seed=options.seed, conditions=options.conditions)
+    )
     made += list(real_samples(options.shared))
     with ProcessPoolExecutor(options.workers) as pool:
         rows = [row for some in pool.map(measured, made, wrong_texts(made), chunksize=4) for row in some]

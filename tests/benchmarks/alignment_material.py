@@ -1,9 +1,9 @@
 """French speech whose word times are known, made hard in ways that are written down: material to measure aligners on.
 
-In: the folder ../shared (sentences, transcripts of spoken French, recordings from which room tone is cut), a part ("development"
-or "kept"), a seed. Out: `Sample`s: audio, text, true word times. espeak-ng speaks them with voices the aligner does not use;
-vocal tract, spectral tilt, room and the duration of every phoneme are then changed, so that they are less like the
-aligner's own voices. The two parts share no voice, no sentence and no room tone.
+In: the folder ../shared (sentences, transcripts of spoken French, recordings from which room tone is cut), a part
+("development" or "kept"), a seed. Out: `Sample`s: audio, text, true word times. espeak-ng speaks them with voices the aligner
+does not use; vocal tract, spectral tilt, room and the duration of every phoneme are then changed, so that they are less like
+the aligner's own voices. The two parts share no voice, no sentence and no room tone.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: boo
             hum = _varied(filler, voice, 90, pitch, tract, rng, uneven=0.4)[0]
             pieces += [hum, np.zeros(int(rng.choice([0, rng.uniform(0, 0.4)]) * RATE))]
             at += sum(map(len, pieces[-2:])) / RATE
-        audio, edges = _varied(" ".join(extra + said), voice, rate, pitch, tract, rng, uneven=0.35 if spontaneous else 0.2)
+        audio, edges = _varied(
+            " ".join(extra + said), voice, rate, pitch, tract, rng, uneven=0.35 if spontaneous else 0.2
+        )
         times += [(at + start, at + end) for start, end in edges[len(extra) :]]
         pause = rng.choice([0.0, rng.uniform(0.1, 1.0)]) if words else 0.0
         pieces += [audio, np.zeros(int(pause * RATE))]
@@ -200,4 +202,6 @@ def _in_condition(spoken: Sample, condition: str, tone: np.ndarray, rng: np.rand
 def wrong_texts(made: list[Sample]) -> list[str]:
     """For each sample another text that is next to its own in length."""
     texts = sorted({sample.text for sample in made}, key=lambda text: (len(text), text))
-    return [texts[place - 1 if (place := texts.index(sample.text)) % 2 else (place + 1) % len(texts)] for sample in made]
+    return [
+        texts[place - 1 if (place := texts.index(sample.text)) % 2 else (place + 1) % len(texts)] for sample in made
+    ]
