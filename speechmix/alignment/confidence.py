@@ -156,7 +156,7 @@ def doubts_of(words: Sequence[Word], evidence: Evidence) -> tuple[str, ...]:
         doubts.append(f"The words last {tempo:.1f} times as long as when they are synthesised.")
     ratios = evidence.stretch / tempo
     far = np.abs(np.log(ratios)) > np.log(_TRUSTED_STRETCH)
-    odd = [f"{words[index].text} ({ratios[index]:.1f})" for index in np.flatnonzero(far)]
+    odd = [f"{words[index].text} ({ratios[index]:.1f})" for index in np.flatnonzero(far).tolist()]
     if odd:
         doubts.append(
             f"Words more than {_TRUSTED_STRETCH:g} times longer or shorter than the clip's tempo: {_some(odd)}."

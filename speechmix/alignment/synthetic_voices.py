@@ -76,14 +76,14 @@ class Chorus:
         voiced = self.recording.energy > self.recording.speech_level if fitted is None else fitted[1] >= 0
         heard = (self._heard - self._heard[voiced].mean(0)) / (self._heard[voiced].std(0) + 1e-3)
         heard_deltas = np.c_[heard, slopes_of(heard)].astype(np.float32)
-        distances = None
+        distances = np.full((len(heard), len(plan.times)), np.inf, np.float32)
         for index in of:
             spoken = self._planned(self.speakers[index], self._spoken[index], plan)
             if fitted is not None:
                 spoken = _fit(spoken, heard, plan, *fitted)
             spoken_deltas = np.c_[spoken, slopes_of(spoken)].astype(np.float32)
             squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
-            distances = squared if distances is None else np.minimum(distances, squared, out=distances)
+            np.minimum(distances, squared, out=distances)
         return np.sqrt(np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances)
 
     def _planned(self, speaker: Speech, cepstra: np.ndarray, plan: Plan) -> np.ndarray:
