@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 from ..inputs.spans import Word
 
+# Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other doubts than before: word
+# times that are kept with another revision are made again.
+REVISION = 2
+
 # Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
 _SPOKEN_MARKS = frozenset("%‰&@#§°")
 
@@ -26,12 +30,13 @@ class Alignment:
     words : tuple of Word
         One for each item of ``words_of(text)``, in order, in seconds; words do not overlap, and a pause belongs to
         none of them. ``Word.score`` is between 0 (no better than any other place or text) and 1 (fits as well as the
-        right words do).
+        right words do); by synthesis, the probability that neither border is more than 100 ms off.
     method : str
         Which aligner made it: "synthesis", "ctc", ...
     score : float
         The same for the whole clip, 0 to 1: the mean over the words, weighted by their duration, unless the aligner
-        says otherwise. Scores of different methods are not on one scale.
+        says otherwise (synthesis: the probability that the text is what is said). Scores of different methods are not on
+        one scale.
     doubts : tuple of str
         Plain sentences, each a reason why the alignment cannot be trusted. Empty if there is none.
 

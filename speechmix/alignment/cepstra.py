@@ -16,6 +16,11 @@ SAMPLE_RATE = 16_000
 HOP = 80  # samples: 5 ms
 N_MELS, N_CEPSTRA = 40, 12
 _SPEECH_RANGE = 8  # dB between the clip's quiet and loud frames
+_QUIET_SHARE = 8  # percent of the frames that are taken for quiet
+_NOISE_VARIES, _BELOW_SOFT_SPEECH = (
+    2.0,
+    2.5,
+)  # dB from the quietest frames to that share, in noise alone; dB below them for each dB more
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +54,33 @@ def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
         )
     power = mel_power(audio)
     energy = decibels(power.sum(1))
-    quiet, loud = np.percentile(energy, [8, 95])
+    quiet, loud = _levels(energy)
     if loud - quiet < _SPEECH_RANGE:
         raise AlignmentError(
             f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found {loud - quiet:.0f} dB: "
             "silence or steady noise; leave clips without speech out"
         )
-    quiet = max(quiet, loud - 60)
-    noise = power[energy <= np.percentile(energy, 8)].mean(0) if loud - quiet > 15 else power.min(0)
-    return HeardRecording(power, energy, quiet, loud, noise)
+    return HeardRecording(power, energy, quiet, loud, _noise(power, energy, quiet))
+
+
+def _levels(energy: np.ndarray) -> tuple[float, float]:
+    """Quiet and loud level in dB; the quiet one is that of the noise, whether or not the clip has a pause to hear it in.
+
+    Steady noise varies little from frame to frame: where the quietest frames do, they are soft speech, and the noise
+    lies somewhere below them. It is looked for no further down than 50 dB under the loud level, where a room's tone is.
+    """
+    quietest, quiet, loud = np.percentile(energy, [1, _QUIET_SHARE, 95])
+    below = _BELOW_SOFT_SPEECH * max(0.0, quiet - quietest - _NOISE_VARIES)
+    return float(max(quiet - below, min(quiet, loud - 50), loud - 60)), float(loud)
+
+
+def _noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
+    """Mel power of the noise: of the frames that hold nothing else; if none do, of each band's quietest frames."""
+    alone = energy <= quiet + 2
+    if alone.sum() >= 10:
+        return power[alone].mean(0)
+    lowest = np.quantile(power, 0.02, axis=0)
+    return lowest * min(1.0, 10 ** (quiet / 10) / lowest.sum())
 
 
 def mel_power(audio: np.ndarray) -> np.ndarray:

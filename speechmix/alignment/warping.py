@@ -7,10 +7,15 @@ frame. Out: for each frame of the recording its synthetic frame, or the gap it l
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 # Path costs, in units of the distance between two frames, which is about 0.5 for the same sound and 1 for another.
-_STAY, _SKIP, _SKIP_TWO = 0.25, 0.25, 0.6
-_ENTER_GAP = 3.0
+# Staying in a frame costs more each time: a sound may be drawn out, but not by one of its frames alone.
+_STAYS = np.array([0.0, 0.25, 0.35, 0.5], np.float32)
+_SKIPS = np.array([0.0, 0.4, 0.9], np.float32)  # to the next frame, over one, over two
+_ENTER_GAP = np.float32(3.0)
+_FROM_GAP = 100  # in the record of moves: 10 * (skipped + 1) + the visit that was left, or one of these
+_STAYED, _STAYED_LONGER = 101, 102
 
 
 def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
@@ -32,48 +37,71 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
     int array [T]
         Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
     """
-    n_frames, n_states = distances.shape
     first = np.flatnonzero(np.diff(word, prepend=-1))
-    last = np.append(first[1:], n_states) - 1
-    states = np.arange(n_states)
+    last = np.append(first[1:], len(word)) - 1
+    begins = np.full(len(word), -1)
+    begins[first] = np.arange(len(first))
+    return _path(
+        distances.astype(np.float32, copy=False), gap.astype(np.float32), begins, last, _STAYS, _SKIPS, _ENTER_GAP
+    )
+
+
+@njit(cache=True)
+def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no cover (compiled)
+    n_frames, n_states = distances.shape
+    n_visits = len(stays)
     infinite = np.float32(1e9)
-    moves = np.full((4, n_states), infinite, np.float32)
-    came_by = np.zeros((n_frames, n_states), np.int8)  # 0 … 3 states back, 4: from the gap
-    entered = np.zeros((n_frames, len(first) + 1), bool)
-    cost = np.full(n_states, infinite, np.float32)
-    cost[0] = distances[0, 0]
-    gap_cost = np.full(len(first) + 1, infinite, np.float32)
-    gap_cost[0] = gap[0]
+    came_by = np.zeros((n_frames, n_states, n_visits), np.int8)
+    entered = np.full((n_frames, len(last) + 1), -1, np.int8)  # the visit that was left for the gap
+    cost = np.full((n_states, n_visits), infinite, np.float32)
+    before = cost.copy()
+    cost[0, 0] = distances[0, 0]
+    best_visit = np.zeros(n_states, np.int8)
+    left = np.full(n_states, infinite, np.float32)  # cheapest over the visits
+    gaps = np.full(len(last) + 1, infinite, np.float32)
+    gaps[0] = gap[0]
     for t in range(1, n_frames):
-        moves[0] = cost + _STAY
-        moves[1, 1:] = cost[:-1]
-        moves[2, 2:] = cost[:-2] + _SKIP
-        moves[3, 3:] = cost[:-3] + _SKIP_TWO
-        move = moves.argmin(0)
-        best = moves[move, states]
-        from_gap = gap_cost[:-1] < best[first]
-        best[first[from_gap]] = gap_cost[:-1][from_gap]
-        move[first[from_gap]] = 4
-        into_gap = cost[last] + _ENTER_GAP
-        entered[t, 1:] = into_gap < gap_cost[1:]
-        gap_cost[1:] = np.minimum(into_gap, gap_cost[1:])
-        gap_cost += gap[t]
-        cost = best + distances[t]
-        came_by[t] = move
-    return _trace_back(came_by, entered, word, last, ends_in_gap=gap_cost[-1] <= cost[-1])
-
-
-def _trace_back(
-    came_by: np.ndarray, entered: np.ndarray, word: np.ndarray, last: np.ndarray, *, ends_in_gap: bool
-) -> np.ndarray:
-    path = np.empty(len(came_by), int)
-    state = -1 - len(last) if ends_in_gap else len(word) - 1
-    for t in range(len(came_by) - 1, -1, -1):
+        for n in range(n_states):
+            left[n] = infinite
+            for k in range(n_visits):
+                before[n, k] = cost[n, k]
+                if cost[n, k] < left[n]:
+                    left[n], best_visit[n] = cost[n, k], k
+        for n in range(n_states):
+            cheapest, move = infinite, 0
+            for skip in range(min(len(skips), n)):
+                arrived = left[n - 1 - skip] + skips[skip]
+                if arrived < cheapest:
+                    cheapest, move = arrived, 10 * (skip + 1) + best_visit[n - 1 - skip]
+            if begins[n] >= 0 and gaps[begins[n]] < cheapest:
+                cheapest, move = gaps[begins[n]], _FROM_GAP
+            cost[n, 0], came_by[t, n, 0] = cheapest + distances[t, n], move
+            for k in range(1, n_visits):
+                cheapest, move = before[n, k - 1] + stays[k], _STAYED
+                if k == n_visits - 1 and before[n, k] + stays[k] < cheapest:
+                    cheapest, move = before[n, k] + stays[k], _STAYED_LONGER
+                cost[n, k], came_by[t, n, k] = cheapest + distances[t, n], move
+        gaps[0] += gap[t]
+        for k in range(len(last)):
+            into = left[last[k]] + enter_gap
+            if into < gaps[k + 1]:
+                gaps[k + 1], entered[t, k + 1] = into, best_visit[last[k]]
+            gaps[k + 1] += gap[t]
+    path = np.empty(n_frames, np.int64)
+    visit = np.argmin(cost[n_states - 1])
+    state = -1 - len(last) if gaps[-1] <= cost[n_states - 1, visit] else n_states - 1
+    for t in range(n_frames - 1, -1, -1):
         path[t] = state
         if state < 0:
-            if entered[t, -1 - state]:
-                state = int(last[-2 - state])
+            visit = entered[t, -1 - state]
+            if visit >= 0:
+                state = last[-2 - state]
         elif t > 0:
-            move = int(came_by[t, state])
-            state = -1 - int(word[state]) if move == 4 else state - move
+            move = came_by[t, state, visit]
+            if move == _FROM_GAP:
+                state = -1 - begins[state]
+            elif move == _STAYED:
+                visit -= 1
+            elif move != _STAYED_LONGER:
+                state, visit = state - move // 10, move % 10
     return path

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..alignment import align
+from ..alignment.base import REVISION
 from ..errors import InputError, SpeechmixError
 from ..files.identity import digest
 from ..files.whole_files import whole_file
@@ -80,4 +81,4 @@ def _quietly_aligned(clip: Clip, aligner: Model | None, method: str) -> Clip:
 def _question(clip: Clip, aligner: Model | None, method: str) -> str:
     """Hash of what decides where the words are."""
     clip_says = {name: clip.ingredients[name] for name in ("sound", "text", "language")}
-    return digest({**clip_says, "method": method, "aligner": aligner and aligner.fingerprint})
+    return digest({**clip_says, "method": method, "aligner": aligner and aligner.fingerprint, "revision": REVISION})

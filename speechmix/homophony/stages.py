@@ -21,6 +21,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..alignment.base import REVISION
 from ..corpora.reading import read_corpus
 from ..errors import InputError
 from ..files.identity import digest
@@ -170,7 +171,7 @@ def align_corpus(
         if "why" in line:
             return {"of": digest([line["why"], line["reason"]]), **_place(line[AT], shard)}
         placed = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
-        of = digest([line["text"], line["language"], placed])
+        of = digest([line["text"], line["language"], REVISION if placed is None else placed])
         return {"of": of, **sound_of(line["path"], stored), **_place(line[AT], shard)}
 
     return run_stage(

@@ -6,13 +6,16 @@ import json
 import string
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 import transformers
 
 import speechmix
+from speechmix import bundled
 from speechmix.alignment import words_of
 from speechmix.alignment.ctc import align_by_ctc, has_ctc_head
 from speechmix.errors import AlignmentError, InputError
@@ -200,6 +203,15 @@ class TestDoubtsAndErrors:
         assert found.score == pytest.approx(1 / len(LETTERS), abs=1e-3)
         assert "fit badly" in found.doubts[-1]
 
+    def test_model_that_would_rather_write_another_text_is_doubted(self, hearing):
+        found = align_by_ctc(hearing(LES_AMIS), AUDIO, "les gens")
+        assert "would write by itself" in found.doubts[-1]
+
+    def test_unsure_model_that_would_write_the_text_is_trusted(self, hearing):
+        found = align_by_ctc(hearing(LES_AMIS, confidence=4.0), AUDIO, "les amis")
+        assert found.score < 0.7
+        assert found.trusted
+
     def test_random_model_is_doubted(self, hearing):
         model = hearing(None)
         twin = speechmix.load(model.module, init="random", seed=1, processor=model.tokenizer)
@@ -236,6 +248,28 @@ class TestDoubtsAndErrors:
         before = {name: x.clone() for name, x in model.module.state_dict().items()}
         assert frames_of(align_by_ctc(model, AUDIO, "les amis").words, model) == [(10, 15), (30, 40)]
         assert all(torch.equal(x, before[name]) for name, x in model.module.state_dict().items())
+
+
+class TestBundledModel:
+    """It knows synthetic voices alone."""
+
+    @pytest.fixture(scope="class")
+    def model(self):
+        return speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+
+    def test_on_its_own_clips_it_is_trusted_with_their_text_and_doubted_with_another(self, model):
+        clips = bundled.clips()[:20:2]
+        for clip, other in zip(clips, clips[1:] + clips[:1], strict=True):
+            assert align_by_ctc(model, clip.audio(16_000), clip.text).trusted
+            assert not align_by_ctc(model, clip.audio(16_000), other.text).trusted
+
+    def test_a_voice_that_it_does_not_know_is_doubted(self, model):
+        folder = Path(__file__).parents[2].parent / "shared/data/clips_fr"
+        if not folder.is_dir():
+            pytest.skip("the folder ../shared with recordings is absent")
+        for name in ("allume_la_lumiere", "ferme_tous_les_volets", "supprime_le_minuteur", "lecture"):
+            audio, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
+            assert not align_by_ctc(model, audio, name.replace("_", " ").replace("lumiere", "lumière")).trusted
 
 
 class TestAlignAClip:

@@ -16,7 +16,6 @@ pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechm
 
 from speechmix.alignment import synthesis
 from speechmix.alignment.espeak import speak
-from speechmix.alignment.synthesis import cheapest_path
 
 align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000
@@ -180,11 +179,22 @@ def test_stereo_is_refused():
         align_by_synthesis(np.zeros((RATE, 2), np.float32), "bonjour")
 
 
-def test_path_rests_in_gaps_between_words():
-    distances = np.full((9, 4), 2.0, np.float32)
-    for heard, spoken in ((2, 0), (3, 1), (6, 2), (7, 3)):
-        distances[heard, spoken] = 0
-    gap = np.full(9, 2.0, np.float32)
-    gap[[0, 1, 4, 5, 8]] = 0
-    path = cheapest_path(distances * 10, gap * 10, np.array([0, 0, 1, 1]))
-    assert path.tolist() == [-1, -1, 0, 1, -2, -2, 2, 3, -3]
+def test_a_tightly_cut_clip_is_placed_like_the_whole(shared):
+    """Its quietest frames are soft speech: they are not taken for silence."""
+    audio = read(shared / "data/clips_fr/deverouille_la_porte_d_entree.wav")
+    text = "dévérouille la porte d'entrée"
+    starts = np.array([word.start for word in align_by_synthesis(audio, text).words])
+    cut = round(1.09 * RATE)  # where the sound begins, to where it ends
+    tight = np.array([word.start for word in align_by_synthesis(audio[cut : round(2.45 * RATE)], text).words])
+    assert np.abs(tight + cut / RATE - starts).max() < 0.06
+
+
+def test_a_repetition_that_is_not_in_the_text_lies_in_a_gap():
+    first, rest = (speak(text, voice="fr-be+f2", rate=150) for text in ("les enfants", SENTENCES[1]))
+    offset = first.words[-1].end + 0.2
+    pause = np.zeros(round((offset - first.words[-1].end) * RATE))
+    audio = np.concatenate([first.audio[: round(first.words[-1].end * RATE)], pause, rest.audio])
+    audio += 1e-3 * np.random.default_rng(0).standard_normal(len(audio))
+    words = align_by_synthesis(audio, SENTENCES[1]).words
+    errors = [abs(found.start - offset - true.start) for found, true in zip(words, rest.words, strict=True)]
+    assert max(errors[2:]) < 0.06

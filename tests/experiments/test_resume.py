@@ -194,6 +194,21 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(compute
     assert len(asked) == 5 + 2
 
 
+def test_words_of_aligners_that_placed_them_otherwise_are_placed_again(computed, tmp_path, monkeypatch):
+    asked = []
+
+    def fake(clip, *, model, method):
+        asked.append(method)
+        return clip.with_words([("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)], alignment=method)
+
+    monkeypatch.setattr(word_times, "align", fake)
+    question = Question(tmp_path, words=None)
+    question.run(tmp_path / "run")
+    monkeypatch.setattr(word_times, "REVISION", word_times.REVISION + 1)
+    question.run(tmp_path / "run")
+    assert len(asked) == 2
+
+
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", ["cut", "bit", "empty", "missing"])
 def test_what_is_damaged_is_said_and_made_again(case, finished, tmp_path):

@@ -1,0 +1,185 @@
+"""How sure the aligner by synthesis is of each word, and of the text as a whole; and its doubts, in words.
+
+In: `Evidence`: how the text was warped onto the recording in several ways, and decoys of it. Out: for each word the
+probability that neither of its borders is more than 100 ms off, for the clip that the text is what is said, and
+sentences that say why the times cannot be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..inputs.spans import Word
+from .cepstra import HOP, SAMPLE_RATE, HeardRecording
+
+# Logistic regressions on the development part of tests/benchmarks/alignment_material.py and the real commands beside it.
+# A border is more than 100 ms off: how far apart the ways have it, sound near it that no word takes, the clip's gain.
+_FAR = np.array([0.68, 4.53, -3.19]), -3.47
+# The text is another one (as many right as wrong texts): the clip's gain, how far apart the ways are, sound that no word takes.
+_WRONG = np.array([-20.91, 1.19, 0.78]), -0.82
+_TRUSTED_TEXT = (
+    0.6  # in development 95 % of wrong texts are scored lower, and of right ones a quarter of the short, few others
+)
+_TRUSTED_WORD = 0.5
+_NEAR = 60  # frames either side of a word
+_TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo
+_TRUSTED_UNEXPLAINED = 0.5  # share of the sound that no word takes
+
+
+@dataclass(frozen=True, eq=False)
+class Warp:
+    """A path through the recording: the slot that each frame belongs to (-1 in a gap) [T], and what that costs [T]."""
+
+    owner: np.ndarray
+    cost: np.ndarray
+
+    def seconds(self, n_words: int) -> np.ndarray:
+        """How long each slot lasts."""
+        return np.bincount(self.owner[self.owner >= 0], minlength=n_words) * HOP / SAMPLE_RATE
+
+    def edges(self, n_words: int, sound: np.ndarray) -> np.ndarray:
+        """First and last frame of each word [W, 2]; silence beside a gap belongs to none."""
+        first = np.searchsorted(self._at, np.arange(n_words))
+        last = np.searchsorted(self._at, np.arange(n_words), side="right") - 1
+        frames = np.flatnonzero(self.owner >= 0)
+        return np.array([_trim(frames[a], frames[b], self.owner, sound) for a, b in zip(first, last, strict=True)])
+
+    @cached_property
+    def _at(self) -> np.ndarray:
+        return self.owner[self.owner >= 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known of an alignment.
+
+    Parameters
+    ----------
+    recording : HeardRecording
+    natural : array [W]
+        Seconds each word lasts in the synthesis.
+    warp : Warp
+        Of the text.
+    ways : tuple of Warp
+        The same with other settings that are as good.
+    decoys : tuple of Warp
+        Of each word played backwards, in other orders: the same voices say the same sounds, but not what the recording
+        has. What a path through that costs is what one for a text that does not belong to the recording would.
+    """
+
+    recording: HeardRecording
+    natural: np.ndarray
+    warp: Warp
+    ways: tuple[Warp, ...]
+    decoys: tuple[Warp, ...]
+
+    @cached_property
+    def sound(self) -> np.ndarray:
+        return self.recording.energy > self.recording.speech_level
+
+    @cached_property
+    def _all_edges(self) -> np.ndarray:
+        return np.stack([way.edges(len(self.natural), self.sound) for way in (self.warp, *self.ways)])
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """First and last frame of each word [W, 2]: the median of the ways, in order."""
+        edges = np.median(self._all_edges, axis=0)
+        starts = np.maximum.accumulate(edges[:, 0])
+        ends = np.minimum(np.maximum(edges[:, 1], starts), np.append(starts[1:] - 1, np.inf))
+        return np.stack([starts, np.maximum(ends, starts)], axis=1)
+
+    @cached_property
+    def stretch(self) -> np.ndarray:
+        return self.warp.seconds(len(self.natural)) / self.natural
+
+    @cached_property
+    def widest(self) -> np.ndarray:
+        """Frames between where a word's borders lie and where the way that differs most has them [W]."""
+        return np.abs(self._all_edges - self.edges).max((0, 2))
+
+    @cached_property
+    def apart(self) -> float:
+        """How far apart the ways have the words: mean over words of the logarithm of their mean distance."""
+        return float(np.log1p(np.abs(self._all_edges - self.edges).mean(0).max(1) / 2).mean())
+
+    @cached_property
+    def _left_over(self) -> np.ndarray:
+        return self.sound & (self.warp.owner < 0)
+
+    @cached_property
+    def unexplained(self) -> float:
+        """Share of the sound that no word takes."""
+        return float(self._left_over.sum() / max(1, self.sound.sum()))
+
+    @cached_property
+    def unexplained_near(self) -> np.ndarray:
+        """The same for the 300 ms on either side of each word [W]."""
+        near = [slice(max(0, int(first) - _NEAR), int(last) + 1 + _NEAR) for first, last in self.edges]
+        return np.array([self._left_over[frames].sum() / max(1, self.sound[frames].sum()) for frames in near])
+
+    @cached_property
+    def gain(self) -> float:
+        """Share of the cost of the sound that the text saves over the cheapest decoy."""
+        cost = float(self.warp.cost[self.sound].sum())
+        return 1 - cost / max(1e-9, min(float(decoy.cost[self.sound].sum()) for decoy in self.decoys))
+
+
+def word_scores(evidence: Evidence) -> np.ndarray:
+    """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is said."""
+    gain = np.full(len(evidence.natural), evidence.gain)
+    signs = np.stack([np.log1p(evidence.widest / 2), evidence.unexplained_near, gain], axis=1)
+    return 1 - _logistic(signs @ _FAR[0] + _FAR[1])
+
+
+def text_score(evidence: Evidence) -> float:
+    """Probability that the text is what is said, were half of all texts wrong."""
+    signs = np.array([evidence.gain, evidence.apart, evidence.unexplained])
+    return float(1 - _logistic(signs @ _WRONG[0] + _WRONG[1]))
+
+
+def doubts_of(words: Sequence[Word], evidence: Evidence) -> tuple[str, ...]:
+    """Sentences that say why the times cannot be trusted; none if they can."""
+    doubts, score = [], text_score(evidence)
+    if score < _TRUSTED_TEXT:
+        doubts.append(
+            f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, expected at least "
+            f"{_TRUSTED_TEXT}): it may not be what is said."
+        )
+    unsure = [f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < _TRUSTED_WORD]
+    if unsure:
+        doubts.append(f"Words that may be more than 100 ms off (score): {_some(unsure)}.")
+    tempo = float(np.median(evidence.stretch))
+    if not 1 / _TRUSTED_STRETCH < tempo < _TRUSTED_STRETCH:
+        doubts.append(f"The words last {tempo:.1f} times as long as when they are synthesised.")
+    ratios = evidence.stretch / tempo
+    far = np.abs(np.log(ratios)) > np.log(_TRUSTED_STRETCH)
+    odd = [f"{words[index].text} ({ratios[index]:.1f})" for index in np.flatnonzero(far).tolist()]
+    if odd:
+        doubts.append(
+            f"Words more than {_TRUSTED_STRETCH:g} times longer or shorter than the clip's tempo: {_some(odd)}."
+        )
+    if evidence.unexplained > _TRUSTED_UNEXPLAINED:
+        doubts.append(f"{100 * evidence.unexplained:.0f} % of the sound belongs to no word of the text.")
+    return tuple(doubts)
+
+
+def _some(named: list[str]) -> str:
+    return ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+
+
+def _logistic(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _trim(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:
+    """Cut silent frames off a word beside a gap, at most 100 ms: a closure after a pause is not heard."""
+    if first == 0 or owner[first - 1] < 0:
+        first += int(np.argmax(np.append(sound[first : min(first + 20, last)], True)))
+    if last == len(owner) - 1 or owner[last + 1] < 0:
+        last -= int(np.argmax(np.append(sound[max(last - 19, first) : last + 1][::-1], True)))
+    return first, max(first, last)

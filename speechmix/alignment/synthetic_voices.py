@@ -1,0 +1,133 @@
+"""Synthetic speakers as the aligner by synthesis compares them with a recording: at its tempo, its level, its noise, its voice.
+
+In: what is heard of a recording, several synthetic speakers of one text, the tempo of each word. Out: distances between every
+frame of the recording and of the synthesis, that of the nearest speaker.
+Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral coefficients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..inputs.spans import Word
+from .cepstra import HOP, N_CEPSTRA, SAMPLE_RATE, HeardRecording, cepstra_of, decibels, mel_power, slopes_of
+from .espeak import Speech
+
+_RIDGE = 30.0  # frames' worth of belief in an unchanged voice
+_TEMPO = (0.4, 3.0)  # times the synthesis's durations
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Frames of the synthesis: time on the first speaker's clock [N], slot (0: the first word played) [N], place [N].
+
+    ``place`` is the slot plus how far into its word a frame is: it ascends, in whatever order the words are played.
+    """
+
+    times: np.ndarray
+    slot: np.ndarray
+    place: np.ndarray
+
+
+class Chorus:
+    """Several speakers of one text, beside a recording.
+
+    Parameters
+    ----------
+    recording : HeardRecording
+    speakers : list of Speech
+        Of the same text; the first one's clock is that of all plans.
+    """
+
+    def __init__(self, recording: HeardRecording, speakers: list[Speech]):
+        self.recording, self.speakers = recording, speakers
+        self.words = speakers[0].words
+        self.natural = np.array([max(word.end - word.start, 0.02) for word in self.words])
+
+    @cached_property
+    def _heard(self) -> np.ndarray:
+        return cepstra_of(self.recording.power + 0.3 * self.recording.noise)
+
+    @cached_property
+    def _spoken(self) -> list[np.ndarray]:
+        """Cepstra of each speaker at its own tempo, as loud and as noisy as the recording."""
+        cepstra = []
+        for speaker in self.speakers:
+            power = mel_power(speaker.audio)
+            level = self.recording.loud - np.percentile(decibels(power.sum(1)), 90)
+            cepstra.append(cepstra_of(power * 10 ** (level / 10) + 1.3 * self.recording.noise))
+        return cepstra
+
+    def distances(self, plan: Plan, fitted: tuple[Plan, np.ndarray] | None, *, of: Sequence[int]) -> np.ndarray:
+        """Distance between every frame of the recording and of the synthesis, [T, N]: that of the nearest speaker.
+
+        Parameters
+        ----------
+        plan : Plan
+        fitted : (Plan, int array [T]), optional
+            An earlier plan and the path found with it: the speakers' cepstra are mapped to the recording's along it.
+        of : sequence of int
+            Which speakers.
+        """
+        voiced = self.recording.energy > self.recording.speech_level if fitted is None else fitted[1] >= 0
+        heard = (self._heard - self._heard[voiced].mean(0)) / (self._heard[voiced].std(0) + 1e-3)
+        heard_deltas = np.c_[heard, slopes_of(heard)].astype(np.float32)
+        distances = np.full((len(heard), len(plan.times)), np.inf, np.float32)
+        for index in of:
+            spoken = self._planned(self.speakers[index], self._spoken[index], plan)
+            if fitted is not None:
+                spoken = _fit(spoken, heard, plan, *fitted)
+            spoken_deltas = np.c_[spoken, slopes_of(spoken)].astype(np.float32)
+            squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
+            np.minimum(distances, squared, out=distances)
+        return np.sqrt(np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances)
+
+    def _planned(self, speaker: Speech, cepstra: np.ndarray, plan: Plan) -> np.ndarray:
+        """Standardised cepstra [N, C] of a speaker at the planned times."""
+        clock, times = self.speakers[0], plan.times
+        if len(speaker.phonemes) == len(clock.phonemes):  # speakers differ a little in tempo, phoneme by phoneme
+            times = np.interp(times, _phoneme_edges(clock), _phoneme_edges(speaker))
+        position = times * SAMPLE_RATE / HOP
+        cepstra = np.stack([np.interp(position, np.arange(len(cepstra)), column) for column in cepstra.T], axis=1)
+        return ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(np.float32)
+
+
+def lay_out(words: tuple[Word, ...], tempo: np.ndarray, order: np.ndarray, *, flipped: bool) -> Plan:
+    """Lay out each word's frames: its natural duration times its tempo, at least three; backwards if flipped."""
+    times, places = [], []
+    for slot, index in enumerate(order):
+        seconds = words[index].end - words[index].start
+        count = max(3, round(seconds * tempo[index] * SAMPLE_RATE / HOP))
+        share = (np.arange(count) + 0.5) / count
+        times.append(words[index].start + seconds * (share[::-1] if flipped else share))
+        places.append(slot + share)
+    place = np.concatenate(places)
+    return Plan(np.concatenate(times), place.astype(int), place)
+
+
+def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
+    """How much longer each word is than its synthesis: half-way between its own ratio and the clip's, which leans to 1."""
+    ratios = np.maximum(seconds, 0.02) / natural
+    clip = np.median(ratios) ** 0.8
+    return np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
+
+
+def _fit(spoken: np.ndarray, heard: np.ndarray, plan: Plan, old_plan: Plan, path: np.ndarray) -> np.ndarray:
+    """Map synthetic cepstra to the recording's voice: affine, least squares along the path, ridge towards identity."""
+    frames = np.flatnonzero(path >= 0)
+    partners = np.clip(np.searchsorted(plan.place, old_plan.place[path[frames]]), 0, len(plan.place) - 1)
+    inputs = np.c_[spoken, np.ones(len(spoken), np.float32)]
+    unchanged = np.eye(inputs.shape[1], spoken.shape[1])
+    paired = inputs[partners]
+    weights = np.linalg.solve(
+        paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]), paired.T @ heard[frames] + _RIDGE * unchanged
+    )
+    return (inputs @ weights).astype(np.float32)
+
+
+def _phoneme_edges(speech: Speech) -> np.ndarray:
+    return np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / speech.sample_rate])

@@ -1,0 +1,71 @@
+"""How sure of a word: ways that agree, ways that do not, sound that is left over, decoys that cost as much as the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from speechmix.alignment.cepstra import HeardRecording
+from speechmix.alignment.confidence import Evidence, Warp, doubts_of, text_score, word_scores
+from speechmix.inputs.spans import Word
+
+N_FRAMES = 400
+BORDERS = [(40, 140), (140, 240), (280, 360)]
+WORDS = [Word(text, first / 200, last / 200, 0.9) for text, (first, last) in zip("abc", BORDERS, strict=True)]
+
+
+def warp(borders, cost=1.0):
+    owner = np.full(N_FRAMES, -1)
+    for index, (first, last) in enumerate(borders):
+        owner[first:last] = index
+    return Warp(owner, np.full(N_FRAMES, cost))
+
+
+def evidence(ways, *, decoy=1.2, sounds=BORDERS):
+    energy = np.full(N_FRAMES, -50.0)
+    for first, last in sounds:
+        energy[first:last] = 0
+    recording = HeardRecording(np.ones((N_FRAMES, 40)), energy, quiet=-50.0, loud=0.0, noise=np.ones(40))
+    natural = np.array([last - first for first, last in BORDERS]) / 200
+    return Evidence(recording, natural, warp(BORDERS), tuple(map(warp, ways)), (warp(BORDERS, decoy),))
+
+
+def test_ways_that_agree_leave_no_doubt():
+    sure = evidence([BORDERS] * 4)
+    assert sure.edges.tolist() == [[first, last - 1] for first, last in BORDERS]
+    assert (word_scores(sure) > 0.95).all()
+    assert text_score(sure) > 0.9
+    assert doubts_of(WORDS, sure) == ()
+
+
+def test_a_word_lies_at_the_median_and_is_less_sure_the_further_one_way_has_it():
+    scores = []
+    for shift in (0, 8, 40):
+        other = [(40, 140 - shift), (140 - shift, 240), (280, 360)]
+        some = evidence([BORDERS, BORDERS, BORDERS, other])
+        assert some.edges[:, 0].tolist() == [40, 140, 280]
+        scores.append(word_scores(some))
+    assert scores[0][1] > scores[1][1] > scores[2][1]
+    assert scores[0][2] == pytest.approx(scores[2][2])
+
+
+def test_sound_that_no_word_takes_makes_the_words_beside_it_less_sure():
+    filled = evidence([BORDERS] * 4, sounds=[(40, 140), (140, 360)])
+    before, after = word_scores(evidence([BORDERS] * 4)), word_scores(filled)
+    assert filled.unexplained == pytest.approx(40 / 320)
+    assert after[1] < before[1]
+    assert after[2] < before[2]
+
+
+def test_a_text_that_fits_worse_than_its_sounds_in_another_order_is_doubted():
+    wrong = evidence([BORDERS] * 4, decoy=0.95)
+    assert text_score(wrong) < 0.65
+    assert "may not be what is said" in doubts_of(WORDS, wrong)[0]
+
+
+def test_words_of_low_score_are_named():
+    words = [Word("a", 0.2, 0.7, 0.9), Word("b", 0.7, 1.2, 0.3), Word("c", 1.4, 1.8, 0.9)]
+    (doubt,) = doubts_of(words, evidence([BORDERS] * 4))
+    assert "100 ms off" in doubt
+    assert "b (0.30)" in doubt
+    assert "a (" not in doubt

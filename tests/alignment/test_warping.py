@@ -1,0 +1,66 @@
+"""The cheapest path: what it costs by hand, and that nothing is cheaper, on small problems that can be searched whole."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from speechmix.alignment import warping
+from speechmix.alignment.warping import cheapest_path
+
+STAYS, SKIPS, ENTER_GAP = (warping._STAYS.tolist(), warping._SKIPS.tolist(), float(warping._ENTER_GAP))
+
+
+def test_path_rests_in_gaps_between_words():
+    distances = np.full((9, 4), 2.0, np.float32)
+    for heard, spoken in ((2, 0), (3, 1), (6, 2), (7, 3)):
+        distances[heard, spoken] = 0
+    gap = np.full(9, 2.0, np.float32)
+    gap[[0, 1, 4, 5, 8]] = 0
+    path = cheapest_path(distances * 10, gap * 10, np.array([0, 0, 1, 1]))
+    assert path.tolist() == [-1, -1, 0, 1, -2, -2, 2, 3, -3]
+
+
+def test_a_sound_that_is_drawn_out_is_shared_by_its_frames():
+    distances = np.zeros((6, 2), np.float32)  # two frames of one sound, six to hear
+    path = cheapest_path(distances, np.full(6, 9.0), np.zeros(2, int))
+    assert path.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def cost_of(path, distances, gap, word):
+    """What a path costs, by the rules; infinite if it breaks them."""
+    first = np.flatnonzero(np.diff(word, prepend=-1)).tolist()
+    last = [*(start - 1 for start in first[1:]), len(word) - 1]
+    total, visits = 0.0, 0
+    for t, state in enumerate(path):
+        before = path[t - 1] if t else None
+        if before is None:
+            total += 0 if state in (0, -1) else np.inf
+        elif state < 0:
+            entered = state < -1 and before == last[-2 - state]
+            total += 0 if before == state else ENTER_GAP if entered else np.inf
+        elif before < 0:
+            total += 0 if -1 - before < len(first) and state == first[-1 - before] else np.inf
+        elif state == before:
+            visits += 1
+            total += STAYS[min(visits, len(STAYS) - 1)]
+        else:
+            total += SKIPS[state - before - 1] if 0 < state - before <= len(SKIPS) else np.inf
+        visits = visits if state == before else 0
+        total += gap[t] if state < 0 else distances[t, state]
+    return total if path[-1] in (len(word) - 1, -1 - len(first)) else np.inf
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_path_is_cheaper(seed):
+    rng = np.random.default_rng(seed)
+    word = np.array([0, 0, 1])
+    distances, gap = rng.uniform(0, 3, (6, 3)).astype(np.float32), rng.uniform(0, 2, 6).astype(np.float32)
+    path = cheapest_path(distances, gap, word)
+    every = itertools.product(range(-3, 3), repeat=6)
+    assert cost_of(path, distances, gap, word) == pytest.approx(
+        min(cost_of(other, distances, gap, word) for other in every if other[-1] in (2, -3) and other[0] in (0, -1)),
+        abs=1e-4,
+    )
