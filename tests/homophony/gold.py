@@ -31,6 +31,7 @@ from speechmix.homophony.french.text import key_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TREEBANK = SHARED / "treebank_fr"
+THIRD_PERSON = frozenset("il elle ils elles".split())
 
 
 class Word(NamedTuple):
@@ -166,8 +167,20 @@ class Score(NamedTuple):
     gold: int
 
     @property
+    def precision(self) -> float:
+        return self.right / max(self.found, 1)
+
+    @property
+    def recall(self) -> float:
+        return self.right / max(self.gold, 1)
+
+    @property
     def f1(self) -> float:
         return 2 * self.right / max(self.found + self.gold, 1)
+
+    def shown(self) -> str:
+        """All figures in one line."""
+        return f"P {self.precision:.4f}  R {self.recall:.4f}  F1 {self.f1:.4f}  ({self.right} of {self.found}, gold {self.gold})"
 
 
 def compare(files, template: Template, lexicon: Lexicon, mine, *, cues=None, errors: list | None = None) -> Score:
@@ -188,22 +201,3 @@ def compare(files, template: Template, lexicon: Lexicon, mine, *, cues=None, err
 
 
 _EXTRACT = {"determiner": determiner_pairs, "subject": subject_pairs, "determiner+subject": noun_verb_pairs}
-
-
-def report() -> None:
-    """Print the scores of the lexicon parser: ``python -m tests.homophony.gold``."""
-    from speechmix.homophony import load_template, mine
-
-    lexicon, files = Lexicon.load(), sorted(TREEBANK.glob("*.conllu"))
-    for name, cues in (
-        ("det_noun", None),
-        ("pronoun_verb", None),
-        ("pronoun_verb", frozenset("il elle ils elles".split())),
-    ):
-        template = load_template(name)
-        score = compare(files, template, lexicon, lambda text: mine(text, templates=[template]), cues=cues)  # noqa: B023
-        print(f"{name:13} {'il elle ils elles' if cues else 'all cues':18} F1 {score.f1:.4f}  {score}")
-
-
-if __name__ == "__main__":
-    report()
