@@ -24,6 +24,7 @@ from ..files.parquet_files import readable_parquet
 from ..files.whole_files import whole_folder
 from ..inputs.clips import Clip
 from ..inputs.spans import Word
+from .contrasts import INVARIANT
 
 PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
 _BATCH = 500
@@ -47,7 +48,7 @@ _MODEL = pa.struct(
         ("target_rows", pa.list_(pa.int32())),
     ]
 )
-_TEXTS = ("template", "number", "person", "tense", "lemma", "differs", "cue_word", "target_word", "via_word", "foil")
+_TEXTS = ("template", "number", "person", "tense", "lemma", "contrast", "meaning", "cue_word", "target_word", "via_word", "foil")
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("name", "clip", "audio", "sound", "text", "language")),
@@ -57,6 +58,8 @@ SCHEMA = pa.schema(
         *((name, pa.string()) for name in _TEXTS),
         *((name, pa.bool_()) for name in ("audible", "liaison")),
         ("distance", pa.int32()),
+        *((name, pa.bool_()) for name in ("numeral", "attractor")),
+        ("position", pa.string()),
         ("words", pa.list_(_WORD)),
         ("alignment", pa.string()),
         ("alignment_score", pa.float64()),
@@ -83,7 +86,8 @@ _READ = (
     "meta",
     *_NOTED,
 )
-_SINCE = ("sound", "cue_indices")  # not in data sets of earlier versions
+_NOTED_SINCE = ("contrast", "meaning", "numeral", "attractor", "position")
+_SINCE = ("sound", "cue_indices", *_NOTED_SINCE)  # not in data sets of earlier versions
 
 
 def write_examples(
@@ -230,7 +234,10 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
             f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
         )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
-    meta = {**noted, **{name: str(example[name]) for name in _NOTED}, "pair": example["clip"]}
+    columns = (*_NOTED, *(name for name in _NOTED_SINCE if example.get(name) is not None))
+    meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
+    if example.get("contrast") == INVARIANT:
+        meta["control"] = "yes"  # nothing can be told: not part of the headline
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],

@@ -18,7 +18,8 @@ from ..inputs.rows import Rejected, Row
 from ..stages.journal import LeftOut
 from .mining import Pair, mine
 from .study import audio_path, given_pair
-from .templates import Template, load_template, load_templates
+from .template_tables import Template
+from .templates import load_template, load_templates
 
 _PAIR = tuple(field.name for field in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
 
@@ -45,12 +46,11 @@ def mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) ->
 
 
 def described(template: Template) -> dict[str, Any]:
-    """A template as the options say it; what earlier releases did not know is left out where it is not used."""
-    return {
-        name: entry
-        for name, entry in asdict(template).items()
-        if entry or name not in ("coordinated", "noun", "balance")
-    }
+    """A template as the options say it, its lexicon by content; what it does not use is left out."""
+    entries = {name: entry for name, entry in asdict(template).items() if entry or name in ("partner", "target_pos")}
+    if template.lexicon is not None:
+        entries["lexicon"] = content_digest(template.lexicon)
+    return entries
 
 
 def row_digest(row: Row | Rejected) -> dict[str, str]:

