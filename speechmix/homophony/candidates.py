@@ -1,7 +1,7 @@
 """Which words of a sentence may be cue and target of a template, and what excludes them?
 
-In: tokens, links of a parser, a template. Out: links for the relations "before" and "after", which no parser has to find, and the
-reason why a template's own conditions exclude a link.
+In: tokens, links of a parser, a template. Out: links for the relations "before" and "after", which no parser has to find, and
+the reason why a template's own conditions exclude a link.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def links_of(template: Template, tokens: Sequence[Token], links: Sequence[Link],
             continue
         reach = target + step * (template.words_between + 1)
         for cue in range(target + step, reach + step, step):
-            if not 0 <= cue < len(tokens) or not tokens[cue].key[:1].isalnum():
-                break
+            if not 0 <= cue < len(tokens) or not tokens[cue].key[-1:].isalnum() | tokens[cue].key.endswith("'"):
+                break  # beyond the sentence, or at a sign
             if tokens[cue].key in template.cues:
                 beside.append(Link(template.relation, cue, target))
                 break
@@ -46,7 +46,7 @@ def links_of(template: Template, tokens: Sequence[Token], links: Sequence[Link],
 
 def words_between(tokens: Sequence[Token], link: Link) -> int:
     """How many words, not signs, stand between cue and target."""
-    return sum(token.key[:1].isalnum() for token in between(tokens, link))
+    return sum([token.key[:1].isalnum() for token in between(tokens, link)])
 
 
 def between(tokens: Sequence[Token], link: Link) -> Sequence[Token]:

@@ -1,7 +1,7 @@
 """What kind of contrast is a pair, can its cue be told by ear, and does the target's own onset give the answer away?
 
 In: who the target and its other spelling speak of ("3s", "3p", "1s"), and what stands before the target. Out: one of
-`CONTRASTS`, and two truth values, judged alike for both members of a contrast: what is said of *ils aiment* is said of *il aime*.
+`CONTRASTS`, and two truth values, judged alike for both members of a contrast: what holds for *ils aiment* does for *il aime*.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_audible(contrast: str, heard: str, *, before_vowel: bool) -> bool:
     >>> is_audible("number", "before_vowel", before_vowel=False), is_audible("person", "before_vowel", before_vowel=False)
     (False, True)
     """
-    if contrast in (TENSE, IMPERSONAL, INVARIANT) or heard == "never":
+    if contrast in (TENSE, IMPERSONAL) or heard == "never":
         return False
     return contrast in (ACROSS, PERSON) or heard == "always" or before_vowel
 

@@ -1,7 +1,7 @@
 """Which parser and lexicon does each template go with, and can it find anything at all?
 
-In: templates, and the names of a parser and a lexicon. Out: for each parser the templates that it reads for, each with its lexicon;
-or an error that says which template could never find a pair, and why.
+In: templates, and the names of a parser and a lexicon. Out: for each parser the templates that it reads for, each with its
+lexicon; or an error that says which template could never find a pair, and why.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def miners_of(templates: tuple[Template, ...], parser: str, lexicon: Lexicon | N
     Raises
     ------
     InputError
-        For an unknown parser, and for a template that can find nothing: with a relation that the parser does not know, a cue that
-        is never found, targets of a part of speech, a meaning or a tense that the lexicon lacks.
+        For an unknown parser, and for a template that can find nothing: with a relation that the parser does not know, a cue
+        that is never found, targets of a part of speech, a meaning or a tense that the lexicon lacks.
     """
     miners: dict[Parser, list[tuple[Template, Lexicon]]] = {}
     for template in templates:
@@ -57,12 +57,16 @@ def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> N
     if template.relation not in BESIDE and parser.relations and template.relation not in parser.relations:
         known = ", ".join((*filter(None, parser.relations), *BESIDE))
         raise InputError(f"{where}: the relation {template.relation!r} is unknown to the parser, which finds {known}")
-    cut = tokenize if template.language == "fr" else plain_tokens
+    french = template.language == "fr"
     for cue in template.cues:
-        tokens = cut(cue)
-        elided = template.language == "fr" and cue.endswith("'")
-        if not elided and (len(tokens) != 1 or tokens[0].key != cue):
-            raise InputError(f"{where} by the cue {cue!r}: a cue is one word, here {[token.key for token in tokens]}")
+        # a French clitic is cut off a word (gens-là)
+        keys = [
+            token.key for token in (tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else plain_tokens(cue))
+        ]
+        if keys[-1:] != [cue] or len(keys) > 1 + (cue[:1] == "-"):
+            raise InputError(
+                f"{where} by the cue {cue!r}: a cue is one word, and this is read as {' '.join(keys) or 'none'}"
+            )
         reason = "" if template.relation in BESIDE else parser.refused(template.relation, cue)
         if reason:
             raise InputError(f"{where} by the cue {cue!r}: {reason}")
@@ -80,7 +84,7 @@ def _refuse_absent_targets(template: Template, lexicon: Lexicon, where: str) -> 
     ):
         absent = [entry for entry in asked if entry not in there]
         if absent and (name == "meaning" or len(absent) == len(asked)):
+            known_ones = ", ".join(sorted(there)) or "none"
             raise InputError(
-                f"{where}: no word of the lexicon has the {name} {', '.join(absent)}; there are {', '.join(sorted(there)) or 'none'}"
+                f"{where}: no word of the lexicon has the {name} {', '.join(absent)}; there are {known_ones}"
             )
-

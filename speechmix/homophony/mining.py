@@ -129,7 +129,7 @@ def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, 
         return f"noun between: {of_noun}"
     noun = tokens[link.via]
     cue_form = f"{of_noun.cue_form} {of_noun.target_form}"
-    return [of_noun, replace(pair, cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
+    return [of_noun, pair._replace(cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
 
 
 def _partner(template: Template, agreement: str, key: str, link: Link, lexicon: Lexicon) -> Partner | NoPartner:
@@ -197,6 +197,8 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
 
 def _heard(template: Template, form: CueForm, contrast: str, tokens, link: Link) -> tuple[bool, bool]:
     """Whether the cue's sound tells, and whether a liaison at the target's onset may."""
+    if template.meanings:
+        return form.heard == "always", False
     french = template.language == "fr"
     following = tokens[link.cue + 1].key if link.cue + 1 < len(tokens) else ""
     audible = is_audible(contrast, form.heard, before_vowel=french and begins_with_vowel(following))

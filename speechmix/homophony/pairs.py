@@ -12,8 +12,7 @@ from .french.text import key_of
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """A cue, and the target whose spelling it decides.
 
     Parameters

@@ -50,8 +50,7 @@ class Link(NamedTuple):
 class Parser(Protocol):
     """Anything that finds links.
 
-    `relations` are those that it can find, empty if it does not say; `refused` says why a cue can never be one of a relation, or
-    nothing.
+    `relations` are those that it can find, empty if it does not say; `refused` says why a cue can never be one of a relation.
     """
 
     relations: tuple[str, ...]
@@ -119,7 +118,9 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
     from .words_parser import plain_tokens
 
     if name == "lexicon":
-        return LexiconParser(lexicon) if language == "fr" else ParserFunction(lambda text: (plain_tokens(text), []), ("",))
+        return (
+            LexiconParser(lexicon) if language == "fr" else ParserFunction(lambda text: (plain_tokens(text), []), ("",))
+        )
     kind, _, of_kind = str(name).partition(":")
     if not kind or not of_kind:
         raise InputError(f"parser must be 'lexicon', 'spacy:MODEL' or 'MODULE:FUNCTION', found {name!r}")
@@ -152,7 +153,9 @@ def _function(module: str, name: str) -> Callable:
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"parser {module}:{name}: cannot be imported ({error}): name an installed module, or one in {here}") from error
+        raise InputError(
+            f"parser {module}:{name}: cannot be imported ({error}): name an installed module, or one in {here}"
+        ) from error
     if not callable(function):
         raise InputError(f"parser {module}:{name} must be a function, found {type(function).__name__}")
     return function

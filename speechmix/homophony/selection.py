@@ -53,8 +53,8 @@ def select_examples(
         Models that must spell cue and target right, as they are called in `transcripts/`; default: all that are there.
         An empty one asks nobody.
     contrasts : sequence of str, optional
-        Kinds of contrast (`speechmix.homophony.contrasts.CONTRASTS`) that become examples; default: those that a pair's template
-        says, of the study's own the number in the third person. An empty one takes all.
+        Kinds of contrast (`speechmix.homophony.contrasts.CONTRASTS`) that become examples; default: those that a pair's
+        template says, of the study's own the number in the third person. An empty one takes all.
     balance : sequence of str
         Columns of `speechmix.homophony.template_tables.BALANCES`. Within each template and contrast, draw the same number of
         examples for each value, or combination of values.
@@ -148,7 +148,11 @@ def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]
         raise InputError(f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown)}")
     if asked is not None:
         return {"": list(asked)} if asked else {}
-    return {template["name"]: list(template["contrasts"]) for template in mined.get("templates", ()) if template.get("contrasts")}
+    return {
+        template["name"]: list(template["contrasts"])
+        for template in mined.get("templates", ())
+        if template.get("contrasts")
+    }
 
 
 def _examples(

@@ -1,6 +1,6 @@
 """Universal parts of speech, and what of a verb's features the lexicon's tables call finite, participle, infinitive.
 
-In: nothing. Out: the names that templates, lexicons and parsers share (universaldependencies.org/u/pos; moods as in Lexique 3.83).
+In: nothing. Out: the names that templates, lexicons and parsers share (universaldependencies.org/u/pos; moods as in Lexique).
 """
 
 from __future__ import annotations

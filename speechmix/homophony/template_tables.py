@@ -54,8 +54,8 @@ class Template:
     between_pos : tuple of str
         Tags that may stand between; empty: whatever the parser's relation allows.
     meanings : tuple of str
-        What the target's spellings can mean, where the cue tells a meaning and no number (there: "place", their: "owner"): entries
-        of the lexicon's column `meaning`, or moods ("inf", "par:pas").
+        What the target's spellings can mean, where the cue tells a meaning and no number (there: "place", their: "owner"):
+        entries of the lexicon's column `meaning`, or moods ("inf", "par:pas").
     contrasts : tuple of str
         Those that become examples unless `select --contrast` says otherwise; empty: all.
     lexicon : Path, optional
@@ -205,7 +205,9 @@ def _cues(table: dict, meanings: tuple[str, ...], where: str) -> dict[str, CueFo
                 if form in cues:
                     raise InputError(f"{where}: cue {form!r} is listed twice: a form can say only one thing")
                 if form != form.strip().lower():
-                    raise InputError(f"{where}: cue {form!r} would never be found: write cues in lower case, {form.lower()!r}")
+                    raise InputError(
+                        f"{where}: cue {form!r} would never be found: write cues in lower case, {form.lower()!r}"
+                    )
                 cues[form] = CueForm(agreement, heard)
     if not cues:
         raise InputError(f"{where}: no cue forms; expected for example [cues.p] with always = ['les']")

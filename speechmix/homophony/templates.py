@@ -20,8 +20,8 @@ _FOLDER = Path(__file__).parent / "template_files"
 def load_templates(language: str = "french") -> tuple[Template, ...]:
     """Load every template of a set that comes with the package.
 
-    "french" is the study's, "french_paper" has the published rules, "french_control" targets without a contrast; "french_spelling",
-    "english" and "dutch" have other homophones, with small lexicons of their own.
+    "french" is the study's, "french_paper" has the published rules, "french_control" targets without a contrast;
+    "french_spelling", "english" and "dutch" have other homophones, with small lexicons of their own.
 
     Raises
     ------

@@ -162,11 +162,12 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
     path = path_cell(path)
     try:
         # Not pathlib: it interns every part of every path, which grows with the corpus.
-        absolute = os.path.join(_real(root), path)
+        real_root = _real(os.fspath(root))
+        absolute = os.path.join(real_root, path)
         resolved = _resolved(absolute)
     except (OSError, ValueError, RuntimeError) as error:  # a null byte, a name that is too long, a loop of links
         raise RowError("unsafe path", f"not a usable path: {path[:200]!r} ({error})"[:400]) from error
-    if not allow_outside and resolved != _real(root) and not resolved.startswith(_real(root).rstrip(os.sep) + os.sep):
+    if not allow_outside and resolved != real_root and not resolved.startswith(real_root.rstrip(os.sep) + os.sep):
         raise RowError(
             "unsafe path",
             f"path {path[:200]!r} leads out of the folder {root}: move the file there, "
@@ -206,7 +207,7 @@ def _resolved(path: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _real(folder: str | Path) -> str:
+def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 

@@ -1,13 +1,13 @@
 """Gold homophone pairs from a Universal Dependencies treebank, to measure what the parsers find.
 
 The rules, with their reasons, their effect on the score and the date of every change, are in prose in
-data_templates/french/README.md; here they are carried out. The names in `OWN_RULES` are those that depart from the trees, or from
-what a reader of trees would expect: each can be left out (`without`), so that its effect on F1 is a figure and not a promise
+data_templates/french/README.md; here they are carried out. The names in `OWN_RULES` are those that depart from the trees, or
+from what a reader of trees would expect: each can be left out (`without`), so that its effect on F1 is a figure
 (`python -m tests.benchmarks.mining --trees ...` prints them).
 
-In: a file of trees, a template, a lexicon. Out: pairs of character ranges, and a score of what was mined. Both sides pass the same
-test, that the lexicon has a homophone partner of a contrast that the template takes: what is measured is the parse, the positions,
-and the foil, which must be a form of the tree's lemma.
+In: a file of trees, a template, a lexicon. Out: pairs of character ranges, and a score of what was mined. Both sides pass the
+same test, that the lexicon has a homophone partner of a contrast that the template takes: what is measured is the parse, the
+positions, and the foil, which must be a form of the tree's lemma.
 """
 
 from __future__ import annotations
@@ -198,16 +198,24 @@ class Score(NamedTuple):
 
     def shown(self) -> str:
         """All figures in one line."""
-        return f"P {self.precision:.4f}  R {self.recall:.4f}  F1 {self.f1:.4f}  ({self.right} of {self.found}, gold {self.gold})"
+        shares = f"P {self.precision:.4f}  R {self.recall:.4f}  F1 {self.f1:.4f}"
+        return f"{shares}  ({self.right} of {self.found}, gold {self.gold})"
 
 
 def compare(
-    files, template: Template, lexicon: Lexicon, mine, *, cues=None, errors: list | None = None, without: Collection[str] = ()
+    files,
+    template: Template,
+    lexicon: Lexicon,
+    mine,
+    *,
+    cues=None,
+    errors: list | None = None,
+    without: Collection[str] = (),
 ) -> Score:
     """Score a template's pairs against the trees.
 
-    `cues` restricts both sides, `errors` collects the differences, `without` leaves rules of `OWN_RULES` out. A pair that is found
-    with a wrong foil is an error.
+    `cues` restricts both sides, `errors` collects the differences, `without` leaves rules of `OWN_RULES` out. A pair that is
+    found with a wrong foil is an error.
     """
     extract = _EXTRACT[template.relation]
     right = found = gold = 0
@@ -222,7 +230,7 @@ def compare(
             wrong = {
                 pair
                 for pair, foil in mined.items()
-                if not _is_foil(lexicon, foil, _key(text[slice(*pair.target)]), lemma_at.get(pair.target, ""), template)
+                if not is_foil(lexicon, foil, _key(text[slice(*pair.target)]), lemma_at.get(pair.target, ""), template)
             }
             right += len(expected & mined.keys() - wrong)
             found, gold = found + len(mined), gold + len(expected)
@@ -233,7 +241,7 @@ def compare(
     return Score(right, found, gold)
 
 
-def _is_foil(lexicon: Lexicon, foil: str | None, form: str, lemma: str, template: Template) -> bool:
+def is_foil(lexicon: Lexicon, foil: str | None, form: str, lemma: str, template: Template) -> bool:
     """Whether a foil is a form of the tree's lemma, where the lexicon leaves a choice (suit is none of je suis)."""
     lemmas = {reading.lemma for reading in lexicon.readings(form) if reading.pos in template.target_pos}
     if foil is None or len(lemmas) < 2 or lemma not in lemmas:

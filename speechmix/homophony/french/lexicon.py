@@ -197,8 +197,14 @@ class Lexicon:
         """Return which parts of speech, meanings, moods and tenses its words have, all told."""
         if self._features is None:
             rows = {(row[2], row[6], row[7] if len(row) > 7 else "") for rows in self._rows.values() for row in rows}
-            moods = {part.rpartition(":")[0] if part.count(":") == 2 else part for _, verb, _ in rows for part in verb.split(";")}
-            self._features = Features({pos for pos, _, _ in rows}, {meaning for *_, meaning in rows if meaning}, moods - {""})
+            moods = {
+                part.rpartition(":")[0] if part.count(":") == 2 else part
+                for _, verb, _ in rows
+                for part in verb.split(";")
+            }
+            self._features = Features(
+                {pos for pos, _, _ in rows}, {meaning for *_, meaning in rows if meaning}, moods - {""}
+            )
         return self._features
 
     def number_of(self, form: str) -> str:
@@ -206,7 +212,7 @@ class Lexicon:
 
         Examples
         --------
-        >>> rows = [("les", "le", "les", "DET", "", "p"), ("les", "le", "les", "PRON", "", "p"), ("prix", "pRi", "prix", "NOUN")]
+        >>> rows = [("les", "le", "les", "DET", "", "p"), ("prix", "pRi", "prix", "NOUN")]
         >>> Lexicon.from_rows(rows).number_of("les"), Lexicon.from_rows(rows).number_of("prix")
         ('p', '')
         """
@@ -265,8 +271,9 @@ class Lexicon:
 
         Examples
         --------
-        >>> rows = [("their", "D8", "their", "DET", "", "", "0", "", "owner"), ("there", "D8", "there", "ADV", "", "", "0", "", "place")]
-        >>> Lexicon.from_rows(rows).meaning_partner("their", "owner", ("place",)).form
+        >>> their = ("their", "D8", "their", "DET", "", "", "0", "", "owner")
+        >>> there = ("there", "D8", "there", "ADV", "", "", "0", "", "place")
+        >>> Lexicon.from_rows([their, there]).meaning_partner("their", "owner", ("place",)).form
         'there'
         """
         return meaning_partner(self, form, meaning, others)

@@ -15,6 +15,9 @@ from ..tags import PARTICIPLES, TENSES, VERBAL
 if TYPE_CHECKING:
     from .lexicon import Lexicon, Reading
 
+# Also of a verb that Lexique does not name with them (fondre, voir, peindre, moudre), whose singular sounds different.
+_ALSO_OTHER_VERBS = frozenset("fondent virent peignent moulent refondent".split())
+_RARE = 0.01  # a lemma with less of the most frequent one's uses is not meant (restent of ruer)
 # Singulars that end otherwise have a plural in -s for certain.
 _NO_CERTAIN_PLURAL = ("s", "x", "z", "al", "ail", "au", "eu", "ou")
 
@@ -102,12 +105,15 @@ def verb_partner(lexicon: Lexicon, form: str, person: str) -> Partner | NoPartne
                 agreeing.setdefault(reading.lemma, []).append((_tense_rank(tense), reading, tense))
     if not agreeing:
         return WRONG_NUMBER
+    if lexicon.is_french and person == "3p" and form in _ALSO_OTHER_VERBS:
+        return AMBIGUOUS
+    uses = {lemma: max(reading.frequency for _, reading, _ in readings) for lemma, readings in agreeing.items()}
+    agreeing = {lemma: readings for lemma, readings in agreeing.items() if uses[lemma] >= _RARE * max(uses.values())}
     results = {lemma: _partner_of_lemma(lexicon, form, person, readings) for lemma, readings in agreeing.items()}
     # je suis is of être, which has no partner here, or of suivre, which has: it has none
     if len({partner.form if isinstance(partner, Partner) else None for partner in results.values()}) > 1:
         return AMBIGUOUS
-    most_frequent = max(agreeing, key=lambda lemma: max(reading.frequency for _, reading, _ in agreeing[lemma]))
-    return results[most_frequent]
+    return results[max(results, key=lambda lemma: uses[lemma])]
 
 
 def _partner_of_lemma(lexicon: Lexicon, form: str, person: str, readings: list) -> Partner | NoPartner:

@@ -1,8 +1,8 @@
 """Which finite verb has a noun for its subject, and which a pronoun?
 
-In: the tokens of a sentence, what kinds of words they are, and a noun phrase or a pronoun. Out: the verb's index. From a noun that
-can begin a clause the walk goes over what may stand between it and its verb: adjectives, adverbs, phrases with a preposition (la
-plupart des élèves), a relative clause, an insertion between commas, clitics.
+In: the tokens of a sentence, what kinds of words they are, and a noun phrase or a pronoun. Out: the verb's index. From a noun
+that can begin a clause the walk goes over what may stand between it and its verb: adjectives, adverbs, phrases with a
+preposition (la plupart des élèves), a relative clause, an insertion between commas, clitics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREPOSITION_RATHER = frozenset("entre contre outre sauf passé".split())
 _ADVERBIAL = frozenset(
     tuple(two.split())
     for two in (
-        "en fait|au final|du coup|en effet|par exemple|en général|au moins|au fond|d' accord|de nouveau|sans doute|en plus|du reste"
+        "en fait|au final|du coup|en effet|par exemple|en général|au moins|au fond|d' accord|de nouveau|sans doute|en plus"
     ).split("|")
 )
 _ANSWERS = frozenset("oui non si là même dont voilà".split())

@@ -13,14 +13,8 @@ import unicodedata
 from typing import NamedTuple
 
 _LETTER = r"[^\W_]"
-# Longest first: a word with inner hyphens and apostrophes, an elided word, a number, or any other sign.
-_TOKEN = re.compile(
-    r"c'est-à-dire\b"
-    rf"|(?:(?:jusqu|lorsqu|puisqu|quoiqu|qu|[cdjlmnst])'(?={_LETTER}))"
-    rf"|{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?"
-    r"|[^\w\s]+|_+",
-    re.IGNORECASE,
-)
+# A word with inner hyphens and apostrophes (which `_parts` cuts), or any other sign.
+_TOKEN = re.compile(rf"{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?|[^\w\s]+|_+")
 _WITH_APOSTROPHE = re.compile(r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-à-dire$)", re.IGNORECASE)
 _CLITIC = re.compile(
     r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])", re.IGNORECASE
