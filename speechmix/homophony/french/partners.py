@@ -153,7 +153,7 @@ def _ranked_partners(lexicon: Lexicon, form: str, reading: Reading, tense: str, 
 def _regular_other_number(lexicon: Lexicon, form: str, reading: Reading, tense: str, person: str) -> Partner | None:
     """A form of the third person that Lexique lacks, where French spelling leaves no choice: -e, -ent; -ait, -aient."""
     first_group = reading.lemma.endswith("er") and tense in ("ind:pre", "sub:pre")
-    imperfect = tense in ("ind:imp", "cnd:pre")
+    imperfect = reading.lemma.endswith("er") and tense in ("ind:imp", "cnd:pre")
     other = ""
     if person == "3s" and (first_group and form.endswith("e")):
         other = form + "nt"

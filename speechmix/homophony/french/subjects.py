@@ -85,9 +85,11 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     clitics = {kind.key for kind in kinds[pronoun + 1 : verb]}
     if lemmas & _IMPERSONAL or ("y" in clitics and "avoir" in lemmas) or ("s'" in clitics and "agir" in lemmas):
         return True
-    behind = [kind for kind in kinds[verb + 1 : verb + 4] if not kind.before_adjective and kind.key != "pas"]
+    behind = [kind for kind in kinds[verb + 1 : verb + 5] if not (kind.before_adjective or _is_adverb(kind))]
     if not behind:
         return False
+    if "avoir" in lemmas and behind[0].verbs and behind[0].verbs <= _IMPERSONAL:
+        return True  # il a fallu
     if "faire" in lemmas and behind[0].key in _SEASONS:
         return True
     if "être" in lemmas:
@@ -98,6 +100,10 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     if not key and (behind[0].key in ("un", "une", "des", "plusieurs") or behind[0].counted):
         key = "un"
     return bool(lemmas & _IMPERSONAL_BEFORE.get(key, frozenset()))
+
+
+def _is_adverb(kind: WordKind) -> bool:
+    return kind.key == "pas" or (kind.adverb > 0 and kind.adverb > kind.noun + kind.adjective + kind.finite)
 
 
 class SubjectNouns:
