@@ -270,7 +270,7 @@ def test_pairs_of_other_rules_are_refused(study):
     mined = [json.loads(line) for line in text if '"key"' in line]
     (study / PAIRS).unlink()
     run_stage(study / PAIRS, [(line["key"], line) for line in mined], lambda line: line, options=options)
-    with pytest.raises(InputError, match="rules of another release.*mine again"):
+    with pytest.raises(InputError, match=r"rules of another release.*mine again"):
         select_examples(study, models=[])
 
 

@@ -62,11 +62,11 @@ class LexiconParser:
                     links.append(Link("determiner", index, noun))
                     verb = subjects.verb_of(index, noun)
                     if verb is not None:
-                        links.append(Link("determiner+subject", index, verb.index, noun, verb.coordinated))
+                        links.append(Link("determiner+subject", index, verb.place, noun, verb.coordinated))
             if kind.subject:
                 verb = verb_of_pronoun(kinds, index, lambda at: _next(kinds, at))
                 if verb is not None:
-                    links.append(Link("subject", index, verb.index, impersonal=verb.impersonal))
+                    links.append(Link("subject", index, verb.place, impersonal=verb.impersonal))
         return tokens, links
 
 

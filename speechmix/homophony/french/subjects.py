@@ -46,9 +46,9 @@ FindNoun = Callable[[int], "int | None"]
 
 
 class Verb(NamedTuple):
-    """A finite verb's index, and what is known of its subject."""
+    """A finite verb's place among the tokens, and what is known of its subject."""
 
-    index: int
+    place: int
     coordinated: bool = False
     impersonal: bool = False
 
@@ -85,7 +85,11 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     clitics = {kind.key for kind in kinds[pronoun + 1 : verb]}
     if lemmas & _IMPERSONAL or ("y" in clitics and "avoir" in lemmas) or ("s'" in clitics and "agir" in lemmas):
         return True
-    behind = [kind for kind in kinds[verb + 1 : verb + 5] if not (kind.before_adjective or _is_adverb(kind))]
+    behind = [
+        kind
+        for kind in kinds[verb + 1 : verb + 5]
+        if kind.key in _HOURS or not (kind.before_adjective or _is_adverb(kind))
+    ]
     if not behind:
         return False
     if "avoir" in lemmas and behind[0].verbs and behind[0].verbs <= _IMPERSONAL:
