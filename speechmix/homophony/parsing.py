@@ -48,12 +48,12 @@ class Link(NamedTuple):
 
 
 class Parser(Protocol):
-    """Anything that finds links.
+    """Anything that finds links."""
 
-    `relations` are those that it can find, empty if it does not say; `refused` says why a cue can never be one of a relation.
-    """
-
-    relations: tuple[str, ...]
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Those that it can find; empty if it does not say."""
+        ...
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
         """Return the tokens of a sentence and the links between them."""
