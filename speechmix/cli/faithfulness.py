@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..evaluation.faithfulness.results import FILE
 from .clip_options import Skipped, add_alignment_options, aligned_clips, listed, loaded_aligner, print_skipped
 from .model_options import add_loading_options, add_measures_option, add_prefix_options, loaded, measures_on_trial
 from .status import add_shard_option, shard_of
@@ -69,6 +68,7 @@ def add_commands(commands) -> None:
 
 def _faithfulness(options: argparse.Namespace) -> int:
     from ..evaluation.faithfulness.options import DEFAULT_METRICS
+    from ..evaluation.faithfulness.results import FILE  # the room opens torch, which no other command should wait for
 
     if options.metric not in DEFAULT_METRICS:
         raise InputError(f"--metric should be one of {', '.join(DEFAULT_METRICS)}; found {options.metric!r}")

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
+from ..homophony.contrasts import CONTRASTS
+from ..homophony.template_tables import BALANCES
 from .status import add_shard_option, add_workers_option, shard_of, worker_count
 
 _EXAMPLES = """the whole pipeline:
@@ -136,15 +138,26 @@ def add_mining_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--split", help="table of a release or split of a data set (default: validated)")
     command.add_argument("--sample", type=float, default=1.0, help="read only this share of the rows (default: 1)")
     command.add_argument(
-        "--template", action="append", help="set (french, french_paper), template or .toml; may be repeated (french)"
+        "--template",
+        action="append",
+        help="set (french, french_paper, french_control, french_spelling, english, dutch), template or .toml; may be repeated "
+        "(default: french)",
     )
-    command.add_argument("--parser", default="lexicon", help="lexicon (default), or spacy:MODEL")
+    command.add_argument(
+        "--parser", default="lexicon", help="lexicon (default), spacy:MODEL, or MODULE:FUNCTION of your own"
+    )
     command.add_argument("--lexicon", help="a lexicon of your own (.tsv; default: Lexique)")
 
 
 def add_selection_options(command: argparse.ArgumentParser) -> None:
     """Add what decides which pairs become examples."""
-    command.add_argument("--balance", nargs="+", default=[], metavar="COLUMN", help="number, audible, cue_word")
+    command.add_argument(
+        "--contrast",
+        nargs="+",
+        metavar="KIND",
+        help=f"only pairs of these: {', '.join(CONTRASTS)} (default: as the template says)",
+    )
+    command.add_argument("--balance", nargs="+", default=[], metavar="COLUMN", help=", ".join(BALANCES))
     command.add_argument("--most", type=int, help="most examples per template and value")
     command.add_argument(
         "--draw",
@@ -154,7 +167,9 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--seed", type=int, help="of the sample and of what is drawn (default: 0; of --draw the published 42)"
     )
-    command.add_argument("--audible", action="store_true", help="only cues that can be told by ear")
+    command.add_argument(
+        "--audible", action="store_true", help="only cues that can be told by ear, as many of each number"
+    )
     command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")
 
 
@@ -245,6 +260,7 @@ def _select(options) -> int:
     folder = select_examples(
         options.study,
         models=options.model,
+        contrasts=options.contrast,
         balance=options.balance,
         most=options.most,
         draw=parse_draw(options.draw) if options.draw else None,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # File systems take 255 bytes; endings, and the numbers that tell doubled names apart, come on top.
 _CHARACTERS, _BYTES = 150, 200
+_SAFE, _UNSAFE = re.compile(r"[\w.\-]*"), re.compile(r"[^\w.\-]+")
 
 
 def safe_name(name: str) -> str:
@@ -38,7 +39,10 @@ def safe_name(name: str) -> str:
     >>> len(safe_name("あ" * 300).encode()) <= 200, safe_name("あ" * 300) == safe_name("あ" * 301)
     (True, False)
     """
-    safe = re.sub(r"[^\w.\-]+", "_", unicodedata.normalize("NFC", str(name))).strip("._")
+    safe = str(name)
+    if not (safe.isascii() and _SAFE.fullmatch(safe)):
+        safe = _UNSAFE.sub("_", unicodedata.normalize("NFC", safe))
+    safe = safe.strip("._")
     if len(safe) > _CHARACTERS or len(safe.encode()) > _BYTES:
         mark = f"-{digest(safe)[:8]}"
         start = safe[: _CHARACTERS - len(mark)].encode()[: _BYTES - len(mark)].decode(errors="ignore")

@@ -7,7 +7,8 @@ mine("Les chats voient un livre.").pairs
 from .french.lexicon import Lexicon
 from .mining import mine, mine_all
 from .pairs import Dropped, Mined, Pair, count_pairs
-from .templates import Template, load_template, load_templates
+from .template_tables import Template
+from .templates import load_template, load_templates
 
 __all__ = [
     "Dropped",

@@ -24,6 +24,7 @@ from ..files.parquet_files import readable_parquet
 from ..files.whole_files import whole_folder
 from ..inputs.clips import Clip
 from ..inputs.spans import Word
+from .contrasts import INVARIANT
 
 PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
 _BATCH = 500
@@ -47,7 +48,19 @@ _MODEL = pa.struct(
         ("target_rows", pa.list_(pa.int32())),
     ]
 )
-_TEXTS = ("template", "number", "person", "tense", "lemma", "differs", "cue_word", "target_word", "via_word", "foil")
+_TEXTS = (
+    "template",
+    "number",
+    "person",
+    "tense",
+    "lemma",
+    "contrast",
+    "meaning",
+    "cue_word",
+    "target_word",
+    "via_word",
+    "foil",
+)
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("name", "clip", "audio", "sound", "text", "language")),
@@ -57,6 +70,8 @@ SCHEMA = pa.schema(
         *((name, pa.string()) for name in _TEXTS),
         *((name, pa.bool_()) for name in ("audible", "liaison")),
         ("distance", pa.int32()),
+        *((name, pa.bool_()) for name in ("numeral", "attractor")),
+        ("position", pa.string()),
         ("words", pa.list_(_WORD)),
         ("alignment", pa.string()),
         ("alignment_score", pa.float64()),
@@ -83,7 +98,8 @@ _READ = (
     "meta",
     *_NOTED,
 )
-_SINCE = ("sound", "cue_indices")  # not in data sets of earlier versions
+_NOTED_SINCE = ("contrast", "meaning", "numeral", "attractor", "position")
+_SINCE = ("sound", "cue_indices", *_NOTED_SINCE)  # not in data sets of earlier versions
 
 
 def write_examples(
@@ -212,13 +228,22 @@ def about(folder: str | PathLike) -> dict[str, Any]:
 def _examples(path: Path) -> Iterator[dict[str, Any]]:
     with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-        expected = [*_READ, *(name for name in _SINCE if name in types)]
+        # columns that came together are there together, or one of them is damaged
+        together = _NOTED_SINCE if any(name in types for name in _NOTED_SINCE) else ()
+        since = [*(name for name in _SINCE if name in types), *(name for name in together if name not in types)]
+        expected = [*_READ, *since]
         missing = [name for name in expected if types.get(name) != SCHEMA.field(name).type]
         if missing:
             raise InputError(f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}")
+        n_read = 0
         for batch in file.iter_batches(_BATCH):
             batch.validate(full=True)
+            n_read += batch.num_rows
             yield from batch.to_pylist()
+        if n_read != file.metadata.num_rows:  # a page's damaged header can end the reading without an error
+            raise InputError(
+                f"{path}: expected {file.metadata.num_rows} examples, found {n_read}: it is damaged, select again"
+            )
 
 
 def _clip(example: dict[str, Any], root: Path) -> Clip:
@@ -230,7 +255,10 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
             f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
         )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
-    meta = {**noted, **{name: str(example[name]) for name in _NOTED}, "pair": example["clip"]}
+    columns = (*_NOTED, *(name for name in _NOTED_SINCE if example.get(name) is not None))
+    meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
+    if example.get("contrast") == INVARIANT:
+        meta["control"] = "yes"  # nothing can be told: not part of the headline
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],

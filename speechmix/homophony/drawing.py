@@ -7,7 +7,6 @@ a Det_Noun_Verb counts once, though it gives two examples (determiner -> noun, d
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -69,7 +68,7 @@ def parse_draw(text: str) -> dict[str, int]:
 
 
 def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: int | None, seed: int) -> set[str]:
-    """Names drawn within each template: as many of each value, at most `most`, those with the lowest lots.
+    """Names drawn within each template and contrast: as many of each value, at most `most`, those with the lowest lots.
 
     Parameters
     ----------
@@ -79,19 +78,23 @@ def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: 
     most : int, optional
     seed : int
     """
-    groups: dict[tuple[str, ...], list[str]] = {}
+    kinds: dict[tuple[str, str], dict[tuple[str, ...], list[str]]] = {}
     for candidate in candidates:
-        key = (candidate.template, *(candidate.values[column] for column in balance))
-        groups.setdefault(key, []).append(candidate.name)
-    values = [sorted({key[i] for key in groups}) for i in range(1, len(balance) + 1)]
-    smallest: Counter = Counter()
-    for template in sorted({key[0] for key in groups}):
-        smallest[template] = min(len(groups.get((template, *combination), ())) for combination in product(*values))
+        of_kind = kinds.setdefault((candidate.template, candidate.values.get("contrast", "")), {})
+        of_kind.setdefault(tuple(candidate.values[column] for column in balance), []).append(candidate.name)
     drawn: set[str] = set()
-    for key, names in groups.items():
-        limit = min(most or len(names), smallest[key[0]] if balance else len(names))
-        drawn |= set(_lowest(names, limit, seed))
+    for groups in kinds.values():
+        values = [_values(column, {key[i] for key in groups}) for i, column in enumerate(balance)]
+        smallest = min(len(groups.get(combination, ())) for combination in product(*values))
+        for names in groups.values():
+            limit = min(most or len(names), smallest if balance else len(names))
+            drawn |= set(_lowest(names, limit, seed))
     return drawn
+
+
+def _values(column: str, found: Collection[str]) -> tuple[str, ...]:
+    """Values of a column that must be there, or are; a contrast of one number alone has none to balance ("")."""
+    return _ALL_VALUES.get(column, ()) if set(found) & set(_ALL_VALUES.get(column, ())) else tuple(sorted(found))
 
 
 def drawn_by_count(
@@ -167,9 +170,7 @@ def _units(candidates: Iterable[Candidate], readings: int) -> dict[str, list[Can
 def _groups(units: Mapping[str, Sequence[Candidate]], columns: Sequence[str]) -> dict[tuple[str, ...], list[str]]:
     """Units by the values of their first reading."""
     of_unit = {name: tuple(unit[0].values[column] for column in columns) for name, unit in units.items()}
-    values = [
-        _ALL_VALUES.get(column) or sorted({key[i] for key in of_unit.values()}) for i, column in enumerate(columns)
-    ]
+    values = [_values(column, {key[i] for key in of_unit.values()}) for i, column in enumerate(columns)]
     groups: dict[tuple[str, ...], list[str]] = {combination: [] for combination in product(*values)}
     for name, key in of_unit.items():
         groups.setdefault(key, []).append(name)

@@ -133,7 +133,7 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
         align_corpus(folder, model=aligner, textgrids=options.textgrids, shard=shard, **again)
     print(counted(folder / WORDS))
     transcripts = [_transcribed(folder, load_model(), again) for load_model in models]
-    choosing = {"balance": options.balance, "most": options.most, "seed": options.seed}
+    choosing = {"contrasts": options.contrast, "balance": options.balance, "most": options.most, "seed": options.seed}
     choosing |= {"draw": parse_draw(options.draw) if options.draw else None}
     choosing |= {"audible_only": options.audible, "keep_doubtful": options.keep_doubtful}
     examples = select_examples(folder, models=[options_of(path)["model"] for path in sorted(transcripts)], **choosing)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.rows import Rejected, Row
 from ..stages.journal import LeftOut
-from .mining import Pair, mine
+from .mining import mine
 from .study import audio_path, given_pair
-from .templates import Template, load_template, load_templates
-
-_PAIR = tuple(field.name for field in fields(Pair))  # not asdict, which copies deeply: half of the mining's time
+from .template_tables import Template
+from .templates import load_template, load_templates
 
 
 def mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) ->
         line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
     else:
         mined = mine(row.text, **options)
-        line["pairs"] = [{name: getattr(pair, name) for name in _PAIR} for pair in mined.pairs]
+        line["pairs"] = [pair._asdict() for pair in mined.pairs]
         line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
         if not mined.pairs:
             reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
@@ -45,12 +44,11 @@ def mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) ->
 
 
 def described(template: Template) -> dict[str, Any]:
-    """A template as the options say it; what earlier releases did not know is left out where it is not used."""
-    return {
-        name: entry
-        for name, entry in asdict(template).items()
-        if entry or name not in ("coordinated", "noun", "balance")
-    }
+    """A template as the options say it, its lexicon by content; what it does not use is left out."""
+    entries = {name: entry for name, entry in asdict(template).items() if entry or name in ("partner", "target_pos")}
+    if template.lexicon is not None:
+        entries["lexicon"] = content_digest(template.lexicon)
+    return entries
 
 
 def row_digest(row: Row | Rejected) -> dict[str, str]:

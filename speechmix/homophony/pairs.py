@@ -12,8 +12,7 @@ from .french.text import key_of
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """A cue, and the target whose spelling it decides.
 
     Parameters
@@ -24,23 +23,30 @@ class Pair:
     cue_form, target_form : str
         As written there.
     foil : str or None
-        The target's spelling in the other number (where there is none that sounds the same: in another person); None
-        where it is not known. Lower case, œ as written in the text's own word if that has one.
-    number : {"s", "p"}
+        The target's spelling in the other number (where there is none that sounds the same: in another person or tense), or
+        with another meaning; None where it is not known. Lower case, œ as written in the text's own word if that has one.
+    number : {"s", "p", ""}
+        "" where the cue tells a meaning.
     person : str
         "1", "2" or "3"; of a noun, "".
     tense : str
         Mood and tense of a verb, such as "ind:pre"; of a noun, "".
     lemma : str
-    differs : str
-        What the foil differs in: "number", "person", or "" without a foil.
+    contrast : str
+        One of `speechmix.homophony.contrasts.CONTRASTS`; "invariant", or "" without a foil.
+    meaning : str
+        What the target means, where the cue tells that and no number (there: "place").
     audible : bool
-        Whether the cue's own sound tells: les always, ils only before a vowel.
+        Whether the cue's own sound tells the contrast: les always, il and ils only before a vowel, unless the person differs.
     liaison : bool
-        Whether a liaison consonant of the word before sounds at the target's onset (les‿amis, un‿ami, ils‿aiment), so
-        that the target's own audio can betray the number.
+        Whether in one member of the contrast a liaison sounds at the target's onset (les‿amis, so une amie, too; ils‿aiment, so
+        il aime, too), so that the target's own audio can betray which it is.
     distance : int
         From cue to target in words; 1 for neighbours.
+    numeral : bool
+        Whether a number word stands between and tells as much as the cue (les deux chats).
+    attractor : bool
+        Whether a noun, determiner or pronoun of the other number stands between (le fils des voisins arrive; il les voit).
     via, via_form
         The noun between, for determiner and verb.
     further_cues : tuple of (int, int)
@@ -57,10 +63,13 @@ class Pair:
     person: str
     tense: str
     lemma: str
-    differs: str
+    contrast: str
+    meaning: str
     audible: bool
     liaison: bool
     distance: int
+    numeral: bool
+    attractor: bool
     via: Range | None = None
     via_form: str | None = None
     further_cues: tuple[Range, ...] = ()
@@ -86,31 +95,34 @@ class Mined:
 
 
 def count_pairs(mined: Iterable[Mined]) -> list[dict]:
-    """Count pairs by template, number and cue form, and how many of them the cue's sound tells.
+    """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound tells.
 
     Returns
     -------
     list of dict
-        template, number, cue (lower case), pairs, audible, liaison; most frequent first within template and number.
+        template, contrast, number, cue (lower case), pairs, audible, liaison; most frequent first within template, contrast and
+        number.
 
     Examples
     --------
     >>> from speechmix.homophony import mine
     >>> count_pairs([mine("Les chats et les amis.")])
-    [{'template': 'det_noun', 'number': 'p', 'cue': 'les', 'pairs': 2, 'audible': 2, 'liaison': 1}]
+    [{'template': 'det_noun', 'contrast': 'number', 'number': 'p', 'cue': 'les', 'pairs': 2, 'audible': 2, 'liaison': 1}]
     """
-    counts: dict[tuple[str, str, str], Counter] = {}
+    counts: dict[tuple[str, str, str, str], Counter] = {}
     for sentence in mined:
         for pair in sentence.pairs:
-            counter = counts.setdefault(
-                (pair.template, pair.number, key_of(pair.cue_form.replace("’", "'"))), Counter()
-            )
-            counter.update(pairs=1, audible=pair.audible, liaison=pair.liaison)
-    ordered = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] == "p", -item[1]["pairs"], item[0][2]))
+            kind = (pair.template, pair.contrast, pair.number, key_of(pair.cue_form.replace("’", "'")))
+            counts.setdefault(kind, Counter()).update(pairs=1, audible=pair.audible, liaison=pair.liaison)
+
+    def order(item: tuple[tuple[str, str, str, str], Counter]) -> tuple:
+        (template, contrast, number, cue), counter = item
+        return template, contrast, number == "p", -counter["pairs"], cue
+
     return [
-        {"template": template, "number": number, "cue": cue, **{name: counter[name] for name in _COUNTED}}
-        for (template, number, cue), counter in ordered
+        {**dict(zip(_KINDS, kind, strict=True)), **{name: counter[name] for name in _COUNTED}}
+        for kind, counter in sorted(counts.items(), key=order)
     ]
 
 
-_COUNTED = ("pairs", "audible", "liaison")
+_KINDS, _COUNTED = ("template", "contrast", "number", "cue"), ("pairs", "audible", "liaison")

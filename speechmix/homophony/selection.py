@@ -8,7 +8,6 @@ the examples' names, never on the corpus's order.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -21,11 +20,14 @@ from ..files.whole_files import clear_leftovers
 from ..stages.stage_files import outputs_in
 from ..stages.stage_lines import lines, options_of
 from ..versions import package_versions
+from .contrasts import CONTRASTS, INVARIANT
 from .counts import Counts, write_counts
 from .dataset import write_examples
 from .drawing import PUBLISHED_SEED, Candidate, drawn_by_count, drawn_evenly
+from .example_rows import balanced_values, cue_places, example_name, example_row
+from .mining import RULES
 from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs
-from .templates import BALANCES
+from .template_tables import BALANCES
 from .transcripts import Comparison, columns_and_rows, compare
 
 
@@ -33,6 +35,7 @@ def select_examples(
     study: str | PathLike,
     *,
     models: Sequence[str] | None = None,
+    contrasts: Sequence[str] | None = None,
     balance: Sequence[str] = (),
     most: int | None = None,
     draw: Mapping[str, int] | None = None,
@@ -49,8 +52,12 @@ def select_examples(
     models : sequence of str, optional
         Models that must spell cue and target right, as they are called in `transcripts/`; default: all that are there.
         An empty one asks nobody.
-    balance : sequence of {"number", "audible", "cue_word"}
-        Within each template, draw the same number of examples for each value, or combination of values.
+    contrasts : sequence of str, optional
+        Kinds of contrast (`speechmix.homophony.contrasts.CONTRASTS`) that become examples; default: those that a pair's
+        template says, of the study's own the number in the third person. An empty one takes all.
+    balance : sequence of str
+        Columns of `speechmix.homophony.template_tables.BALANCES`. Within each template and contrast, draw the same number of
+        examples for each value, or combination of values.
     most : int, optional
         Draw at most so many examples per template and combination of values.
     draw : mapping of str to int, optional
@@ -59,7 +66,8 @@ def select_examples(
     seed : int, optional
         Default: 0; with `draw` the published 42.
     audible_only : bool
-        Keep only pairs whose cue can be told by ear and whose target's own onset does not betray the number.
+        Keep only pairs whose cue can be told by ear and whose target's own onset does not betray the number, and balance the
+        numbers: the plural of a pronoun is heard far more seldom (on parle; ils y pensent).
     keep_doubtful : bool
         Keep clips whose word times the aligner itself doubts.
 
@@ -78,23 +86,25 @@ def select_examples(
     _check_choice(balance, most, draw)
     if seed is None:
         seed = 0 if draw is None else PUBLISHED_SEED
+    if audible_only and "number" not in balance:
+        balance = [*balance, "number"]
+    taken = _contrasts(study, contrasts)
     names = _transcribed(study) if models is None else list(models)
     for model, path in zip(names, _paths(study, names), strict=True):
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
     refuse_other_pairs(study, study / WORDS, "words", "align again")
     counts = Counts(study, names)
     options: dict[str, Any] = {"models": names, "balance": list(balance), "most": most, "seed": seed}
-    options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful}
+    options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful, "contrasts": taken}
     if draw is not None:
         options["draw"] = dict(draw)
 
     def examples(counts: Counts | None = None) -> Iterator[dict[str, Any]]:
-        return _examples(study, names, counts, audible_only=audible_only, keep_doubtful=keep_doubtful)
+        return _examples(study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful)
 
     candidates, folders = [], set()
     for example in examples(counts):
-        values = {column: str(example[column]) for column in BALANCES}
-        candidates.append(Candidate(example["name"], example["template"], values))
+        candidates.append(Candidate(example["name"], example["template"], balanced_values(example)))
         folders.add(str(Path(example["audio"]).parent))
     if draw is None:
         drawn = drawn_evenly(candidates, balance, most, seed)
@@ -126,15 +136,44 @@ def _check_choice(balance: Sequence[str], most: int | None, draw: Mapping[str, i
         raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
 
 
+def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]:
+    """Contrasts that are taken, by template; of those that are not named all are."""
+    mined = options_of(study / PAIRS)
+    if mined.get("templates") and mined.get("rules") != RULES:
+        raise InputError(
+            f"{study / PAIRS} was mined by the rules of another release, whose pairs are not the same: mine again (--overwrite)"
+        )
+    unknown = sorted(set(asked or ()) - {*CONTRASTS, INVARIANT})
+    if unknown:
+        raise InputError(f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown)}")
+    if asked is not None:
+        return {"": list(asked)} if asked else {}
+    return {
+        template["name"]: list(template["contrasts"])
+        for template in mined.get("templates", ())
+        if template.get("contrasts")
+    }
+
+
 def _examples(
-    study: Path, models: list[str], counts: Counts | None, *, audible_only: bool, keep_doubtful: bool
+    study: Path,
+    models: list[str],
+    counts: Counts | None,
+    contrasts: Mapping[str, Sequence[str]],
+    *,
+    audible_only: bool,
+    keep_doubtful: bool,
 ) -> Iterator[dict[str, Any]]:
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _with_transcripts(study, models, counts):
         compared = {model: compare(line["text"], spelled["transcript"]) for model, spelled in transcripts.items()}
         for pair in line["pairs"]:
-            example = _example(line, pair)
-            why, reason = _unfit(example, pair, audible_only, keep_doubtful, line["doubts"])
+            example = example_row(line, pair)
+            taken = contrasts.get("", contrasts.get(example["template"]))
+            if taken and example["contrast"] is not None and example["contrast"] not in taken:
+                why, reason = f"contrast of {example['contrast'] or 'none'}", f"only {', '.join(taken)} is asked for"
+            else:
+                why, reason = _unfit(example, pair, audible_only, keep_doubtful, line["doubts"])
             if not why:
                 why, reason = _spelled(example, line, pair, transcripts, compared, counts)
             if not why:
@@ -164,52 +203,7 @@ def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> 
         elif counts is not None:
             for pair in line["pairs"]:
                 model, spelled = failed
-                counts.drop_pair(_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"])
-
-
-def _example(line: dict[str, Any], pair: dict[str, Any]) -> dict[str, Any]:
-    """Row of the data set for a pair; cue and target are None if they are no single words."""
-    text = line["text"]
-    words = [
-        {"text": text[a:b], "start": start, "end": end, "score": score, "from": a, "to": b}
-        for a, b, start, end, score in line["words"]
-    ]
-    example = {
-        "name": _name(line, pair),
-        "clip": line["key"],
-        "audio": line["path"],
-        **{name: line[name] for name in ("text", "language", "seconds", "alignment", "doubts")},
-        "sound": line.get("sound"),
-        "alignment_score": line["score"],
-        "words": words,
-        "meta": json.dumps(line["meta"], ensure_ascii=False, sort_keys=True),
-        "models": [],
-        **{name: pair.get(name) for name in ("template", "number", "person", "tense", "lemma", "differs", "foil")},
-        **{name: pair.get(name) for name in ("audible", "liaison", "distance")},
-    }
-    for role in ("cue", "target", "via"):
-        place = pair.get(role)
-        example[role] = _word_at(words, place)
-        example[f"{role}_word"] = text[slice(*place)] if place else None
-    example["cue_indices"] = [_word_at(words, place) for place in _cue_places(pair)]
-    example["cue_word"] = " ".join(text[slice(*place)] for place in _cue_places(pair))
-    return example
-
-
-def _cue_places(pair: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Characters of each of the cue's words."""
-    return [(start, stop) for start, stop in (pair["cue"], *(pair.get("further_cues") or ()))]
-
-
-def _word_at(words: Sequence[Mapping[str, Any]], place: Sequence[int] | None) -> int | None:
-    """Index of the one word that is at these characters; None if there are several, or none."""
-    indices = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
-    return indices[0] if len(indices) == 1 else None
-
-
-def _name(line: dict[str, Any], pair: dict[str, Any]) -> str:
-    """Name of an example: the clip's, the template's, and where in the text cue and target begin."""
-    return f"{line['key']}.{pair['template']}.{pair['cue'][0]}-{pair['target'][0]}"
+                counts.drop_pair(example_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"])
 
 
 def _unfit(example, pair, audible_only: bool, keep_doubtful: bool, doubts: list[str]) -> tuple[str, str]:
@@ -234,7 +228,7 @@ def _spelled(
     """Note what each model wrote and where; say which model did not spell cue or target right."""
     why = reason = ""
     for model, spelled in transcripts.items():
-        cues = [place for place in map(compared[model].place_of, _cue_places(pair)) if place is not None]
+        cues = [place for place in map(compared[model].place_of, cue_places(pair)) if place is not None]
         target = compared[model].place_of(tuple(pair["target"]))
         wrong = ["cue"] * (len(cues) < len(example["cue_indices"])) + ["target"] * (target is None)
         if counts is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..errors import InputError, MissingExtraError
 from .french.text import Token, key_of
-from .parsing import Link
+from .parsing import RELATIONS, Link
 
 # Preposition and article in one French word: la porte du jardin.
 _CONTRACTED = ("du", "des")
@@ -24,8 +24,14 @@ class SpacyParser:
         Text in, spaCy `Doc` out.
     """
 
+    relations = RELATIONS
+
     def __init__(self, pipeline):
         self._pipeline = pipeline
+
+    def refused(self, relation: str, cue: str) -> str:
+        """A model does not say which cues it knows."""
+        return ""
 
     @classmethod
     def load(cls, model: str) -> SpacyParser:
@@ -72,7 +78,7 @@ class SpacyParser:
             elif token.pos_ == "PRON" and token.dep_.startswith(_SUBJECTS):
                 verb = _finite(token.head)
                 if verb is not None and verb.i > token.i:
-                    links.append(Link("subject", token.i, verb.i))
+                    links.append(Link("subject", token.i, verb.i, impersonal=token.dep_.startswith("expl")))
         return tokens, links
 
 

@@ -32,6 +32,8 @@ from ..stages.journal import LeftOut, run_stage
 from ..stages.stage_lines import AT, input_digest, numbered_lines
 from .french.lexicon import Lexicon
 from .mined_lines import content_digest, described, mined_line, row_digest, templates_of
+from .mining import RULES
+from .parsing import parser_code
 from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, plain_line, refuse_other_pairs, sound_of
 
 if TYPE_CHECKING:
@@ -63,11 +65,11 @@ def mine_corpus(
     out : path
         Study folder.
     templates : sequence of str or Path
-        Names of sets ("french", "french_paper"), of templates, or paths of .toml files.
+        Names of sets ("french", "french_paper", "english", ...), of templates, or paths of .toml files.
     parser : str
-        "lexicon" or "spacy:MODEL".
+        "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of your own (`speechmix.homophony.parsing.find_parser`).
     lexicon : path, optional
-        A table of one's own; default: Lexique.
+        A table of one's own; default: each template's, or Lexique.
     language : str
         Of the recordings.
     shard : Shard
@@ -91,7 +93,9 @@ def mine_corpus(
     words = Lexicon.load(Path(lexicon)) if lexicon else None
     options: dict[str, Any] = {"source": _where(source), "templates": [described(template) for template in asked]}
     options |= {"parser": parser, "lexicon": lexicon and content_digest(lexicon), "language": language, "split": split}
-    options |= {"sample": sample, "seed": seed}
+    options |= {"sample": sample, "seed": seed, "rules": RULES}
+    if code := parser_code(parser):
+        options["parser_code"] = code
     rows = _OwnRows(read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside), shard)
 
     def work(item: tuple[int, Row | Rejected]) -> dict[str, Any]:

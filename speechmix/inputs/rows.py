@@ -162,11 +162,12 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
     path = path_cell(path)
     try:
         # Not pathlib: it interns every part of every path, which grows with the corpus.
-        absolute = os.path.join(_real(root), path)
-        resolved = os.path.realpath(absolute)
+        real_root = _real(os.fspath(root))
+        absolute = os.path.join(real_root, path)
+        resolved = _resolved(absolute)
     except (OSError, ValueError, RuntimeError) as error:  # a null byte, a name that is too long, a loop of links
         raise RowError("unsafe path", f"not a usable path: {path[:200]!r} ({error})"[:400]) from error
-    if not allow_outside and resolved != _real(root) and not resolved.startswith(_real(root).rstrip(os.sep) + os.sep):
+    if not allow_outside and resolved != real_root and not resolved.startswith(real_root.rstrip(os.sep) + os.sep):
         raise RowError(
             "unsafe path",
             f"path {path[:200]!r} leads out of the folder {root}: move the file there, "
@@ -197,8 +198,16 @@ def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> s
     raise RowError("missing clip", reason)
 
 
-@functools.lru_cache(maxsize=8)
-def _real(folder: Path) -> str:
+def _resolved(path: str) -> str:
+    """Follow the links of a path; its folder's are followed once for all files in it."""
+    folder, name = os.path.split(path)
+    if name in ("", os.curdir, os.pardir) or os.path.islink(path):
+        return os.path.realpath(path)
+    return os.path.join(_real(folder), name)
+
+
+@functools.lru_cache(maxsize=64)
+def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 

@@ -114,7 +114,7 @@ def run_stage(
             _refuse_others(stored_file, options, overwrite)
 
         def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
-            asked = json.loads(json.dumps(ingredients(item, stored or {}), default=str))
+            asked = _as_stored(ingredients(item, stored or {}))
             if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
                 return {**stored, **asked}
             where = f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
@@ -128,6 +128,13 @@ def run_stage(
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     return path
+
+
+def _as_stored(entries: dict[str, Any]) -> dict[str, Any]:
+    """Entries as they are read again from a line: JSON makes lists of tuples."""
+    if all(entry is None or type(entry) in (str, int) for entry in entries.values()):
+        return entries
+    return json.loads(json.dumps(entries, default=str))
 
 
 def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str, where: str) -> dict[str, Any]:

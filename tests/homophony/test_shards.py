@@ -18,7 +18,7 @@ import soundfile
 from speechmix.cli import main
 from speechmix.errors import InputError, StorageError
 from speechmix.files.shards import WHOLE, Shard, shard_of
-from speechmix.homophony import mined_lines, stages, transcripts
+from speechmix.homophony import mine, mined_lines, stages, transcripts
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.homophony.status import missing_shards, status_text, study_status
@@ -377,8 +377,9 @@ def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_pat
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(tmp_path / "data")
     shard = Shard(2, 3)
-    monkeypatch.setattr(mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[1], dropped=[]))
-    monkeypatch.setattr(mined_lines, "_PAIR", ())
+    monkeypatch.setattr(
+        mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped=[])
+    )
     path = do("mine", tmp_path / "data", tmp_path / "study", shard)
     own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}
     assert {line["key"]: open_bytes(line["path"]).read() for line in lines(path)} == own

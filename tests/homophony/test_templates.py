@@ -7,6 +7,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.homophony import load_template, load_templates
 from speechmix.homophony import templates as module
+from speechmix.homophony.template_tables import CueForm
 
 SHIPPED = Path(module.__file__).parent / "template_files"
 DOCUMENTED = Path(__file__).parents[2] / "data_templates" / "french"
@@ -34,7 +35,8 @@ def test_sets():
 
 
 def test_documented_templates_are_the_shipped_ones():
-    shipped = {file.name: file.read_text(encoding="utf-8") for file in SHIPPED.glob("*/*.toml")}
+    sets = ("french", "french_paper", "french_control")
+    shipped = {file.name: file.read_text(encoding="utf-8") for name in sets for file in (SHIPPED / name).glob("*.toml")}
     documented = {file.name: file.read_text(encoding="utf-8") for file in DOCUMENTED.glob("*.toml")}
     assert shipped == documented
 
@@ -47,7 +49,7 @@ def test_names_agree_with_files():
 def test_defaults(tmp_path):
     (tmp_path / "mine.toml").write_text(GOOD)
     template = load_template(tmp_path / "mine.toml")
-    assert template.cues["les"] == module.CueForm("p", "always")
+    assert template.cues["les"] == CueForm("p", "always")
     assert (template.words_between, template.partner, template.without_partner) == (8, (), "drop")
     assert template.sentence_initial
     assert not template.first_only
@@ -56,8 +58,11 @@ def test_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('relation = "determiner"', 'relation = "object"', "relation must be one of"),
-        ('relation = "determiner"', "", "relation must be one of"),
+        ('relation = "determiner"', "", "relation must be a text"),
+        ('always = ["les"]', 'always = ["Les"]', "write cues in lower case, 'les'"),
+        ('pos = ["NOUN"]', 'pos = ["NUON"]', "pos must be one of"),
+        ('name = "mine"', 'name = "mine"\ncontrasts = ["gender"]', "contrasts must be one of"),
+        ('name = "mine"', 'name = "mine"\nlexicon = 3', "lexicon must be a text"),
         ('name = "mine"', "", "name must be a text"),
         ("[cues.p]", "[cues.plural]", "must be one of"),
         ('always = ["les"]', 'sometimes = ["les"]', "must be one of"),

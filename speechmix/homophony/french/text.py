@@ -7,19 +7,14 @@ are tokens of their own; numbers written with hyphens (vingt-deux) are one.
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from typing import NamedTuple
 
 _LETTER = r"[^\W_]"
-# Longest first: a word with inner hyphens and apostrophes, an elided word, a number, or any other sign.
-_TOKEN = re.compile(
-    r"c'est-à-dire\b"
-    rf"|(?:(?:jusqu|lorsqu|puisqu|quoiqu|qu|[cdjlmnst])'(?={_LETTER}))"
-    rf"|{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?"
-    r"|[^\w\s]+|_+",
-    re.IGNORECASE,
-)
+# A word with inner hyphens and apostrophes (which `_parts` cuts), or any other sign.
+_TOKEN = re.compile(rf"{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?|[^\w\s]+|_+")
 _WITH_APOSTROPHE = re.compile(r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-à-dire$)", re.IGNORECASE)
 _CLITIC = re.compile(
     r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])", re.IGNORECASE
@@ -78,13 +73,20 @@ def tokenize(text: str) -> list[Token]:
         return _tokenize_decomposed(plain)
     tokens: list[Token] = []
     for match in _TOKEN.finditer(plain):
-        start, stop = match.span()
-        word = match.group()
-        if ("-" in word or "'" in word) and 1 < len(word) <= LONGEST_SPLIT:
-            _append_parts(tokens, word, start)
-        else:
-            tokens.append(Token(key_of(word), start, stop, word[0].isupper()))
+        start = match.start()
+        for key, begin, end, capital in _parts(match.group()):
+            tokens.append(Token(key, start + begin, start + end, capital))
     return tokens
+
+
+@functools.lru_cache(maxsize=2**15)
+def _parts(word: str) -> tuple[Token, ...]:
+    """Tokens of what stands between spaces and signs, their places counted from its beginning."""
+    if ("-" in word or "'" in word) and 1 < len(word) <= LONGEST_SPLIT:
+        tokens: list[Token] = []
+        _append_parts(tokens, word, 0)
+        return tuple(tokens)
+    return (Token(key_of(word), 0, len(word), word[0].isupper()),)
 
 
 def key_of(word: str) -> str:
@@ -160,6 +162,7 @@ def is_numeral(key: str) -> bool:
     return all(_NUMERAL.fullmatch(part) for part in key.split("-"))
 
 
+@functools.lru_cache(maxsize=2**14)
 def begins_with_vowel(key: str) -> bool:
     """Whether a word is spoken with a vowel (or mute h) first, so that a liaison or an elision comes before it.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .lexicon import VERBAL, Lexicon
+from ..tags import VERBAL
+from .lexicon import Lexicon
 from .text import is_numeral
 
 # Genders and numbers as bits: masculine singular, feminine singular, masculine plural, feminine plural.
@@ -39,6 +40,7 @@ PREPOSITIONS = frozenset(
     """.split()
 )
 CONJUNCTIONS = frozenset("et ou mais ni car or donc puis que qu' si comme quand lorsque lorsqu' où puisque".split())
+RELATIVES = frozenset("qui que qu' dont où".split())
 _FUNCTION_WORDS = frozenset(
     """
     qui quoi dont où ça cela ceci c' celui celle ceux celles moi toi soi eux pas rien jamais ici là y
@@ -106,6 +108,8 @@ class WordKind:
     adjective: float = 0.0
     finite: float = 0.0
     persons: frozenset[str] = field(default_factory=frozenset)
+    verbs: frozenset[str] = field(default_factory=frozenset)
+    past_participle: bool = False
     infinitive: float = 0.0
     participle: float = 0.0
     adverb: float = 0.0
@@ -175,9 +179,11 @@ class WordKinds(dict):
             elif reading.pos == "INTJ":
                 kind.interjection += reading.frequency
         kind.persons = frozenset(persons)
+        kind.verbs = frozenset(reading.lemma for reading in readings if reading.pos in VERBAL)
 
     def _verb(self, kind: WordKind, reading, bits: int, persons: set[str]) -> None:
         moods = {tense.partition(":")[0] for tense, _ in reading.verb}
+        kind.past_participle |= any(tense == "par:pas" for tense, _ in reading.verb)
         if moods & {"ind", "sub", "cnd", "imp"}:
             persons.update(who for tense, who in reading.verb if who and not tense.startswith("imp"))
             kind.finite += reading.frequency + 0.01

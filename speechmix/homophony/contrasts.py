@@ -1,0 +1,89 @@
+"""What kind of contrast is a pair, can its cue be told by ear, and does the target's own onset give the answer away?
+
+In: who the target and its other spelling speak of ("3s", "3p", "1s"), and what stands before the target. Out: one of
+`CONTRASTS`, and two truth values, judged alike for both members of a contrast: what holds for *ils aiment* does for *il aime*.
+"""
+
+from __future__ import annotations
+
+NUMBER, ACROSS, PERSON, TENSE = "number", "number_across_persons", "person", "tense"
+IMPERSONAL, WORD = "impersonal", "word"
+# The order is that of preference, where a spelling has partners of several kinds.
+CONTRASTS = (NUMBER, ACROSS, PERSON, TENSE, IMPERSONAL, WORD)
+OF_NUMBER = (NUMBER, ACROSS)
+# No contrast at all: spelled alike in both numbers (temps).
+INVARIANT = "invariant"
+
+
+def contrast_of(own: str, other: str) -> str:
+    """Return what two finite forms of a verb differ in, by their person and number.
+
+    Parameters
+    ----------
+    own, other : str
+        Such as "3s"; the same where mood or tense alone differ.
+
+    Examples
+    --------
+    >>> [contrast_of(*two) for two in (("3s", "3p"), ("1s", "3p"), ("3s", "1s"), ("3s", "3s"))]
+    ['number', 'number_across_persons', 'person', 'tense']
+    """
+    if own == other:
+        return TENSE
+    if own[1] == other[1]:
+        return PERSON
+    return NUMBER if own[0] == other[0] else ACROSS
+
+
+def is_audible(contrast: str, heard: str, *, before_vowel: bool) -> bool:
+    """Whether the cue's own sound says which member of the contrast it stands with.
+
+    Parameters
+    ----------
+    contrast : str
+        One of `CONTRASTS`; "" of a target without a partner counts as number.
+    heard : {"always", "before_vowel", "never"}
+        When the cue's form sounds different in the other number.
+    before_vowel : bool
+        Whether the word behind the cue begins with a vowel.
+
+    Notes
+    -----
+    *il* and *ils* sound alike before a consonant, but both sound different from *je* and *tu*: where the person differs too, or
+    alone, every cue can be heard. No cue says a tense, and *il* of *il y avait* has no plural.
+
+    Examples
+    --------
+    >>> is_audible("number", "before_vowel", before_vowel=False), is_audible("person", "before_vowel", before_vowel=False)
+    (False, True)
+    """
+    if contrast in (TENSE, IMPERSONAL) or heard == "never":
+        return False
+    return contrast in (ACROSS, PERSON) or heard == "always" or before_vowel
+
+
+def onset_tells(relation: str, *, agrees: bool, vowel: bool) -> bool:
+    """Whether the target's onset may sound different in the other member of the contrast, because of a liaison there.
+
+    Parameters
+    ----------
+    relation : str
+        Between a noun and its verb (les amis arrivent) nobody makes a liaison today, in either number (Delattre's "very
+        rare"); everywhere else it can sound.
+    agrees : bool
+        Whether the word right before the target is the cue, or changes with it (an adjective does, a clitic does not: in ils
+        les aiment and il les aime the same *les* precedes).
+    vowel : bool
+        Whether the target begins with a vowel.
+
+    Notes
+    -----
+    So *une amie* counts as *des amies* does, *cette idée* as *ces idées*, *il aime* as *ils aiment*: one member has a liaison
+    consonant, the other has none or another, and the onset differs.
+
+    Examples
+    --------
+    >>> onset_tells("determiner", agrees=True, vowel=True), onset_tells("determiner+subject", agrees=True, vowel=True)
+    (True, False)
+    """
+    return relation != "determiner+subject" and agrees and vowel
