@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 from ..errors import ModelError
-from .layers import bias_of
+from .parts import bias_of
 
 if TYPE_CHECKING:
     from .model import Model

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..adapters.layers import bias_of, weight_of
+from ..adapters.parts import bias_of, weight_of
 from ..adapters.norms import Norm
 
 if TYPE_CHECKING:

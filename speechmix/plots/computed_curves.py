@@ -117,7 +117,7 @@ def cue_curves(
 def _of(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
     """Rows with these values; the table itself where all have them."""
     here = np.logical_and.reduce([table[name].eq(cell).to_numpy(dtype=bool) for name, cell in cells.items()])
-    return table if here.all() else table[here]
+    return table if here.all() else table.take(np.flatnonzero(here))
 
 
 def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:

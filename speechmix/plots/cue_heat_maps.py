@@ -8,7 +8,7 @@ a scale that is centred at zero.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,8 +105,8 @@ def cue_heat_map(
 class CellPanels:
     """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how they are said."""
 
-    grids: Mapping[tuple[str, str, str], Grid]
-    sides: Mapping[str, Sequence[str]]  # inits by stack
+    grids: Mapping[tuple[Hashable, ...], Grid]
+    sides: Mapping[Hashable, Sequence[Hashable]]  # inits by stack
     measures: Sequence[str]
     limits: tuple[float, float]
     title: str
@@ -187,7 +187,7 @@ def difference_cells(
             grids[place] = [int(layer) for layer in gap.index], np.ma.masked_invalid(gap.to_numpy(dtype=float))
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
-    sides: dict[str, list[str]] = {}
+    sides: dict[Hashable, list[Hashable]] = {}
     for _, stack, init in grids:
         sides.setdefault(stack, [])
         sides[stack] += [init] if init not in sides[stack] else []

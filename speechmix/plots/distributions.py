@@ -37,8 +37,7 @@ def best_layers(table: pd.DataFrame) -> pd.Series:
 
 def _best_layers(of_units: pd.DataFrame) -> pd.Series:
     keys = ["model", "stack", "measure", "layer", "init"]
-    means = grouped_means(of_units, keys, "contribution").set_index(keys)["contribution"]
-    means = means.unstack("init")
+    means = pd.DataFrame(grouped_means(of_units, keys, "contribution").set_index(keys)["contribution"].unstack("init"))
     means.columns = plain(means.columns)
     gain = means["trained"] - means["random"] if {"trained", "random"} <= set(means) else means.iloc[:, 0]
     best = gain.dropna().groupby(level=["model", "stack", "measure"], sort=False, observed=True).idxmax()
