@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..adapters.parts import bias_of, weight_of
 from ..adapters.norms import Norm
+from ..adapters.parts import bias_of, weight_of
 
 if TYPE_CHECKING:
     from ..adapters.block import Block

@@ -8,8 +8,9 @@ a scale that is centred at zero.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,8 +106,8 @@ def cue_heat_map(
 class CellPanels:
     """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how they are said."""
 
-    grids: Mapping[tuple[Hashable, ...], Grid]
-    sides: Mapping[Hashable, Sequence[Hashable]]  # inits by stack
+    grids: Mapping[Any, Grid]
+    sides: Mapping[str, Sequence[str]]  # inits by stack
     measures: Sequence[str]
     limits: tuple[float, float]
     title: str
@@ -176,7 +177,8 @@ def difference_cells(
     q: pd.DataFrame | None = None,
 ) -> CellPanels:
     """Compute what `cue_difference_map` draws, of `checked` rows and their `unit_means`, parted by the column."""
-    measures, grids = order_of(rows, "measure"), {}
+    measures = order_of(rows, "measure")
+    grids: dict[Any, Grid] = {}
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
         minuend, subtrahend = (_pivot(part[_is_called(part[column], name)], measures) for name in (first, second))
@@ -187,7 +189,7 @@ def difference_cells(
             grids[place] = [int(layer) for layer in gap.index], np.ma.masked_invalid(gap.to_numpy(dtype=float))
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
-    sides: dict[Hashable, list[Hashable]] = {}
+    sides: dict[str, list[str]] = {}
     for _, stack, init in grids:
         sides.setdefault(stack, [])
         sides[stack] += [init] if init not in sides[stack] else []
