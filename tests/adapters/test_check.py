@@ -378,6 +378,7 @@ def test_the_check_is_quick_for_a_full_window_of_whisper():
     assert time.perf_counter() - begun < 2.0
 
 
+@pytest.mark.long  # each in double precision by the tests of its own
 def test_every_family_of_the_library_passes_in_every_precision():
     assert len(families()) >= 15
     for name in ALL_FAMILIES:
