@@ -200,6 +200,8 @@ def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> s
 
 def _resolved(path: str) -> str:
     """Follow the links of a path; its folder's are followed once for all files in it."""
+    if "\0" in path:
+        raise ValueError("embedded null byte")
     folder, name = os.path.split(path)
     if name in ("", os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)

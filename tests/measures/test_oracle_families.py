@@ -42,7 +42,11 @@ def sides(entry, stack):
     return spans, (words if alone or stack == "encoder" else tokens), words if alone or stack != "decoder" else tokens
 
 
-@pytest.mark.parametrize("change", [{"distance": "cosine"}, {"distance": "euclidean"}, {"head": 3}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"distance": "cosine"}, pytest.param({"distance": "euclidean"}, marks=pytest.mark.long), {"head": 3}],
+    ids=str,
+)
 def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
     entry, model = MORE_FAMILIES[name], loaded(name)
     if "head" in change and not entry.each_head:

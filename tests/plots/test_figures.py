@@ -217,7 +217,7 @@ def test_heat_map_draws_into_a_given_panel():
 # layer_grid -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layers", [1, 5, 7, 12])
+@pytest.mark.parametrize("layers", [1, 7, pytest.param(12, marks=pytest.mark.long)])
 def test_grid_has_a_panel_for_every_layer_on_one_scale(layers):
     figure = mixing_map(layers).show()
     images = maps_of(figure)

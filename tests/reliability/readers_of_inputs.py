@@ -162,7 +162,7 @@ parle\tpaRl\tparler\tVER\t\t\t0\t0\t1\t2\tind:pre:3s;\t0\t1
 
 def _read_lexicon(folder: Path) -> Any:
     rows, is_lexique = read_rows(folder / "lexicon.tsv")
-    lexicon = Lexicon(rows, repair=is_lexique)
+    lexicon = Lexicon(rows, is_french=is_lexique)
     for form in list(rows)[:50]:
         require(all(math.isfinite(reading.frequency) for reading in lexicon.readings(form)), form)
         lexicon.noun_partner(form, "s")

@@ -54,6 +54,7 @@ def test_draws_of_many_groups_tell_the_same(folder, monkeypatch):
     np.testing.assert_allclose(many["p_clips"], few["p_clips"], atol=0.03)
 
 
+@pytest.mark.long
 def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     monkeypatch.setattr(study_clips, "MOST_CLIPS", 4)
     monkeypatch.setattr(study_page, "_MOST_LEFT_OUT", 3)

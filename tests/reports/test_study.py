@@ -132,6 +132,7 @@ def test_sentences_are_silent_where_the_test_is():
     assert "above zero in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
 
 
+@pytest.mark.long  # in short: test_study_need
 def test_three_clips_make_no_claim_on_the_page(tmp_path):
     page = report(synthetic_run(tmp_path / "run", clips=3, pairs=False, mapped=1)).read_text(encoding="utf-8")
     assert "With 3 groups nothing is claimed" in page
