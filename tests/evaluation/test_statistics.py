@@ -142,6 +142,7 @@ def test_the_best_layer_is_found_and_every_group_kept_once():
     assert trained_against_random(kept, by=["stack"], group="pair").difference[0] == pytest.approx(0.5)
 
 
+@pytest.mark.long
 def test_under_a_true_null_the_best_layer_does_not_look_good():
     differences, best = [], []
     for seed in range(60):

@@ -302,6 +302,7 @@ def test_spacy_links(monkeypatch):
     assert all(doc.text[slice(*p.target)] == p.target_form for p in pairs)
 
 
+@pytest.mark.long
 def test_spacy_says_where_the_noun_is_one_of_several_subjects():
     spacy = pytest.importorskip("spacy")
     doc = spacy.tokens.Doc(

@@ -152,6 +152,7 @@ def test_maps_do_not_depend_on_the_basis_but_those_of_alti_do(family, stack):
     assert abs(alti[0] - alti[1]).max() > 1e-3
 
 
+@pytest.mark.long
 def test_alti_finds_copies_along_the_axes_and_loses_them_in_a_rotated_basis():
     tables = {
         rotated: trial(

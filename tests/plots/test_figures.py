@@ -522,6 +522,7 @@ def test_cue_heat_map_writes_the_number_in_each_cell_trained_first():
     saved(figure)
 
 
+@pytest.mark.long
 def test_models_of_other_depth_and_missing_twins_leave_holes():
     table = cue_table(models=("small", "large"), stacks=("encoder", "cross"))
     table = table[(table["model"] == "large") | (table["layer"] < 2)]

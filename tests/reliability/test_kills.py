@@ -81,6 +81,7 @@ def test_the_recipe_killed_500_times(recipe, tmp_path):
     assert kill_until(recipe, tmp_path, kills=KILLS, most=12).kills >= KILLS
 
 
+@pytest.mark.long
 def test_the_tables_of_before_stand_until_new_ones_do(scoring, tmp_path):
     folder = tmp_path / "run"
     calls = count_calls(scoring, folder)

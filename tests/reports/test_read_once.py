@@ -57,6 +57,7 @@ def test_every_file_of_the_run_is_read_once_for_a_page(folder, monkeypatch):
     assert set(counts.values()) == {1}, counts.most_common(3)
 
 
+@pytest.mark.long
 def test_every_table_is_read_once_for_a_comparison(folder, tmp_path, monkeypatch):
     with reads(folder, monkeypatch) as counts:
         speechmix.compare(folder).write(tmp_path)

@@ -93,6 +93,7 @@ def test_what_is_counted_is_kept_now_and_then(ticking, monkeypatch):
     assert kept == [3.0, 6.0]
 
 
+@pytest.mark.long
 def test_a_run_says_where_its_time_went(models, tmp_path):  # noqa: F811
     score_clips(models, clips(3), tmp_path, **QUIET)
     table = speechmix.open_run(tmp_path).times

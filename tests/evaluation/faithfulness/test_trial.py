@@ -47,6 +47,7 @@ def test_the_judge_as_its_own_oracle_gets_one():
     assert np.allclose(of_ranks["value"], 1)
 
 
+@pytest.mark.long
 def test_every_way_to_aggregate_is_a_row_beside_its_baselines():
     trial = trial_of("tiny-french-whisper")
     rows = set(trial.leaderboard()[ROW].itertuples(index=False, name=None))
@@ -237,6 +238,7 @@ def test_a_measure_that_fails_is_noted_and_the_others_are_judged():
     assert trial.left_out[["what", "reason"]].to_numpy().tolist() == [["broken", "broken as it is"]]
 
 
+@pytest.mark.long
 def test_gradient_measures_explain_what_judges_read():
     options = {"measures": "integrated_gradients", "aggregations": ["last"], "judges": "knock-out"}
     trial = speechmix.faithfulness(trained("tiny-french-ctc"), clips()[:1], **options)

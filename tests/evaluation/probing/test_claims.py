@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from speechmix.evaluation.probing.claims import probe_claims, sentences
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
@@ -32,6 +33,7 @@ def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
     assert "but not surely better than off untrained models (9" in sentence
 
 
+@pytest.mark.long
 def test_chance_is_passed_over_in_silence():
     said = [sentences(probe_claims(*synthetic_probes((0.5,) * 6, seed=seed))) for seed in range(5)]
     assert sum(map(len, said)) <= 1
