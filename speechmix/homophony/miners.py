@@ -24,7 +24,6 @@ class Miner(NamedTuple):
     templates: tuple[tuple[Template, Lexicon], ...]
 
 
-@functools.lru_cache(maxsize=16)
 def miners_of(templates: tuple[Template, ...], parser: str, lexicon: Lexicon | None) -> tuple[Miner, ...]:
     """Parsers of templates.
 
@@ -42,9 +41,14 @@ def miners_of(templates: tuple[Template, ...], parser: str, lexicon: Lexicon | N
         For an unknown parser, and for a template that can find nothing: with a relation that the parser does not know, a cue
         that is never found, targets of a part of speech, a meaning or a tense that the lexicon lacks.
     """
+    return _miners_of(templates, parser, tuple(lexicon or Lexicon.load(template.lexicon) for template in templates))
+
+
+@functools.lru_cache(maxsize=16)
+def _miners_of(templates: tuple[Template, ...], parser: str, lexicons: tuple[Lexicon, ...]) -> tuple[Miner, ...]:
+    """The same once each lexicon is loaded: one that was written again is another."""
     miners: dict[Parser, list[tuple[Template, Lexicon]]] = {}
-    for template in templates:
-        words = lexicon or Lexicon.load(template.lexicon)
+    for template, words in zip(templates, lexicons, strict=True):
         parser_of = find_parser(parser, words, template.language)
         _refuse_fruitless(template, parser_of, words)
         miners.setdefault(parser_of, []).append((template, words))

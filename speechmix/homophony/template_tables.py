@@ -6,6 +6,7 @@ the entry that is misspelt and what was expected. Nothing about French is in thi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -167,7 +168,7 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
         balance=_choices(table, "balance", BALANCES, where),
         meanings=meanings,
         contrasts=_choices(table, "contrasts", (*CONTRASTS, INVARIANT), where),
-        lexicon=folder / _text(table, "lexicon", where) if "lexicon" in table else None,
+        lexicon=Path(os.path.abspath(folder / _text(table, "lexicon", where))) if "lexicon" in table else None,
     )
     if "noun" not in table:
         return template

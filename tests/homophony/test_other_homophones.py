@@ -145,3 +145,13 @@ def test_a_cue_that_the_french_parser_does_not_know_is_an_error(own, relation, c
     (own / "own.toml").write_text(changed)
     with pytest.raises(InputError, match=f"by the cue {cue!r}: it is no"):
         mine("les chats", templates=[load_template("own.toml")], lexicon=Lexicon.load("lexicon.tsv"))
+
+
+def test_a_lexicon_that_is_written_again_is_read_again(own):
+    name = "own_parser_of_a_test:parse"
+    templates = [load_template("own.toml")]
+    assert pairs("zwei zags", templates, parser=name)
+    rows = (own / "lexicon.tsv").read_text().replace("zag", "zog")
+    (own / "lexicon.tsv").write_text(rows)
+    assert pairs("zwei zags", templates, parser=name) == []
+    assert pairs("zwei zogs", templates, parser=name) == [("zwei", "zogs", "zog")]

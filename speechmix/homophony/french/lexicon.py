@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import InputError
+from ...files.parquet_files import mark_of
 from .lexicon_files import Rows, lexique_path, read_rows, rows_by_form
 from .partners import NoPartner, Partner, meaning_partner, nominal_partner, verb_partner
 
@@ -120,7 +122,8 @@ class Lexicon:
         InputError
             For a file that is not there or lacks a column.
         """
-        return _load(str(lexique_path() if path is None else path))
+        file = Path(os.path.abspath(lexique_path() if path is None else path))
+        return _load(str(file), mark_of(file) if file.is_file() else None)
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple]) -> Lexicon:
@@ -280,7 +283,7 @@ class Lexicon:
 
 
 @functools.lru_cache(maxsize=4)
-def _load(path: str) -> Lexicon:
+def _load(path: str, mark: object) -> Lexicon:
     with _without_collection():
         rows, is_lexique = read_rows(path)
         return Lexicon(rows, is_french=is_lexique)
