@@ -17,10 +17,8 @@ HOP = 80  # samples: 5 ms
 N_MELS, N_CEPSTRA = 40, 12
 _SPEECH_RANGE = 8  # dB between the clip's quiet and loud frames
 _QUIET_SHARE = 8  # percent of the frames that are taken for quiet
-_NOISE_VARIES, _BELOW_SOFT_SPEECH = (
-    2.0,
-    2.5,
-)  # dB from the quietest frames to that share, in noise alone; dB below them for each dB more
+_NOISE_VARIES = 2.0  # dB from the quietest frames to that share, in noise alone
+_BELOW_SOFT_SPEECH = 2.5  # dB below them for each dB more
 
 
 @dataclass(frozen=True, eq=False)

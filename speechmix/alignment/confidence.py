@@ -22,7 +22,7 @@ _FAR = np.array([0.68, 4.53, -3.19]), -3.47
 # The text is another one (as many right as wrong texts): the clip's gain, how far apart the ways are, sound that no word takes.
 _WRONG = np.array([-20.91, 1.19, 0.78]), -0.82
 _TRUSTED_TEXT = (
-    0.6  # in development 95 % of wrong texts are scored lower, and of right ones a quarter of the short, few others
+    0.6  # in development 95 % of wrong texts are scored lower, of right ones a quarter of the short, few others
 )
 _TRUSTED_WORD = 0.5
 _NEAR = 60  # frames either side of a word

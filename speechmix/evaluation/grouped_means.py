@@ -151,8 +151,8 @@ def _first_rows(number: np.ndarray, count: int) -> np.ndarray:
 
 def _means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
     """Mean of the values of each number [count], NaN of one that no row has."""
-    groups = pd.Categorical.from_codes(number, categories=pd.RangeIndex(count))  # type: ignore[arg-type]
-    return pd.Series(values, copy=False).groupby(groups, observed=False).mean().to_numpy()  # type: ignore[call-overload]
+    coded = pd.Categorical.from_codes(pd.array(number), categories=pd.RangeIndex(count))
+    return pd.Series(values, copy=False).groupby(pd.CategoricalIndex(coded), observed=False).mean().to_numpy()
 
 
 def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:

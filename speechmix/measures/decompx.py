@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..adapters.norms import Norm
 from ..adapters.parts import bias_of, weight_of
+from ..errors import ModelError
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
@@ -76,16 +77,24 @@ def pass_layer(block: Block, vectors: Tensor) -> Tensor:
     Returns
     -------
     Tensor [T, S, D]
+
+    Raises
+    ------
+    ModelError
+        If the table of the stack names no norm of its attention.
     """
-    pre, attention = block.stack.plan.norm_order == "pre", block.modules.attention
-    assert attention.norm is not None  # `Block.residual` has refused others
+    pre, norm = block.stack.plan.norm_order == "pre", block.modules.attention.norm
+    if norm is None:
+        raise ModelError(
+            f"the table of the {block.stack.name} names no norm of its attention, through which vectors must pass"
+        )
     rows = torch.arange(block.n_targets, device=vectors.device)
     states = block.residual(rows)
-    read = pass_norm(vectors, attention.norm, states) if pre else vectors
+    read = pass_norm(vectors, norm, states) if pre else vectors
     vectors = pass_bias(vectors + _attended(block, read), _bias_behind(block))
     states = states + block.attention_output(rows)
     if not pre:
-        vectors, states = pass_norm(vectors, attention.norm, states), attention.norm(states)
+        vectors, states = pass_norm(vectors, norm, states), norm(states)
     for part in block.modules.feed_forwards:
         size = max(1, _CHUNK_FLOATS // (vectors.shape[1] * weight_of(part.up).shape[0]))
         chunks = zip(vectors.split(size), states.split(size), strict=True)

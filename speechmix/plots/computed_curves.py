@@ -101,12 +101,10 @@ def cue_curves(
     for name, stack in itertools.product(values, stacks):
         panel = _of(drawn, stack=stack, **{rows: name})
         if published and len(panel):
-            panel = checked(
-                panel.drop(columns="rows", errors="ignore")
-            )  # chosen by now; the published into their places
-        of_panel = (
-            _of(means, stack=stack, measure=name) if means is not None and rows == "measure" and not published else None
-        )
+            # The target's rows are chosen by now; the published curves go into their places.
+            panel = checked(panel.drop(columns="rows", errors="ignore"))
+        of_panel = means if rows == "measure" and not published else None
+        of_panel = None if of_panel is None else _of(of_panel, stack=stack, measure=name)
         computed[name, stack] = panel_curves(panel, band=band, means=of_panel) if len(panel) else None
     return CueCurves(
         computed, stacks, values, list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),

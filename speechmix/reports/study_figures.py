@@ -59,23 +59,18 @@ _NEED_CAPTION = (
 )
 
 
-def figures(table: pd.DataFrame, *, layers: pd.DataFrame | None = None, narrow: bool = False) -> dict[str, Figure]:
+def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[str, Drawing]:
     """Curves, heat map, difference, distribution and panels by template, number and cue, for each side of the cue.
+
+    What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
 
     Parameters
     ----------
     table : DataFrame
         From `study_table`.
-    layers : DataFrame, optional
+    layers : DataFrame or None
         From `layer_statistics`: which differences are claimed, and in bold.
-    narrow : bool
-        For a small screen: panels below each other.
     """
-    return {name: draw(narrow=narrow) for name, draw in _drawings(table, layers).items()}
-
-
-def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[str, Drawing]:
-    """What the figures show, computed once for wide and narrow ones alike; each is drawn when it is called."""
     drawings: dict[str, Drawing] = {}
     is_drawn = table["contribution"].notna() & (table["control"] != "yes") if len(table) else np.array([], dtype=bool)
     for side in table["side"][is_drawn].unique() if len(table) else ():

@@ -38,7 +38,9 @@ def check_carried(model: Model) -> None:
     what = None
     if stack is None or len(model.stacks) > 1:
         what = "has a decoder: its rules are for encoders. Use alti_logit (pre-norm)"
-    elif stack.no_sum or not stack.layers[0].feed_forwards:
+    elif stack.plan.convolution or stack.plan.closing_norm:
+        what = "has Conformer layers, for whose convolution it has no rule. Use speechmix.knock_out"
+    elif stack.no_sum or not stack.layers[0].feed_forwards or stack.layers[0].attention.norm is None:
         what = "has a table that does not describe its norms and feed-forwards. Use speechmix.knock_out"
     elif any(part.gate is not None for part in stack.layers[0].feed_forwards):
         what = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"

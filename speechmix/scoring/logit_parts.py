@@ -65,7 +65,7 @@ class LogitParts:
         self._shares = InputShares()
         self._units: dict[str, Units] = {}
         self._members: dict[str, Tensor] = {}  # by side, which position is in which source, [K, S]
-        self._own_map: Tensor | None = None  # of a decoder's layer whose cross-attention is still to come
+        self._own_maps: list[Tensor] = []  # of a decoder's layer whose cross-attention is still to come
         self.mapped: dict[str, list[Tensor]] = {}
         self.direct: dict[str, list[Tensor]] = {}
         self.of_layers: dict[str, list[Tensor]] = {"mlp": [], "attention_bias": [], "outside": []}
@@ -88,13 +88,11 @@ class LogitParts:
         return block.layer == len(block.stack) - 1
 
     def _pass_decoder(self, block: Block) -> None:
-        if block.stack.name == "cross":
-            assert self._own_map is not None  # self-attention runs first
-            self._shares.pass_decoder(self._own_map, self._map(block))
-        elif len(block.modules.attentions) == 1:
-            self._shares.pass_decoder(self._map(block))
-        else:
-            self._own_map = self._map(block)
+        is_followed = block.stack.name != "cross" and len(block.modules.attentions) > 1
+        self._own_maps.append(self._map(block))
+        if not is_followed:
+            self._shares.pass_decoder(*self._own_maps)
+            self._own_maps = []
 
     def _map(self, block: Block) -> Tensor:
         """ALTI's raw map of a block."""

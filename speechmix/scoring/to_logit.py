@@ -143,13 +143,19 @@ def writing_stack(model: Model) -> Stack:
     Raises
     ------
     InputError
-        If it is post-norm: every residual sum is normed, so the last state is no sum of what layers added.
+        If it is post-norm, or made of Conformer layers: sums are normed, so the last state is no sum of what layers added.
     """
     stack = model.stacks["decoder" if "decoder" in model.stacks else "encoder"]
     if stack.plan.norm_order != "pre":
         raise InputError(
             "alti_logit is defined for pre-norm stacks, where the last state is the sum of what the layers added; the "
             f"{stack.name} of {model.name} is post-norm. Use speechmix.knock_out, or mix(measures='gradient_input')"
+        )
+    if stack.plan.convolution or stack.plan.closing_norm:
+        raise InputError(
+            "alti_logit is defined for layers that add to a residual stream and leave it as it is; those of the "
+            f"{stack.name} of {model.name} are Conformers', with a norm behind each. Use speechmix.knock_out, or "
+            "mix(measures='gradient_input')"
         )
     return stack
 

@@ -14,6 +14,7 @@ from speechmix.maps.facts import TO_OUTPUT
 from tests import oracle_decompositions as oracle
 from tests import text_models
 from tests.conftest import ALL_FAMILIES, inputs_of, trained
+from tests.more_families import MORE_FAMILIES
 
 HEADS = {
     "wav2vec2-stable": "Wav2Vec2ForCTC",
@@ -266,6 +267,15 @@ def test_carried_vectors_are_the_logits_of_labels(name):
     words = ask(model, inputs, objective=("LABEL_1",), spans=[(0, 2), (2, 5)])
     np.testing.assert_allclose(words.scores["encoder"][0, 1], label.scores["encoder"][0, 2:5].sum(), atol=1e-12)
     np.testing.assert_allclose(words.layer_parts["outside"], label.scores["encoder"][0, 5:].sum(), atol=1e-12)
+
+
+def test_conformers_are_refused_with_the_reason():
+    entry = MORE_FAMILIES["wav2vec2-conformer"]
+    config = entry.build().config
+    model = speechmix.load(transformers.Wav2Vec2ConformerForCTC(config).eval())
+    for measure, why in (("alti_logit", "leave it as it is.*Conformers"), ("decompx", "no rule")):
+        with pytest.raises(speechmix.SpeechmixError, match=f"{why}.*speechmix.knock_out"):
+            speechmix.logit_contributions(model, entry.inputs(40), measure=measure, objective=(3, 5))
 
 
 def test_vectors_are_carried_through_encoders_alone():

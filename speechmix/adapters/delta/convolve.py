@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...errors import ModelError
 from ..norms import Norm
 from ..parts import ConvolutionModules
 from ..transfers import to_device
@@ -80,7 +81,10 @@ class _BatchNorm:
     """A batch norm in evaluation: a scale for each channel."""
 
     def __init__(self, module: nn.BatchNorm1d, states: Tensor):
-        assert module.running_var is not None
+        if module.running_var is None:
+            raise ModelError(
+                "a convolution's batch norm keeps no running statistics, so what it does depends on the whole batch"
+            )
         scale = (module.running_var + module.eps).rsqrt()
         self._scale = scale if module.weight is None else scale * module.weight
         self.normed = module(states)
