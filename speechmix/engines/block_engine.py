@@ -26,7 +26,7 @@ from ..errors import InputError, ModelError, SpeechmixError, StorageError
 from ..experiments.aligned_clips import Progress, shown
 from ..experiments.merging import Marker
 from ..experiments.model_run import Wanted
-from ..experiments.run import Run
+from ..experiments.scored_run import Run
 from ..files.identity import digest
 from ..files.names import refuse_doubled_label
 from ..files.shards import Shard

@@ -23,8 +23,8 @@ import torch
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
 from ..experiments.merging import distinct_reasons
-from ..experiments.run import Run
 from ..experiments.run_status import clips_of_shard
+from ..experiments.scored_run import Run
 from ..files.shards import Shard
 from ..inputs.clips import Clip
 from ..storage.folder import RunFolder

@@ -19,7 +19,7 @@ from ..storage.folder import BOUNDARIES
 from ..storage.reading import StoredRun, open_run
 from ..storage.stored_clips import clip_of, maps_of_clip
 from ..storage.tables import TableWriter, contribution_table
-from .run import Run
+from .scored_run import Run
 
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")
 

@@ -32,7 +32,7 @@ from .probing import PROBED_TWINS, keep_states
 from .store import TRANSCRIPTS, ClipAsked, MapsAsked, keep_map_rows, keep_maps, keep_spelling
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .scored_run import Run
 
 Report = Callable[[str], None]
 

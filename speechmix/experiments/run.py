@@ -25,23 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.identity import digest
 from ..files.locks import locked, writing_to
 from ..files.names import refuse_doubled, refuse_doubled_label
-from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
-from ..files.text_files import read_csv
 from ..inputs.clips import Clip
 from ..scoring.question import Question
-from ..storage.folder import ABLATION, CONTRIBUTIONS, SCORES, TRANSCRIPTS, RunFolder
+from ..storage.folder import SCORES, RunFolder
 from ..storage.map_files import check_maps_dtype
 from ..storage.part_files import Owner, opened_part
 from ..storage.run_times import RunTimes
@@ -50,70 +45,13 @@ from .drawing import draw_clips
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
+from .scored_run import Run
 from .store import ClipAsked
 
 if TYPE_CHECKING:
     from ..engines.block_engine import BlockEngine
 
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
-
-
-@dataclass
-class Run:
-    """What a run did.
-
-    Attributes
-    ----------
-    out : Path
-    done : int
-        (clip, model) pairs scored, resumed ones included.
-    skipped : list of dict
-        clip, model, reason.
-    """
-
-    out: Path
-    done: int = 0
-    skipped: list[dict[str, str]] = field(default_factory=list)
-
-    def skip(self, clip: str, reason: object, model: str = "") -> None:
-        self.skipped.append({"clip": clip, "model": model, "reason": str(reason)})
-
-    @property
-    def contributions(self) -> pd.DataFrame:
-        """Table of cue contributions; empty if no clip has cue and target."""
-        return self._table(CONTRIBUTIONS)
-
-    @property
-    def ablation(self) -> pd.DataFrame:
-        """Table of ablations; empty if none was asked for or possible."""
-        return self._table(ABLATION)
-
-    @property
-    def transcripts(self) -> pd.DataFrame:
-        """Table of transcripts by trained models; empty if none was asked for or possible."""
-        return self._table(TRANSCRIPTS)
-
-    @property
-    def clips(self) -> pd.DataFrame:
-        """Table of the clips; all but seconds is text, for names may look like numbers ("001")."""
-        return read_csv(RunFolder(self.out).clips).astype({"seconds": float})
-
-    def _table(self, name: str) -> pd.DataFrame:
-        path = RunFolder(self.out).table(name)
-        return read_parquet(path) if path.is_file() else pd.DataFrame()
-
-    def summary(self) -> str:
-        """One count, and the reasons."""
-        lines = [f"{self.done} done, {len(self.skipped)} skipped; results in {self.out}"]
-        reasons: dict[tuple[str, str], list[str]] = {}
-        for row in self.skipped:
-            reasons.setdefault((row["clip"], row["reason"]), []).append(row["model"])
-        for (clip, reason), models in list(reasons.items())[:20]:
-            by = f" by {len(models)} models" if len(models) > 1 else f" by {models[0]}" if models[0] else ""
-            lines.append(f"  skipped {clip}{by}: {reason}")
-        if len(reasons) > 20:
-            lines.append(f"  ... and {len(reasons) - 20} more in skipped.csv")
-        return "\n".join(lines)
 
 
 def score_clips(

@@ -43,7 +43,7 @@ from .wording import LENGTH, READING, method
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..experiments.run import Run
+    from ..experiments.scored_run import Run
 
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
 _DEPTH = "Trained - random twins (points) in each quarter of a stack's depth: the mean over its layers, with a 95 % interval."

@@ -34,7 +34,7 @@ from .study_tables import (
 )
 
 if TYPE_CHECKING:
-    from ..experiments.run import Run
+    from ..experiments.scored_run import Run
 
 HeadlineRow = Mapping[Hashable, Any]
 

@@ -37,7 +37,7 @@ from .text_tables import latex, markdown
 from .wording import FEWEST_GROUPS, LENGTH, READING, method, number_of, sentences
 
 if TYPE_CHECKING:
-    from ..experiments.run import Run
+    from ..experiments.scored_run import Run
     from .clip_card import ClipCard
 
 _MOST_LEFT_OUT = 500  # rows of the table of what was left out

@@ -29,7 +29,7 @@ from .stored_maps import former_map, maps_in_part
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
-    from ..experiments.run import Run
+    from ..experiments.scored_run import Run
 
 _MOST_BYTES = 2**28  # of maps kept in memory: word maps of any run, but not many frame maps
 

@@ -15,7 +15,8 @@ import numpy as np
 import speechmix
 from speechmix import MixingMap, Span, bundled
 from speechmix.errors import InputError
-from speechmix.experiments.run import Run, score_clips
+from speechmix.experiments.run import score_clips
+from speechmix.experiments.scored_run import Run
 from speechmix.homophony.dataset import about, read_examples, write_examples
 from speechmix.stages.journal import run_stage
 from speechmix.stages.stage_lines import input_digest, inputs_of, kept, lines, options_of

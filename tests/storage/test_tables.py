@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.experiments.run import Run
+from speechmix.experiments.scored_run import Run
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.clips import Clip
 from speechmix.reports.study_tables import grouped_clips, study_table
