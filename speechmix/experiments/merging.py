@@ -54,6 +54,10 @@ class Marker:
         clip, model, reason.
     done : int
         (clip, model) pairs.
+    told : str
+        Hash of all that its results follow from but the models; empty where it is of few clips (standing.py).
+    figures : dict of str to (size, hash)
+        Pictures of clips, by path below the run's folder, where `told` is there.
     """
 
     shard: str
@@ -62,6 +66,13 @@ class Marker:
     models: list[tuple[dict[str, Any], list[str], bool]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     done: int = 0
+    told: str = ""
+    figures: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """What tables follow from."""
+        return {name: value for name, value in asdict(self).items() if name not in ("told", "figures")}
 
     def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part], *, probed: bool) -> None:
         """Note where the results of a model are."""
@@ -111,7 +122,7 @@ def write_tables(
         If a part is damaged: start its shard again.
     """
     write_times(folder)
-    made_of = digest([asdict(marker) for marker in markers])
+    made_of = digest([marker.made for marker in markers])
     if folder.stands(made_of):
         return
     facts, words = _facts(folder, markers)

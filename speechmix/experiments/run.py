@@ -46,6 +46,7 @@ from .few_clips import CLIPS_BY_LAYER, few_of
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
 from .scored_run import Run
+from .standing import figure_marks, stands, told_of
 from .store import ClipAsked
 
 if TYPE_CHECKING:
@@ -168,6 +169,14 @@ def score_clips(
     with _held(folder, shard):
         with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
             folder.begin(question, alignment, overwrite, report, shards=shard.count, asked_of_all=asked_of_all)
+        own = [clip for clip in clips if shard.holds(clip.name)]
+        drawn_clips = [clip for clip in clips[:figures] if shard.holds(clip.name)]
+        told, former = told_of(asked_of_all, question, own), Marker.read(folder, shard)
+        if former is not None and stands(folder, former, told, models, run.skipped, drawn_clips):
+            report(f"{folder.path} stands as it was finished: clips, models and options are the same")
+            run.done = former.done
+            _finish(folder, former, clips, shard, report)
+            return run
         had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
         (folder.shards / f"{shard.label}.json").unlink(missing_ok=True)
         marker = Marker(shard.label, asked="", skipped=run.skipped)
@@ -183,7 +192,8 @@ def score_clips(
             engine.score(run, folder, models, ready, wanted, marker, report, progress)
         with times.counted():
             _draw(run, folder, marker, ready, wanted, report)
-        marker.done = run.done
+        marker.done, marker.told = run.done, told
+        marker.figures = {name: list(mark) for name, mark in figure_marks(folder, marker, drawn_clips).items() if told}
         marker.tell_asked(asked_of_all)
         if had_tables and not run.done and shard.count == 1:
             write_skipped(folder, run.skipped)

@@ -27,6 +27,7 @@ from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import file_digest
 from ..files.names import safe_name
+from ..files.parquet_files import compare_pages
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
@@ -39,6 +40,7 @@ _OF_TABLES = ("standing", "done", "parts", "made_of", "tables")  # entries that 
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
+_MOST_COMPARED = 2**25  # bytes of a file that is compared with its checksums when it is found
 SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablations`
 
 
@@ -225,6 +227,32 @@ class RunFolder:
             return {self.path / name: FileMark.read(mark) for name, mark in marks.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
+
+    def checked_part(self, path: Path, written: FileMark | None = None) -> Part:
+        """Open a part file, and compare it, its scores and its maps with what they were when they were written.
+
+        Of large files (32 MiB) the size is compared here, their pages when they are read.
+
+        Parameters
+        ----------
+        path : Path
+        written : FileMark, optional
+            Of the part file itself, where `run.json` has it.
+
+        Raises
+        ------
+        InputError
+            If it is damaged, or one of the files that belong to it is, or is not there.
+        """
+        part = opened_part(path)
+        if path.stat().st_size <= _MOST_COMPARED:
+            compare_pages(path)
+        if written is not None:
+            written.check(path, most=_MOST_COMPARED)
+        for folder, marks in ((self.scores, part.scores), (self.maps, part.maps)):
+            for name, mark in marks.items():
+                mark.check(folder / name, most=_MOST_COMPARED)
+        return part
 
     def relative(self, parts: Sequence[Part]) -> list[str]:
         """Paths of parts below the folder."""

@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 
 from ..adapters import Model
 from ..errors import InputError
-from ..files.parquet_files import compare_pages
 from ..files.shards import Shard
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
@@ -41,7 +40,6 @@ from .part_files import (
     ROWS_PER_GROUP,
     Owner,
     Part,
-    opened_part,
     part_name,
     part_paths,
     table_of,
@@ -54,8 +52,6 @@ Report = Callable[[str], None]
 _SECONDS, _SHARE = 30.0, 0.1  # what is new is written after so long, and after so much of the time that has gone by
 _MOST_WAITING = 2**26  # bytes of results in memory
 _LARGE = 2**26  # bytes of scores; what is made of smaller parts is made again when one is added
-# Bytes of a file that is compared with its checksums when it is found; larger ones are when they are read.
-_MOST_COMPARED = 2**25
 
 
 class Key(NamedTuple):
@@ -127,15 +123,8 @@ class Results:
         if self._shard.is_anothers(path.name):
             return
         try:
-            part = opened_part(path)
+            part = self._folder.checked_part(path, self._standing.get(path))
             names = part.read(KEY)
-            if path.stat().st_size <= _MOST_COMPARED:
-                compare_pages(path)
-            if path in self._standing:
-                self._standing[path].check(path, most=_MOST_COMPARED)
-            for files, marks in ((self._folder.scores, part.scores), (self._folder.maps, part.maps)):
-                for name, mark in marks.items():
-                    mark.check(files / name, most=_MOST_COMPARED)
         except InputError as error:
             self._report(f"{path} is damaged and made again ({error})")
             path.unlink(missing_ok=True)

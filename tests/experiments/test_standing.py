@@ -1,0 +1,166 @@
+"""A finished run that is asked the same again stands; whatever is changed, it goes through its clips and tells the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import speechmix
+from speechmix.experiments import standing
+from speechmix.experiments.aligned_clips import AlignedClips
+from speechmix.experiments.run import score_clips
+from tests.conftest import trained_and_twin
+from tests.reliability.kills import snapshot
+
+WORDS = [("nos", 0.0, 0.1), ("maisons", 0.1, 0.3)]
+QUIET = {"figures": 0, "progress": False, "report": lambda line: None}
+
+
+@pytest.fixture
+def gone_through(monkeypatch):
+    """Counts starts that go through their clips."""
+    monkeypatch.setattr(standing, "FEW_CLIPS", 0)
+    starts, kept = [], AlignedClips.kept
+
+    def counted(self, *arguments):
+        starts.append(1)
+        return kept(self, *arguments)
+
+    monkeypatch.setattr(AlignedClips, "kept", counted)
+    return starts
+
+
+def recorded(folder, *, seeds=(1, 2), text="nos maisons", **changes):
+    """Clips with files of their own."""
+    clips = []
+    for seed in seeds:
+        path = folder / f"{seeds.index(seed)}.wav"
+        soundfile.write(path, np.random.default_rng(seed).standard_normal(4_800) / 10, 16_000, subtype="FLOAT")
+        given = {"text": text, "words": WORDS, "cue": "nos", "target": "maisons", **changes}
+        clips.append(speechmix.Clip.from_file(path, **given))
+    return clips
+
+
+@pytest.mark.parametrize("shard", ["1/1", "1/2"])
+def test_the_same_again_goes_through_no_clip_and_changes_no_byte(gone_through, tmp_path, shard):
+    models, clips, out = trained_and_twin(), recorded(tmp_path, seeds=(1, 2, 3, 4)), tmp_path / "run"
+    first = score_clips(models, clips, out, shard=shard, **QUIET)
+    before = snapshot(out)
+    again = score_clips(models, recorded(tmp_path, seeds=(1, 2, 3, 4)), out, shard=shard, **QUIET)
+    assert len(gone_through) == 1
+    assert again.done == first.done > 0
+    assert snapshot(out) == before
+
+
+def _another_sound(folder, models, clips, out):
+    return models, recorded(folder, seeds=(1, 3))
+
+
+def _another_text(folder, models, clips, out):
+    return models, recorded(folder, words=[("vos", 0.0, 0.1), ("maisons", 0.1, 0.3)], cue="vos", text="vos maisons")
+
+
+def _a_clip_more(folder, models, clips, out):
+    return models, recorded(folder, seeds=(1, 2, 3))
+
+
+def _a_clip_less(folder, models, clips, out):
+    return models, clips[:1]
+
+
+def _one_model(folder, models, clips, out):
+    return models[:1], clips
+
+
+def _the_models_swapped(folder, models, clips, out):
+    return models[::-1], clips
+
+
+def _a_weight(folder, models, clips, out):
+    with torch.no_grad():
+        next(weight for name, weight in models[0].module.named_parameters() if name.endswith("k_proj.weight"))[
+            0, 0
+        ] += 1
+    return models, clips
+
+
+def _a_score_file_damaged(folder, models, clips, out):
+    path = next((out / "scores").rglob("*.parquet"))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    return models, clips
+
+
+def _a_part_gone(folder, models, clips, out):
+    next((out / "results").rglob("*.parquet")).unlink()
+    return models, clips
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _another_sound, _another_text, _a_clip_more, _a_clip_less, _one_model, _the_models_swapped, _a_weight,
+        _a_score_file_damaged, _a_part_gone,
+    ],
+)  # fmt: skip
+def test_whatever_is_changed_the_folder_is_that_of_a_run_from_scratch(gone_through, tmp_path, change):
+    models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
+    score_clips(models, clips, out, **QUIET)
+    models, clips = change(tmp_path, models, clips, out)
+    score_clips(models, clips, out, **QUIET)
+    assert len(gone_through) == 2
+    score_clips(models, clips, tmp_path / "scratch", **QUIET)
+    tables = ("cue_contribution.csv", "clips.csv", "skipped.csv")
+    for name in tables:
+        assert (out / name).read_text() == (tmp_path / "scratch" / name).read_text()
+
+
+def test_a_figure_that_is_gone_is_drawn_again(gone_through, tmp_path):
+    models, clips, out = trained_and_twin()[:1], recorded(tmp_path, seeds=(1,)), tmp_path / "run"
+    for starts, change in ((1, None), (1, None), (2, "gone")):
+        if change:
+            next((out / "figures").rglob("*.png")).unlink()
+        score_clips(models, clips, out, **{**QUIET, "figures": 1})
+        assert len(gone_through) == starts
+        assert len(list((out / "figures").rglob("*.png"))) == 1
+
+
+def test_tables_that_were_changed_are_written_again_from_what_stands(gone_through, tmp_path):
+    models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
+    score_clips(models, clips, out, **QUIET)
+    table = (out / "cue_contribution.csv").read_bytes()
+    (out / "cue_contribution.csv").write_text("spoilt")
+    score_clips(models, clips, out, **QUIET)
+    assert len(gone_through) == 1
+    assert (out / "cue_contribution.csv").read_bytes() == table
+
+
+def test_a_clip_that_could_not_be_scored_is_tried_again(gone_through, tmp_path):
+    models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
+    (tmp_path / "1.wav").rename(tmp_path / "away.wav")
+    first = score_clips(models, clips, out, **QUIET)
+    assert len(first.skipped) == 1
+    (tmp_path / "away.wav").rename(tmp_path / "1.wav")
+    second = score_clips(models, clips, out, **QUIET)
+    assert (len(gone_through), second.skipped) == (2, [])
+    third = score_clips(models, clips, out, skipped=[("bad row", "no audio")], **QUIET)
+    assert len(gone_through) == 3
+    assert score_clips(models, clips, out, skipped=[("bad row", "no audio")], **QUIET).skipped == third.skipped
+    assert len(gone_through) == 3
+
+
+def test_other_code_is_another_question(gone_through, tmp_path, monkeypatch):
+    models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
+    score_clips(models, clips, out, **QUIET)
+    monkeypatch.setattr(standing, "_package", lambda: "another state of the code")
+    score_clips(models, clips, out, **QUIET)
+    assert len(gone_through) == 2
+
+
+def test_few_clips_are_always_gone_through(gone_through, tmp_path, monkeypatch):
+    monkeypatch.setattr(standing, "FEW_CLIPS", 1_000)
+    models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
+    for _ in range(2):
+        score_clips(models, clips, out, **QUIET)
+    assert len(gone_through) == 2
