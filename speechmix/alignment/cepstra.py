@@ -11,6 +11,7 @@ from functools import reduce
 import numpy as np
 
 from ..errors import AlignmentError
+from ..inputs.signals import mel_spectrogram, resampled
 
 SAMPLE_RATE = 16_000
 HOP = 80  # samples: 5 ms
@@ -43,9 +44,7 @@ def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
     if audio.ndim != 1 or not np.isfinite(audio).all():
         raise AlignmentError(f"expected finite mono audio [S], found shape {audio.shape}: mix it down first")
     if sample_rate != SAMPLE_RATE and audio.size:
-        import librosa
-
-        audio = librosa.resample(audio, orig_sr=sample_rate, target_sr=SAMPLE_RATE)
+        audio = resampled(audio, sample_rate, SAMPLE_RATE)
     if len(audio) < 10 * HOP or np.ptp(audio) < 1e-4:
         raise AlignmentError(
             f"expected speech, found {len(audio) / SAMPLE_RATE:.2f} s of silence: leave clips without speech out"
@@ -83,12 +82,9 @@ def _noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
 
 def mel_power(audio: np.ndarray) -> np.ndarray:
     """Power in 40 mel bands, [S] -> [T, 40], of pre-emphasised audio at `SAMPLE_RATE`."""
-    import librosa
-
     emphasised = np.append(audio[:1], audio[1:] - 0.95 * audio[:-1]).astype(np.float32)
-    return librosa.feature.melspectrogram(
-        y=emphasised, sr=SAMPLE_RATE, n_fft=512, win_length=400, hop_length=HOP, n_mels=N_MELS, fmin=60, fmax=7600
-    ).T + np.float32(1e-10)
+    power = mel_spectrogram(emphasised, SAMPLE_RATE, n_fft=512, window=400, hop=HOP, n_mels=N_MELS, fmin=60, fmax=7600)
+    return power + np.float32(1e-10)
 
 
 def decibels(power: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import InputError
+from ..inputs.signals import resampled
 from ..inputs.spans import Word
 from .base import words_of
 from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
@@ -178,9 +179,5 @@ def _token_starts(events: list[Heard], tokens: list[str], spoken: list[int], *, 
 
 
 def _resampled(samples: np.ndarray, native_rate: int, sample_rate: int) -> np.ndarray:
-    import librosa
-
-    audio = samples.astype(np.float32) / 32768
-    if sample_rate != native_rate:
-        audio = librosa.resample(audio, orig_sr=native_rate, target_sr=sample_rate, res_type="soxr_hq")
+    audio = resampled(samples.astype(np.float32) / 32768, native_rate, sample_rate)
     return np.clip(audio, -1, 1).astype(np.float32)

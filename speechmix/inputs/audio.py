@@ -22,6 +22,7 @@ from ..timing import phase
 from .audio_files import LONGEST, checked_length, checked_rate, decode, header_seconds
 from .audio_places import file_marks, file_of
 from .frames import Seconds
+from .signals import resampled
 
 
 def audio_file(path: str | PathLike) -> Path:
@@ -252,11 +253,7 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
 
 
 def _resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
-    if found_rate != sample_rate:
-        import librosa
-
-        samples = librosa.resample(samples, orig_sr=found_rate, target_sr=sample_rate, res_type="soxr_hq")
-    return np.ascontiguousarray(samples, dtype=np.float32)
+    return np.ascontiguousarray(resampled(samples, found_rate, sample_rate), dtype=np.float32)
 
 
 def positive_rate(sample_rate: int) -> int:

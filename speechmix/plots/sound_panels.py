@@ -16,11 +16,13 @@ from matplotlib.patches import Patch
 
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import spelled_cue
+from ..inputs.signals import mel_spectrogram
 from ..inputs.spans import Word
 from . import panels, unit_labels
 from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
 
 _SAMPLE_RATE = 16_000
+_LEAST_POWER, _LOWEST = 1e-10, -80  # of silence; decibels below the loudest that are drawn
 _WINDOW, _HOP, _FFT, _MELS = 400, 160, 1024, 80  # samples, 25 and 10 ms; the zero-padded FFT leaves no mel band empty
 
 
@@ -104,18 +106,17 @@ def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
 
 def draw_spectrogram(part: Figure | SubFigure | None, ax: Axes, samples: np.ndarray, seconds: float) -> None:
     """Mel spectrogram of samples at 16 kHz, with its colour bar in dB (not without a `part`, figure or subfigure)."""
-    import librosa
-    import librosa.display
+    from librosa import mel_frequencies
 
     padded = np.pad(samples, (0, max(0, _FFT - len(samples))))
-    power = librosa.feature.melspectrogram(
-        y=padded, sr=_SAMPLE_RATE, n_fft=_FFT, win_length=_WINDOW, hop_length=_HOP, n_mels=_MELS, fmax=8000
-    )
-    level = librosa.power_to_db(power, ref=np.max, top_db=80)
-    cells = librosa.display.specshow(
-        level, sr=_SAMPLE_RATE, hop_length=_HOP, x_axis="time", y_axis="mel", fmax=8000, ax=ax,
-        cmap=panels.SPECTROGRAM_COLORS, vmin=-80, vmax=0,
+    power = mel_spectrogram(padded, _SAMPLE_RATE, n_fft=_FFT, window=_WINDOW, hop=_HOP, n_mels=_MELS, fmin=0, fmax=8000)
+    level = np.maximum(10 * np.log10(np.maximum(power, _LEAST_POWER) / max(power.max(), _LEAST_POWER)), _LOWEST)
+    cells = ax.pcolormesh(
+        np.arange(len(power)) * _HOP / _SAMPLE_RATE, mel_frequencies(_MELS, fmin=0, fmax=8000), level.T,
+        cmap=panels.SPECTROGRAM_COLORS, vmin=_LOWEST, vmax=0, shading="auto", rasterized=True,
     )  # fmt: skip
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_yscale("symlog", linthresh=1000, base=2)  # the mel scale is linear below 1 kHz
     ax.set(xlim=(0, seconds), ylim=(0, 8000))
     ax.set_yticks([0, 500, 1000, 2000, 4000, 8000], ["0", "0.5", "1", "2", "4", "8"], size=TICK_SIZE)
     ax.set_ylabel("kHz (mel scale)", size=LABEL_SIZE)

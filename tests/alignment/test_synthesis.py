@@ -4,7 +4,6 @@ import functools
 import json
 from pathlib import Path
 
-import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -16,6 +15,7 @@ pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechm
 
 from speechmix.alignment import synthesis
 from speechmix.alignment.espeak import speak
+from speechmix.inputs.signals import resampled
 
 align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000
@@ -132,7 +132,7 @@ def test_deterministic_and_independent_of_level_and_sample_rate():
     assert isinstance(first, Alignment)
     assert first.method == "synthesis"
     quiet = align_by_synthesis(speech.audio * 0.1, SENTENCES[1])
-    upsampled = librosa.resample(speech.audio, orig_sr=RATE, target_sr=44_100)
+    upsampled = resampled(speech.audio, RATE, 44_100)
     other_rate = align_by_synthesis(upsampled, SENTENCES[1], sample_rate=44_100)
     for other in (quiet, other_rate):
         shifts = [abs(a.start - b.start) for a, b in zip(first.words, other.words, strict=True)]

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import librosa
 import numpy as np
 import scipy.signal
 import soundfile
 
 from speechmix.alignment.base import words_of
 from speechmix.alignment.espeak import speak
+from speechmix.inputs.signals import resampled
 
 RATE = 16_000
 VOICES = {
@@ -108,7 +108,7 @@ def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: boo
 def _varied(text: str, voice: str, rate: int, pitch: int, tract: float, rng: np.random.Generator, *, uneven: float):
     """Speech with another vocal tract, each phoneme stretched on its own; times of what is heard of each word."""
     speech = speak(text, voice=voice, rate=rate, pitch=pitch)
-    audio = librosa.resample(speech.audio, orig_sr=RATE, target_sr=round(RATE / tract), res_type="soxr_hq")
+    audio = resampled(speech.audio, RATE, round(RATE / tract))
     scale = len(audio) / len(speech.audio)
     old = np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / RATE]) * scale
     stretch = np.exp(uneven * rng.standard_normal(len(old) - 1)) / scale

@@ -1,0 +1,57 @@
+"""Mel spectrograms and resampling: what is taken from a recording before words are placed in it or it is drawn.
+
+In: samples. Out: samples at another rate; power in mel bands. Both are what librosa gives (`librosa.resample`, which is soxr,
+and `librosa.feature.melspectrogram`), by way of the parts of it that need no compiling: where librosa's signal functions are
+imported for the first time, numba compiles them for half a minute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
+    """Samples [S] at another rate, by soxr in its high quality, of the type they have; ceil(S * sample_rate / found_rate).
+
+    Examples
+    --------
+    >>> resampled(np.zeros(441, np.float32), 44_100, 16_000).shape
+    (160,)
+    """
+    if found_rate == sample_rate:
+        return samples
+    import soxr
+
+    length = int(np.ceil(len(samples) * (float(sample_rate) / found_rate)))
+    audio = soxr.resample(samples, found_rate, sample_rate, quality="soxr_hq")[:length]
+    return np.pad(audio, (0, length - len(audio))).astype(samples.dtype, copy=False)
+
+
+def mel_spectrogram(
+    samples: np.ndarray, sample_rate: int, *, n_fft: int, window: int, hop: int, n_mels: int, fmin: float, fmax: float
+) -> np.ndarray:
+    """Power in mel bands (Slaney's), float32 [T, n_mels], of frames in whose middle lies every `hop`-th sample.
+
+    Parameters
+    ----------
+    samples : array [S]
+    sample_rate : int
+    n_fft, window, hop : int
+        Samples of the transform, of the Hann window in its middle, and from one frame to the next; T = 1 + S // hop.
+    n_mels : int
+    fmin, fmax : float
+        Hertz.
+
+    Examples
+    --------
+    >>> mel_spectrogram(np.zeros(16_000), 16_000, n_fft=512, window=400, hop=80, n_mels=40, fmin=60, fmax=7600).shape
+    (201, 40)
+    """
+    import torch
+    from librosa.filters import mel
+
+    signal = torch.as_tensor(np.asarray(samples, dtype=np.float32))
+    hann = torch.hann_window(window, dtype=torch.float64).float()
+    spectrum = torch.stft(signal, n_fft, hop, window, hann, center=True, pad_mode="constant", return_complex=True)
+    power = spectrum.abs().square().T.numpy()  # [T, n_fft / 2 + 1]
+    return power @ mel(sr=sample_rate, n_fft=n_fft, n_mels=n_mels, fmin=fmin, fmax=fmax).T
