@@ -39,6 +39,7 @@ from ..scoring.question import Question
 from ..storage.folder import SCORES, RunFolder
 from ..storage.map_files import check_maps_dtype
 from ..storage.part_files import Owner, opened_part
+from ..storage.run_parts import sweep
 from ..storage.run_times import RunTimes
 from .aligned_clips import AlignedClips, Progress
 from .drawing import draw_clips
@@ -285,4 +286,4 @@ def _finish(
                     shards.enter_context(locked(folder.shards, label))
             except StorageError:
                 return  # one of them was started again: it will
-            folder.sweep()
+            sweep(folder)

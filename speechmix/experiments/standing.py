@@ -24,6 +24,7 @@ from ..measures.registry import measure_named
 from ..scoring.question import Question
 from ..storage.folder import RunFolder
 from ..storage.part_files import Owner
+from ..storage.run_parts import checked_part
 from ..versions import versions
 from .merging import Marker
 
@@ -100,7 +101,7 @@ def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool
     standing = folder.standing_parts()
     try:
         for name in (*marker.clips, *(name for _, names, _ in marker.models for name in names)):
-            folder.checked_part(folder.path / name, standing.get(folder.path / name))
+            checked_part(folder, folder.path / name, standing.get(folder.path / name))
     except (InputError, OSError):
         return False
     return {name: list(mark) for name, mark in figure_marks(folder, marker, drawn).items()} == marker.figures

@@ -16,9 +16,7 @@ stored result says itself what it is made of.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +25,11 @@ from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import file_digest
 from ..files.names import safe_name
-from ..files.parquet_files import compare_pages
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
 from ..versions import versions
-from .part_files import Part, opened_part, part_paths
+from .part_files import Part, part_paths
 
 RUNNING, COMPLETE = "running", "complete"
 _OF_TABLES = ("standing", "done", "parts", "made_of", "tables")  # entries that say what the tables are of
@@ -40,7 +37,6 @@ _OF_TABLES = ("standing", "done", "parts", "made_of", "tables")  # entries that 
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
-_MOST_COMPARED = 2**25  # bytes of a file that is compared with its checksums when it is found
 SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablations`
 
 
@@ -228,66 +224,9 @@ class RunFolder:
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
 
-    def checked_part(self, path: Path, written: FileMark | None = None) -> Part:
-        """Open a part file, and compare it, its scores and its maps with what they were when they were written.
-
-        Of large files (32 MiB) the size is compared here, their pages when they are read.
-
-        Parameters
-        ----------
-        path : Path
-        written : FileMark, optional
-            Of the part file itself, where `run.json` has it.
-
-        Raises
-        ------
-        InputError
-            If it is damaged, or one of the files that belong to it is, or is not there.
-        """
-        part = opened_part(path)
-        if path.stat().st_size <= _MOST_COMPARED:
-            compare_pages(path)
-        if written is not None:
-            written.check(path, most=_MOST_COMPARED)
-        for folder, marks in ((self.scores, part.scores), (self.maps, part.maps)):
-            for name, mark in marks.items():
-                mark.check(folder / name, most=_MOST_COMPARED)
-        return part
-
     def relative(self, parts: Sequence[Part]) -> list[str]:
         """Paths of parts below the folder."""
         return [part.path.relative_to(self.path).as_posix() for part in parts]
-
-    def remove_part(self, part: Part) -> None:
-        """Remove a part: its rows first, so that scores and maps which are there are all or nobody's."""
-        part.path.unlink(missing_ok=True)
-        for path in self._files_of(part):
-            path.unlink(missing_ok=True)
-
-    def _files_of(self, part: Part) -> set[Path]:
-        """Files of scores and maps that belong to a part."""
-        return {self.scores / name for name in part.scores} | {self.maps / name for name in part.maps}
-
-    def sweep(self) -> None:
-        """Remove parts that the tables are not made of, scores and maps of no part, and results of earlier versions."""
-        standing, owned = self.standing_parts(), set()
-        for path in self.part_files():
-            if path in standing:
-                owned |= self._files_of(opened_part(path))
-            else:  # its scores and maps are nobody's then, and go below
-                path.unlink()
-        maps = [path for path in self.maps.rglob("*") if path.is_file()]
-        for path in (*self.scores.rglob("*.parquet"), *maps):
-            if path not in owned:
-                path.unlink()
-        for former in ("spelling", "states", "written"):
-            shutil.rmtree(self.path / former, ignore_errors=True)
-        for ending in ("parquet", "csv"):
-            self.table(SCORES, ending).unlink(missing_ok=True)
-        for path in self.words.glob("*.json"):
-            path.unlink()
-        for tree in (self.scores, self.maps, self.path / "results"):
-            _remove_empty(tree)
 
     def _stored_description(self, report: Callable[[str], None]) -> dict[str, Any]:
         """What run.json says; nothing if there is none. A damaged one is set aside."""
@@ -309,15 +248,6 @@ class RunFolder:
             f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
         )
         return {}
-
-
-def _remove_empty(tree: Path) -> None:
-    """Remove the folders of a tree that hold nothing."""
-    for folder in sorted((path for path in tree.rglob("*") if path.is_dir()), reverse=True):
-        with suppress(OSError):
-            folder.rmdir()
-    with suppress(OSError):
-        tree.rmdir()
 
 
 def clip_folders(model: Path) -> Iterator[Path]:

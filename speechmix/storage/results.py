@@ -45,6 +45,7 @@ from .part_files import (
     table_of,
     write_part,
 )
+from .run_parts import checked_part, remove_part
 from .score_files import CopiedScores, RowGroups, ScoreFiles
 from .stored_maps import maps_of_row
 
@@ -123,7 +124,7 @@ class Results:
         if self._shard.is_anothers(path.name):
             return
         try:
-            part = self._folder.checked_part(path, self._standing.get(path))
+            part = checked_part(self._folder, path, self._standing.get(path))
             names = part.read(KEY)
         except InputError as error:
             self._report(f"{path} is damaged and made again ({error})")
@@ -262,7 +263,7 @@ class Results:
         for other in self._parts:
             is_own = self._shard.count == 1 or other.shard == self._shard.label
             if is_own and other.path not in kept:
-                self._folder.remove_part(other)
+                remove_part(self._folder, other)
         return settled
 
     def _is_in_order(self, number: int, keys: Sequence[Key]) -> bool:
