@@ -67,7 +67,7 @@ class AlignedClips:
         own = [(position, clip) for position, clip in enumerate(self._clips) if self._shard.holds(clip.name)]
         waiting = any(clip.words is None for _, clip in own)
         with Results(self._folder, Owner(), self._shard, report) as results:
-            _remember_recordings(results)
+            remember_recordings(results)
             for position, clip in shown(own, progress if waiting else False, ALIGN, total=len(own)):
                 try:
                     with memory_errors_named():
@@ -115,7 +115,7 @@ def _marks_of(clip: Clip) -> list[Any] | None:
         return None
 
 
-def _remember_recordings(results: Results) -> None:
+def remember_recordings(results: Results) -> None:
     """Know the sounds of an earlier start, so that recordings of which nothing is missing are not read again."""
     for content in results.contents(FACTS):
         facts = json.loads(content)

@@ -172,8 +172,10 @@ def score_clips(
             folder.begin(question, alignment, overwrite, report, shards=shard.count, asked_of_all=asked_of_all)
         own = [clip for clip in clips if shard.holds(clip.name)]
         drawn_clips = [clip for clip in clips[:figures] if shard.holds(clip.name)]
-        told, former = told_of(asked_of_all, question, own), Marker.read(folder, shard)
-        if former is not None and stands(folder, former, told, models, run.skipped, drawn_clips):
+        former = Marker.read(folder, shard)
+        if former and stands(
+            folder, shard, former, asked_of_all, question, own, models, run.skipped, drawn_clips, report
+        ):
             report(f"{folder.path} stands as it was finished: clips, models and options are the same")
             run.done = former.done
             _finish(folder, former, clips, shard, report)
@@ -193,8 +195,10 @@ def score_clips(
             engine.score(run, folder, models, ready, wanted, marker, report, progress)
         with times.counted():
             _draw(run, folder, marker, ready, wanted, report)
-        marker.done, marker.told = run.done, told
-        marker.figures = {name: list(mark) for name, mark in figure_marks(folder, marker, drawn_clips).items() if told}
+        marker.done, sounds = run.done, {name: clip.sound for name, clip in asked_of.items()}
+        marker.told = told_of(asked_of_all, question, own, lambda clip: sounds.get(clip.name))
+        if marker.told:
+            marker.figures = {name: list(mark) for name, mark in figure_marks(folder, marker, drawn_clips).items()}
         marker.tell_asked(asked_of_all)
         if had_tables and not run.done and shard.count == 1:
             write_skipped(folder, run.skipped)

@@ -16,33 +16,49 @@ from pathlib import Path
 from typing import Any
 
 from ..adapters.model import Model
-from ..errors import InputError, SpeechmixError
+from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import digest
+from ..files.shards import Shard
+from ..inputs.audio import remembered_recording
 from ..inputs.clips import Clip
 from ..measures.registry import measure_named
 from ..scoring.question import Question
 from ..storage.folder import RunFolder
 from ..storage.part_files import Owner
+from ..storage.results import Results
 from ..storage.run_parts import checked_part
 from ..versions import versions
+from .aligned_clips import remember_recordings
 from .merging import Marker
 
 FEW_CLIPS = 1_000  # a run of no more is always gone through
 
 
-def told_of(asked_of_all: str, question: Question, clips: Sequence[Clip]) -> str:
-    """Hash of all that decides what a shard keeps, but its models; empty if it is of few clips, or a sound cannot be read."""
+def told_of(
+    asked_of_all: str, question: Question, clips: Sequence[Clip], sound_of: Callable[[Clip], str | None]
+) -> str:
+    """Hash of all that decides what a shard keeps, but its models; empty if it is of few clips, or a sound is not known.
+
+    Parameters
+    ----------
+    asked_of_all : str
+        Hash of what the run is asked.
+    question : Question
+    clips : sequence of Clip
+        Those of the shard.
+    sound_of : callable
+        Hash of a clip's recording, which is not read for this; None where that would be needed.
+    """
     if len(clips) <= FEW_CLIPS:
         return ""
     hashed = blake2b(digest_size=16)
-    try:
-        for clip in clips:
-            place = "" if clip.path is None else os.path.abspath(clip.path)
-            says = (clip.name, clip.sound, repr(clip.duration), clip.alignment or "", *clip.doubts, place)
-            hashed.update("\0".join(says).encode("utf-8", "surrogatepass") + b"\n")
-    except SpeechmixError:
-        return ""
+    for clip in clips:
+        if (sound := sound_of(clip)) is None:
+            return ""
+        place = "" if clip.path is None else os.path.abspath(clip.path)
+        says = (clip.name, sound, clip.alignment or "", *clip.doubts, place)
+        hashed.update("\0".join(says).encode("utf-8", "surrogatepass") + b"\n")
     measures = [measure_named(name).identity for name in question.measures]
     return digest([asked_of_all, measures, hashed.hexdigest(), versions(), _package()])
 
@@ -65,35 +81,55 @@ def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> di
 
 def stands(
     folder: RunFolder,
-    marker: Marker | None,
-    told: str,
+    shard: Shard,
+    marker: Marker,
+    asked_of_all: str,
+    question: Question,
+    clips: Sequence[Clip],
     models: Iterable[Model | Callable[[], Model]],
     skipped: Sequence[Mapping[str, Any]],
     drawn: Iterable[Clip],
+    report: Callable[[str], None],
 ) -> bool:
     """Whether the shard has answered all this, and what it kept is as it was written.
 
     Parameters
     ----------
     folder : RunFolder
-    marker : Marker or None
+    shard : Shard
+    marker : Marker
         That the shard left.
-    told : str
-        Of `told_of`.
+    asked_of_all : str
+        Hash of what the run is asked.
+    question : Question
+    clips : sequence of Clip
+        Those of the shard.
     models : iterable of Model or callable
         Loaded one after the other, if all else is the same; one that can be gone through but once is left alone.
     skipped : sequence of dict
         What was left out before the run began; if it left out more, that is tried again.
     drawn : iterable of Clip
         Those of the shard that have pictures.
+    report : callable
+        Gets a line for a part of the clips' rows that is damaged.
     """
-    if not told or marker is None or marker.told != told:
+    if not marker.told or not isinstance(models, Sequence) or len(marker.models) != len(models):
         return False
-    if not isinstance(models, Sequence) or len(marker.models) != len(models):
+    if marker.skipped != list(skipped):
         return False
-    if marker.skipped != list(skipped) or not _files_fit(folder, marker, drawn):
+    with Results(folder, Owner(), shard, report) as of_clips:
+        remember_recordings(of_clips)
+    if marker.told != told_of(asked_of_all, question, clips, _known_sound) or not _files_fit(folder, marker, drawn):
         return False
     return all(_owner_of(model) == owner for model, (owner, _, _) in zip(models, marker.models, strict=True))
+
+
+def _known_sound(clip: Clip) -> str | None:
+    """Hash of a clip's recording, if an earlier start read it and the file is still the same, or it is in memory."""
+    if clip.path is None:
+        return clip.sound
+    remembered = remembered_recording(clip.path)
+    return remembered and remembered[0]
 
 
 def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool:

@@ -124,10 +124,11 @@ def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
     False
     """
     rate = positive_rate(sample_rate)
-    return _fingerprint(mono(samples, rate, sample_rate=rate, where="samples"), rate)
+    return mono_fingerprint(mono(samples, rate, sample_rate=rate, where="samples"), rate)
 
 
-def _fingerprint(samples: np.ndarray, sample_rate: int) -> str:
+def mono_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
+    """Fingerprint of samples [samples] that are mono, checked, and not resampled."""
     digest = hashlib.blake2b(f"{sample_rate} ".encode(), digest_size=16)
     digest.update(np.ascontiguousarray(samples, dtype="<f4").data)
     return digest.hexdigest()
@@ -177,7 +178,7 @@ def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.nd
     with phase("reading"):
         samples, found_rate = decode(path)
         samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
-        return _resampled(samples, found_rate, sample_rate), _fingerprint(samples, found_rate)
+        return _resampled(samples, found_rate, sample_rate), mono_fingerprint(samples, found_rate)
 
 
 def audio_seconds(path: str | PathLike) -> Seconds:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .audio import LONGEST, audio_seconds, fingerprint_of, mono, read_audio, remembered_recording, sound_fingerprint
+from .audio import LONGEST, audio_seconds, mono, mono_fingerprint, read_audio, remembered_recording, sound_fingerprint
 from .frames import Seconds
 
 
@@ -69,7 +69,7 @@ class AudioInMemory:
     @cached_property
     def sound(self) -> str:
         """Hash of the samples."""
-        return fingerprint_of(self.held, self.rate)
+        return mono_fingerprint(self.held, self.rate)
 
     def samples(self, sample_rate: int) -> np.ndarray:
         """All samples, float32 mono [samples]; a fresh array."""

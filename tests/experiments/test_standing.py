@@ -11,6 +11,7 @@ import speechmix
 from speechmix.experiments import standing
 from speechmix.experiments.aligned_clips import AlignedClips
 from speechmix.experiments.run import score_clips
+from speechmix.inputs import audio
 from tests.conftest import trained_and_twin
 from tests.reliability.kills import snapshot
 
@@ -43,15 +44,33 @@ def recorded(folder, *, seeds=(1, 2), text="nos maisons", **changes):
     return clips
 
 
+def clips_again(folder):
+    """The same clips made anew; their files are as they were."""
+    given = {"text": "nos maisons", "words": WORDS, "cue": "nos", "target": "maisons"}
+    return [speechmix.Clip.from_file(path, **given) for path in sorted(folder.glob("*.wav"))]
+
+
 @pytest.mark.parametrize("shard", ["1/1", "1/2"])
 def test_the_same_again_goes_through_no_clip_and_changes_no_byte(gone_through, tmp_path, shard):
     models, clips, out = trained_and_twin(), recorded(tmp_path, seeds=(1, 2, 3, 4)), tmp_path / "run"
     first = score_clips(models, clips, out, shard=shard, **QUIET)
     before = snapshot(out)
-    again = score_clips(models, recorded(tmp_path, seeds=(1, 2, 3, 4)), out, shard=shard, **QUIET)
+    again = score_clips(models, clips_again(tmp_path), out, shard=shard, **QUIET)
     assert len(gone_through) == 1
     assert again.done == first.done > 0
     assert snapshot(out) == before
+
+
+def test_no_recording_is_decoded_for_it(gone_through, tmp_path, monkeypatch):
+    models, out, decoded = trained_and_twin(), tmp_path / "run", []
+    decode = audio.decode
+    monkeypatch.setattr(audio, "decode", lambda path: decoded.append(path) or decode(path))
+    monkeypatch.setattr(audio, "_remembered", {})
+    for starts in (1, 1):
+        audio._decoded.cache_clear()
+        score_clips(models, recorded(tmp_path) if not decoded else clips_again(tmp_path), out, **QUIET)
+        assert len(gone_through) == starts
+    assert len(decoded) == 2  # each once, in the first start
 
 
 def _another_sound(folder, models, clips, out):
