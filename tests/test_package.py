@@ -40,6 +40,7 @@ def test_importing_is_quick_and_has_no_side_effects():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.long
 def test_importing_every_module_changes_nothing_around_it(tmp_path):
     """No environment variable, folder, logging handler, warning filter, seed or thread count is set by an import."""
     code = """

@@ -135,6 +135,7 @@ def test_whatever_is_changed_the_folder_is_that_of_a_run_from_scratch(gone_throu
         assert (out / name).read_text() == (tmp_path / "scratch" / name).read_text()
 
 
+@pytest.mark.long
 def test_a_figure_that_is_gone_is_drawn_again(gone_through, tmp_path):
     models, clips, out = trained_and_twin()[:1], recorded(tmp_path, seeds=(1,)), tmp_path / "run"
     for starts, change in ((1, None), (1, None), (2, "gone")):

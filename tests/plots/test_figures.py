@@ -269,7 +269,8 @@ def test_evenly():
 
 
 @pytest.mark.parametrize(
-    ("n_stacks", "n_measures"), [(1, 1), (1, 3), (3, 1), pytest.param(3, 3, marks=pytest.mark.long)]
+    ("n_stacks", "n_measures"),
+    [(1, 1), pytest.param(1, 3, marks=pytest.mark.long), (3, 1), pytest.param(3, 3, marks=pytest.mark.long)],
 )
 def test_clip_figure_has_a_row_for_each_measure_and_stack(n_measures, n_stacks):
     maps = {
@@ -497,7 +498,9 @@ def test_few_clips_are_drawn_one_by_one():
     assert len(ax.lines) == 2 * (4 + 1)
 
 
-@pytest.mark.parametrize("change", [{"clips": 1}, {"layers": 1}, {"models": ("$x$", "_b", "/c/d")}])
+@pytest.mark.parametrize(
+    "change", [{"clips": 1}, {"layers": 1}, pytest.param({"models": ("$x$", "_b", "/c/d")}, marks=pytest.mark.long)]
+)
 def test_cue_figures_of_odd_tables(change):
     table = cue_table(**change)
     saved(cue_figure(table))
@@ -637,6 +640,7 @@ def test_rows_of_a_target_are_never_averaged_with_the_deciding_one_and_are_named
         cue_figure(both, target_rows="all")
 
 
+@pytest.mark.long
 def test_published_figures_are_of_the_same_rows_or_say_that_they_are_not():
     both = with_rows(cue_table(stacks=("encoder", "cross"), clips=2))
     like, unlike = (cue_heat_map(both, published=True, **options) for options in ({}, {"target_rows": "deciding"}))

@@ -48,6 +48,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(recipe, kind, tmp_path):
     assert not alike(whole, other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_clip_of_an_epoch_is_of_another_pair_with_a_label_for_each_frame(recipe, kind, tmp_path):
     recogniser = recipe.BUILDERS[kind](tmp_path)

@@ -197,6 +197,7 @@ def test_any_damage_at_all_is_an_error_of_this_package_or_a_page(whole, tmp_path
 HOSTILE = "<img src=x onerror=alert(1)> [x](javascript:alert(1)) a|b `c` $\\frac$ </script> http://x.y"
 
 
+@pytest.mark.long
 def test_hostile_names_are_text_in_markdown_page_tables_and_figures(tmp_path):
     folder = synthetic_run(
         tmp_path / "run", clips=4, layers=2, measures=("value_zeroing", "attention"), models=(HOSTILE[:60],)

@@ -227,7 +227,7 @@ def test_a_hostile_transcript_is_text(tmp_path, browser):
         pytest.param({"clips": 1, "mapped": 1}, id="one clip"),
         pytest.param({"cue": False}, id="no cue", marks=pytest.mark.long),
         pytest.param({"layers": 1}, id="one layer", marks=pytest.mark.long),
-        pytest.param({"value": np.nan}, id="NaN"),
+        pytest.param({"value": np.nan}, id="NaN", marks=pytest.mark.long),
         pytest.param({"sound": False}, id="no sound", marks=pytest.mark.long),
         pytest.param({"mapped": 0}, id="no maps", marks=pytest.mark.long),
     ],

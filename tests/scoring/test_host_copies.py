@@ -69,7 +69,7 @@ def test_the_host_waits_as_often_for_many_layers_and_measures_as_for_few(family,
     assert sum(deep.asked.values()) <= 3  # the scores; of prepared inputs which positions are padding
 
 
-@pytest.mark.parametrize("family", ["whisper-80", "bert"])
+@pytest.mark.parametrize("family", [pytest.param("whisper-80", marks=pytest.mark.long), "bert"])
 def test_scores_made_there_are_those_made_here(family, monkeypatch):
     names = measures_of(family)
     _, there = counted(family, 2, monkeypatch, measures=names, targets=[0, 2])
