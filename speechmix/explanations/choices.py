@@ -1,0 +1,259 @@
+"""What is explained: each written word (or token), and what it was preferred to.
+
+In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a foil). Out: `Choice`s. A word is
+explained by its log-probability, the sum over its tokens; against something else by the difference of two log-probabilities
+at the one position (of a CTC model: frame) where both spellings part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from ..adapters.tokens import first_difference
+from ..evaluation.spelling import plain
+from ..inputs.clips import Clip
+from .taken_away import reading_of
+from .transcript_errors import TranscriptError
+from .written import END, label_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .written import SourceUnit, Writing
+
+AGAINST = ("reference", "runner_up", "foil")
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A token that was written, and one that could have been, at one position.
+
+    Parameters
+    ----------
+    position : int
+    id, foil : int
+    label, foil_label : str
+    foil_probability : float
+    """
+
+    position: int
+    id: int
+    foil: int
+    label: str
+    foil_label: str
+    foil_probability: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A written word (or token), by itself or against something else.
+
+    Parameters
+    ----------
+    unit : int
+        Its place among the units that were written.
+    label : str
+    tokens : tuple of int
+        Its tokens, by their place in ``Writing.tokens``.
+    word : int or None
+        Index of the written word; None of the end of text.
+    probability : float
+        Of the word, given what stands before it: the product over its tokens.
+    against : {"", "reference", "runner_up", "foil"}
+    contrast : Contrast or None
+    error : int or None
+        Which transcript error this is.
+    """
+
+    unit: int
+    label: str
+    tokens: tuple[int, ...]
+    word: int | None
+    probability: float
+    against: str = ""
+    contrast: Contrast | None = None
+    error: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.label if self.contrast is None else f"{self.label}: {self.contrast.label} not {self.contrast.foil_label}"
+
+
+def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
+    """Every written word, and the end of the text; or every token."""
+    tokens = writing.tokens
+    if by_token:
+        groups = [(token.label, (place,)) for place, token in enumerate(tokens)]
+    else:
+        groups = [
+            (word, tuple(place for place, token in enumerate(tokens) if token.word == index))
+            for index, word in enumerate(writing.words)
+        ]
+        groups += [(END, (place,)) for place, token in enumerate(tokens) if token.word is None and token.label == END]
+    return [
+        Choice(
+            unit,
+            label,
+            places,
+            tokens[places[-1]].word,
+            float(np.prod([tokens[place].probability for place in places])),
+        )
+        for unit, (label, places) in enumerate(groups)
+    ]
+
+
+def choices_of(
+    writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError], against: Sequence[str]
+) -> list[Choice]:
+    """Errors first, then every unit by itself, then what else units are held against."""
+    ahead = list(_of_errors(writing, units, errors)) if "reference" in against else []
+    behind = []
+    if "runner_up" in against:
+        behind += [_against(unit, "runner_up", _runner_up(writing, unit)) for unit in units]
+    if "foil" in against:
+        behind += list(_of_foil(writing, units))
+    return [*ahead, *units, *behind]
+
+
+def _against(unit: Choice, against: str, contrast: Contrast | None, error: int | None = None) -> Choice:
+    return Choice(unit.unit, unit.label, unit.tokens, unit.word, unit.probability, against, contrast, error)
+
+
+def _of_errors(writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError]) -> Iterator[Choice]:
+    for number, error in enumerate(errors):
+        words = list(writing.words)
+        if error.said is None:
+            del words[error.written]
+        elif error.kind == "deletion":
+            words.insert(error.written, error.said)
+        else:
+            words[error.written] = error.said
+        yield from _with_other_words(writing, units, words, error.written, "reference", number)
+
+
+def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
+    item = writing.decision.item
+    foil, target = getattr(item, "foil", None), getattr(item, "target", None)
+    if foil is None or not isinstance(target, int):
+        return
+    asked = plain((item.words or ())[target].text) if isinstance(item, Clip) else None
+    for index, word in enumerate(writing.words):
+        if asked is None or plain(word) == asked:
+            words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
+            yield from _with_other_words(writing, units, words, index, "foil")
+
+
+def _with_other_words(
+    writing: Writing, units: Sequence[Choice], words: Sequence[str], place: int, against: str, error: int | None = None
+) -> Iterator[Choice]:
+    """The unit that parts from another wording, against it; none where the model spells both alike."""
+    contrast = _in_frames(writing, words) if writing.is_ctc else _in_tokens(writing, words, place)
+    if contrast is None:
+        return
+    holding = [unit for unit in units if any(writing.tokens[t].position == contrast.position for t in unit.tokens)]
+    beside = [unit for unit in units if unit.word is not None and unit.word >= place]
+    unit = next(iter([*holding, *beside, *units[-1:]]))
+    yield _against(unit, against, contrast, error)
+
+
+def _runner_up(writing: Writing, unit: Choice) -> Contrast:
+    """At the token of the unit that the model was least sure of."""
+    token = min((writing.tokens[place] for place in unit.tokens), key=lambda token: token.probability)
+    other = token.runners_up[0]
+    return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)
+
+
+def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+    """Where a decoder's tokens part from those of another wording, whose first `place` words are the same."""
+    model, tokens = writing.model, writing.tokens
+    fed = [token for token in tokens if token.fed_at is not None]
+    if not fed:  # a mask stands for one token
+        ids = model.tokenizer(words[place], add_special_tokens=False).input_ids
+        return _contrast(writing, tokens[place].position, tokens[place].id, ids[0]) if len(ids) == 1 else None
+    own = [*(token.id for token in fed), model.tokenizer.eos_token_id]
+    kept = next((number for number, token in enumerate(fed) if token.word == place), len(fed))
+    rest = " ".join(words[place:])
+    further = model.tokenizer(f" {rest}", add_special_tokens=False).input_ids if rest else []
+    others = [*own[:kept], *further, model.tokenizer.eos_token_id]
+    parting = first_difference(own, others)
+    if parting is None:
+        return None
+    positions = [*(token.position for token in fed), (fed[-1].fed_at or 0)]
+    return _contrast(writing, positions[parting], own[parting], others[parting])
+
+
+def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
+    """Where a CTC model's letters part from those of another wording: the frame that decides."""
+    model, blank = writing.model, writing.model.config.pad_token_id
+    tokens = [token for token in writing.tokens if token.word is not None]
+    others = model.tokenizer(" ".join(words)).input_ids
+    edit = next(iter(Levenshtein.editops([token.id for token in tokens], others)), None)
+    if edit is None:
+        return None
+    if edit.tag != "insert":
+        token = tokens[edit.src_pos]
+        return _contrast(writing, token.position, token.id, blank if edit.tag == "delete" else others[edit.dest_pos])
+    # A letter that is not there: where it would be likeliest, between its neighbours.
+    foil = others[edit.dest_pos]
+    first = tokens[edit.src_pos - 1].position + 1 if edit.src_pos else 0
+    stop = tokens[edit.src_pos].position if edit.src_pos < len(tokens) else len(writing.logits)
+    scores = writing.logits[first : max(stop, first + 1)].log_softmax(dim=-1)
+    frame = min(first + int(scores[:, foil].argmax()), len(writing.logits) - 1) if len(scores) else first - 1
+    likeliest = writing.logits[frame].topk(2).indices.tolist()
+    return _contrast(writing, frame, next(id_ for id_ in likeliest if id_ != foil), foil)
+
+
+def _contrast(writing: Writing, position: int, id_: int, foil: int) -> Contrast:
+    labels = [label_of(writing.model, token) for token in (id_, foil)]
+    return Contrast(position, id_, foil, labels[0], labels[1], float(writing.logits[position].softmax(dim=-1)[foil]))
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What is read of each run for all choices together: each token's log-probability, then each contrast.
+
+    Parameters
+    ----------
+    read : callable
+        Output of n runs to Tensor [n, R].
+    of_choices, of_probabilities : ndarray [R, C]
+        Which readings add up to what explains a choice, and to the log-probability of its word.
+    """
+
+    read: Callable[[Any], Tensor]
+    of_choices: np.ndarray
+    of_probabilities: np.ndarray
+
+    @classmethod
+    def of(cls, writing: Writing, choices: Sequence[Choice]) -> Readings:
+        tokens, contrasts = writing.tokens, [choice for choice in choices if choice.contrast is not None]
+        positions = [*(t.position for t in tokens), *(c.contrast.position for c in contrasts if c.contrast)]
+        ids = [*(t.id for t in tokens), *(c.contrast.id for c in contrasts if c.contrast)]
+        foils = [*[None] * len(tokens), *(c.contrast.foil for c in contrasts if c.contrast)]
+        of_probabilities = np.zeros((len(ids), len(choices)))
+        for column, choice in enumerate(choices):
+            of_probabilities[list(choice.tokens), column] = 1
+        of_choices = of_probabilities.copy()
+        for row, choice in enumerate(contrasts, start=len(tokens)):
+            column = next(place for place, other in enumerate(choices) if other is choice)
+            of_choices[:, column] = np.arange(len(ids)) == row
+        return cls(reading_of(positions, ids, foils), of_choices, of_probabilities)
+
+
+def positions_of(writing: Writing, choice: Choice) -> list[int]:
+    """Positions whose logits a choice is read from."""
+    if choice.contrast is not None:
+        return [choice.contrast.position]
+    return [writing.tokens[place].position for place in choice.tokens]
+
+
+def may_give(writing: Writing, source: SourceUnit, choice: Choice) -> bool:
+    """Whether a source stands before what is explained; a sound and a text that is read always do."""
+    if source.side != "written":
+        return True
+    return max(source.source.positions) <= min(positions_of(writing, choice))
