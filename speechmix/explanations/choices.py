@@ -24,7 +24,7 @@ from .written import END, label_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .written import SourceUnit, Writing
+    from .written import Writing
 
 AGAINST = ("reference", "runner_up", "foil")
 
@@ -252,8 +252,14 @@ def positions_of(writing: Writing, choice: Choice) -> list[int]:
     return [writing.tokens[place].position for place in choice.tokens]
 
 
-def may_give(writing: Writing, source: SourceUnit, choice: Choice) -> bool:
-    """Whether a source stands before what is explained; a sound and a text that is read always do."""
-    if source.side != "written":
-        return True
-    return max(source.source.positions) <= min(positions_of(writing, choice))
+def possible_sources(writing: Writing, choices: Sequence[Choice]) -> np.ndarray:
+    """Whether each source stands before what is explained, [C, S]; a sound and a text that is read always do."""
+    return np.array(
+        [
+            [
+                source.side != "written" or max(source.source.positions) <= min(positions_of(writing, choice))
+                for source in writing.sources
+            ]
+            for choice in choices
+        ]
+    )

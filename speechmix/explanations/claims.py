@@ -20,7 +20,7 @@ from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.carried_parts import check_carried
 from ..scoring.forward import mix
 from ..scoring.to_logit import logit_contributions, writing_stack
-from .choices import Choice, Readings, may_give, positions_of
+from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def claim_of(
         claim = _gradient(measure, writing, choices)
     else:
         claim = _of_layers(measure, writing, choices)
-    possible = np.array([[may_give(writing, source, choice) for source in writing.sources] for choice in choices])
-    values = np.where(possible, claim.values, np.nan)
+    values = np.where(possible_sources(writing, choices), claim.values, np.nan)
     return Claim(measure, values, claim.of, claim.totals, claim.errors)
 
 

@@ -19,7 +19,7 @@ from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
 from ..maps.facts import TO_OUTPUT, facts_of
-from .choices import AGAINST, Choice, Readings, choices_of, units_of
+from .choices import AGAINST, Choice, Readings, choices_of, possible_sources, units_of
 from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
 from .explanation import Explanation
 from .taken_away import fills_for, read_without
@@ -112,6 +112,7 @@ def explain(
 
     Examples
     --------
+    >>> import speechmix
     >>> from speechmix import bundled
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
     >>> clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl")   # synthetic: "nos maisons"
@@ -180,8 +181,10 @@ def _explained(
         value_without[:, source] = run @ readings.of_choices
         log_probability_without[:, source] = run @ readings.of_probabilities
     values = clean @ readings.of_choices
-    if OCCLUSION in names:
-        claims[OCCLUSION] = _occlusion(values, value_without, writing, choices)
+    possible = possible_sources(writing, choices)
+    value_without[~possible] = log_probability_without[~possible] = np.nan
+    if OCCLUSION in names:  # the intervention itself as a measure: what is claimed is what is shown
+        claims[OCCLUSION] = Claim(OCCLUSION, values[:, None] - value_without, LOG_PROBABILITY)
     model = writing.model
     return Explanation(
         item=writing.decision.name,
@@ -204,14 +207,6 @@ def _explained(
             "item": writing.decision.name, **fills.described,
         },
     )  # fmt: skip
-
-
-def _occlusion(values: np.ndarray, without: np.ndarray, writing: Writing, choices: Sequence[Choice]) -> Claim:
-    """The intervention itself as a measure: what is claimed is what is shown."""
-    from .choices import may_give
-
-    possible = np.array([[may_give(writing, source, choice) for source in writing.sources] for choice in choices])
-    return Claim(OCCLUSION, np.where(possible, values[:, None] - without, np.nan), LOG_PROBABILITY)
 
 
 def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:

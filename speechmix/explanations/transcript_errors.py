@@ -1,7 +1,8 @@
 """Where a transcript errs: words that were misheard, made up or left out, found by aligning it with what was said.
 
 In: the words that were said, with their times where they are known, and the words that a model wrote. Out: `TranscriptError`s in
-the order of the transcript. rapidfuzz aligns; case and punctuation are no errors (`evaluation.spelling.plain`).
+the order of the transcript. Of the alignments with the fewest errors (the word error rate's), that one whose exchanged words are
+spelled most alike, by rapidfuzz; case and punctuation are no errors (`evaluation.spelling.plain`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from ..evaluation.spelling import plain
 from ..inputs.spans import Word
 
 KINDS = ("substitution", "insertion", "deletion")
-_KIND_OF = {"replace": "substitution", "insert": "insertion", "delete": "deletion"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     Returns
     -------
     list of TranscriptError
-        In the order of the transcript. Where several alignments cost the same, rapidfuzz's choice decides.
+        In the order of the transcript.
 
     Examples
     --------
@@ -82,29 +82,66 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     'oui' was written, which nobody said
     """
     reference, transcript = _compared(said), _compared(written)
-    edits = Levenshtein.editops([word for _, word in reference], [word for _, word in transcript])
     errors = []
-    for edit in edits:
-        place = transcript[edit.dest_pos][0] if edit.dest_pos < len(transcript) else len(written)
-        index = None if edit.tag == "insert" else reference[edit.src_pos][0]
+    for kind, row, column in edits([form for _, form in reference], [form for _, form in transcript]):
+        place = transcript[column][0] if column < len(transcript) else len(written)
+        index = None if kind == "insertion" else reference[row][0]
         word = None if index is None else said[index]
-        has_word = edit.tag != "delete"
-        before = transcript[edit.dest_pos - 1][0] if edit.dest_pos else None
-        behind = edit.dest_pos + has_word
+        behind = column + (kind != "deletion")
         errors.append(
             TranscriptError(
-                _KIND_OF[edit.tag],
+                kind,
                 said=word.text if isinstance(word, Word) else word,
-                wrote=written[place] if has_word else None,
+                wrote=None if kind == "deletion" else written[place],
                 reference=index,
                 written=place,
                 onset=word.start if isinstance(word, Word) else None,
                 offset=word.end if isinstance(word, Word) else None,
-                before=None if before is None else written[before],
+                before=written[transcript[column - 1][0]] if column else None,
                 after=written[transcript[behind][0]] if behind < len(transcript) else None,
             )
         )
     return errors
+
+
+def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The fewest edits between two rows of words, each as (kind, place in the reference, place in the transcript).
+
+    Examples
+    --------
+    >>> edits(["oui", "notre", "maison"], ["nos", "maisons"])
+    [('deletion', 0, 0), ('substitution', 1, 0), ('substitution', 2, 1)]
+    """
+    # costs[i][j] of turning the first i words into the first j: how many edits, then how unlike the exchanged words are.
+    costs: list[list[tuple[int, float]]] = [[(j, 0.0) for j in range(len(transcript) + 1)]]
+    for i, word in enumerate(reference, start=1):
+        row = [(i, 0.0)]
+        for j, other in enumerate(transcript, start=1):
+            ways = [_plus(costs[-1][j], 1), _plus(row[-1], 1), _plus(costs[-1][j - 1], *_exchange(word, other))]
+            row.append(min(ways))
+        costs.append(row)
+    found, i, j = [], len(reference), len(transcript)
+    while i or j:
+        exchanged = i and j and costs[i][j] == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
+        if exchanged:
+            i, j = i - 1, j - 1
+            if reference[i] != transcript[j]:
+                found.append(("substitution", i, j))
+        elif i and costs[i][j] == _plus(costs[i - 1][j], 1):
+            i -= 1
+            found.append(("deletion", i, j))
+        else:
+            j -= 1
+            found.append(("insertion", i, j))
+    return found[::-1]
+
+
+def _exchange(word: str, other: str) -> tuple[int, float]:
+    return (0, 0.0) if word == other else (1, Levenshtein.normalized_distance(word, other))
+
+
+def _plus(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> tuple[int, float]:
+    return cost[0] + count, cost[1] + unlikeness
 
 
 def _compared(words: Sequence[Word | str]) -> list[tuple[int, str]]:

@@ -215,7 +215,8 @@ def label_of(model: Model, id_: int) -> str:
         return END
     if id_ in tokenizer.all_special_ids:
         return str(tokenizer.convert_ids_to_tokens(id_))
-    return tokenizer.decode([id_]).strip() or SPACE
+    text = tokenizer.decode([id_])
+    return str(tokenizer.convert_ids_to_tokens(id_)) if "\ufffd" in text else text.strip() or SPACE
 
 
 def in_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
