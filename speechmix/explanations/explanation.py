@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .transcript_errors import TranscriptError
     from .written import SourceUnit, WrittenToken
 
+ENDINGS = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
 COLUMNS = (
     "item", "written", "unit", "against", "foil", "error", "measure", "of", "side", "source", "label", "onset", "offset",
     "claimed", "claimed_error", "rank", "value", "value_without", "drop", "probability", "probability_without",
@@ -192,8 +193,8 @@ class Explanation:
         """
         path = Path(path)
         ending = path.suffix.lower()
-        if ending not in (".html", ".png", ".svg", ".pdf", ".csv", ".parquet"):
-            raise InputError(f"expected a path that ends in .html, .png, .svg, .pdf, .csv or .parquet, found {path.name!r}")
+        if ending not in ENDINGS:
+            raise InputError(f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}")
         with whole_file(path) as unfinished:
             if ending == ".html":
                 unfinished.write_text(self.to_html(), encoding="utf-8")
