@@ -80,7 +80,8 @@ def culprits(clip: speechmix.Clip, others: list[speechmix.Clip]) -> Iterator[tup
     noise = sound_of(speechmix.silence(clip, index, fill="noise"), index)
     yield "noise", index, exchanged(clip, index, noise)
     said = {word.text for word in words}
-    strangers = [(other, i) for other in others for i, word in enumerate(other.words or ()) if word.text not in said]
+    unrelated = [other for other in others if other.meta["noun"] != clip.meta["noun"]]  # singular and plural sound alike
+    strangers = [(other, i) for other in unrelated for i, word in enumerate(other.words or ()) if word.text not in said]
     other, place = strangers[int(generator.integers(len(strangers)))]
     yield "strange word", index, exchanged(clip, index, sound_of(other, place))
 

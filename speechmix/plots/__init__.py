@@ -13,6 +13,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
+| `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
 |---|---|
@@ -38,6 +39,7 @@ from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
+from .explanations import explained_text, explained_word
 from .figures import heat_map, layer_grid
 from .head_grids import head_grid
 from .model_panels import model_panels
@@ -59,6 +61,8 @@ __all__ = [
     "deletion_figure",
     "difference_map",
     "distribution_figure",
+    "explained_text",
+    "explained_word",
     "head_grid",
     "heat_map",
     "layer_curves",
