@@ -3,14 +3,14 @@
     python recipes/why_this_word.py --out runs/why_this_word
 
 In: the bundled clips and models, all of it SYNTHETIC and tiny. One word of a clip that is transcribed right is exchanged in the
-sound: for the word that tells the other number (the cue of the clip's pair), for noise of its own spectrum, for a word of another
-clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each error and
-measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the longest and the
-nearest source, with bootstrap intervals over the pairs of clips, and the same for an untrained twin that is fed the same text (but
-for Shapley values, which take longest).
+sound: for the word that tells the other number (the cue of the clip's pair), for noise of its own spectrum, for a word of
+another clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each
+error and measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the
+longest and the nearest source, with bootstrap intervals over the pairs of clips, and the same for an untrained twin that is
+fed the same text (but for Shapley values, which take longest).
 
-An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is then
-no competitor. The first pairs (`DEVELOPMENT`) were looked at while this recipe was written and are left out.
+An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is
+then no competitor. The first pairs (`DEVELOPMENT`) were looked at while this recipe was written and are left out.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def culprits(clip: speechmix.Clip, others: list[speechmix.Clip]) -> Iterator[tup
     """The clip with one word exchanged in its sound, in each of three ways: kind, index of the word, the clip."""
     words = clip.words or ()
     generator = np.random.default_rng(zlib.crc32(clip.name.encode()))
-    partners = (other for other in bundled.clips() if other.meta["pair"] == clip.meta["pair"] and other.name != clip.name)
+    partners = (
+        other for other in bundled.clips() if other.meta["pair"] == clip.meta["pair"] and other.name != clip.name
+    )
     partner = next(partners, None)
     if isinstance(clip.cue, int) and partner is not None:
         yield "swapped cue", clip.cue, exchanged(clip, clip.cue, sound_of(partner, clip.cue))
@@ -80,7 +82,9 @@ def culprits(clip: speechmix.Clip, others: list[speechmix.Clip]) -> Iterator[tup
     noise = sound_of(speechmix.silence(clip, index, fill="noise"), index)
     yield "noise", index, exchanged(clip, index, noise)
     said = {word.text for word in words}
-    unrelated = [other for other in others if other.meta["noun"] != clip.meta["noun"]]  # singular and plural sound alike
+    unrelated = [
+        other for other in others if other.meta["noun"] != clip.meta["noun"]
+    ]  # singular and plural sound alike
     strangers = [(other, i) for other in unrelated for i, word in enumerate(other.words or ()) if word.text not in said]
     other, place = strangers[int(generator.integers(len(strangers)))]
     yield "strange word", index, exchanged(clip, index, sound_of(other, place))
@@ -123,7 +127,13 @@ def of_splice(name, model, twin, kind: str, index: int, spliced, measures) -> li
         for place, choice in enumerate(why.choices):
             error = None if choice.error is None else why.errors[choice.error]
             if error is not None and error.reference is not None:
-                told = {"model": name, "culprit": kind, "init": init, "clip": spliced.name, "pair": spliced.meta["pair"]}
+                told = {
+                    "model": name,
+                    "culprit": kind,
+                    "init": init,
+                    "clip": spliced.name,
+                    "pair": spliced.meta["pair"],
+                }
                 rows += [{**told, **row} for row in of_error(why, place, error, index)]
     return rows
 
@@ -174,7 +184,9 @@ def means_of(cases: pd.DataFrame) -> pd.DataFrame:
     order = [*MEASURES, *BASELINES]
     table["order"] = [order.index(measure) for measure in table["measure"]]
     table["where"] = pd.Categorical(table["where"], ["elsewhere", "at the culprit"])
-    sorted_rows = table.sort_values(["model", "culprit", "where", "init", "order"], ascending=[True, True, True, False, True])
+    sorted_rows = table.sort_values(
+        ["model", "culprit", "where", "init", "order"], ascending=[True, True, True, False, True]
+    )
     return sorted_rows.drop(columns="order").astype({"where": str})
 
 
@@ -184,7 +196,11 @@ def _parser() -> argparse.ArgumentParser:
     names = sorted(bundled.models())
     add("--models", nargs="+", default=names, choices=names, help="bundled models (default: both)")
     add("--measures", nargs="+", default=list(MEASURES), choices=MEASURES, help="(default: all of them)")
-    add("--clips", type=int, help="only the first so many clips, development's among them (default: all but development's)")
+    add(
+        "--clips",
+        type=int,
+        help="only the first so many clips, development's among them (default: all but development's)",
+    )
     add("--out", default="runs/why_this_word", help="folder for cases.csv and means.csv")
     return parser
 

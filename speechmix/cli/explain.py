@@ -41,7 +41,9 @@ def add_command(commands) -> None:
         "--model", required=True, help="hub id or folder, with a CTC or language-model head, and its processor"
     )
     command.add_argument("--sentence", metavar="TEXT", help="a text for a text model, instead of clips")
-    command.add_argument("--written", metavar="TEXT", help="explain this text instead of what the model writes by itself")
+    command.add_argument(
+        "--written", metavar="TEXT", help="explain this text instead of what the model writes by itself"
+    )
     command.add_argument(
         "--measure", action="append", help="occlusion, shapley, alti_logit, decompx, or one of mix; may be repeated"
     )
@@ -54,7 +56,9 @@ def add_command(commands) -> None:
     command.add_argument("--sound-fill", default="zeros", metavar="FILL", help="zeros (default), room, noise, word")
     command.add_argument("--token-fill", metavar="FILL", help="mask, unk, pad (default: the first that there is)")
     command.add_argument(
-        "--out", metavar="FILE", help=".html, .png, .svg, .pdf, .csv or .parquet; of several clips a folder for their pages"
+        "--out",
+        metavar="FILE",
+        help=".html, .png, .svg, .pdf, .csv or .parquet; of several clips a folder for their pages",
     )
     add_prefix_options(command)
     add_loading_options(command, precision=True)

@@ -1,8 +1,8 @@
 """What is explained: each written word (or token), and what it was preferred to.
 
-In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a foil). Out: `Choice`s. A word is
-explained by its log-probability, the sum over its tokens; against something else by the difference of two log-probabilities
-at the one position (of a CTC model: frame) where both spellings part.
+In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a foil). Out: `Choice`s. A
+word is explained by its log-probability, the sum over its tokens; against something else by the difference of two
+log-probabilities at the one position (of a CTC model: frame) where both spellings part.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class Choice:
 
     @property
     def name(self) -> str:
-        return self.label if self.contrast is None else f"{self.label}: {self.contrast.label} not {self.contrast.foil_label}"
+        return (
+            self.label
+            if self.contrast is None
+            else f"{self.label}: {self.contrast.label} not {self.contrast.foil_label}"
+        )
 
 
 def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:

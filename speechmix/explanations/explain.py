@@ -1,8 +1,8 @@
 """explain(): why did the model write this word? What measures claim, and what taking the claimed sources away shows.
 
-In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes (`writers`), its words are aligned with
-what was said (`transcript_errors`), measures rank the sources of each (`claims`), and the sources they rank first are taken
-out of the input, one at a time (`taken_away`): all words are read again in the same run.
+In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes (`writers`), its words are aligned
+with what was said (`transcript_errors`), measures rank the sources of each (`claims`), and the sources they rank first are
+taken out of the input, one at a time (`taken_away`): all words are read again in the same run.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def explain(
         words of a clip with text (or words) are also the reference that the transcript is held against. A text for a
         masked model has ``<mask>`` in it, or a target; a causal one goes on from it.
     text : str, optional
-        What to explain instead of what the model writes by itself: a transcript, a translation, a continuation (with the space it
-        begins with), the words behind the masks.
+        What to explain instead of what the model writes by itself: a transcript, a translation, a continuation (with the
+        space it begins with), the words behind the masks.
     measures : str or sequence of str, optional
         "occlusion", "shapley", "alti_logit", "decompx", measures of one number ("gradient_input", "integrated_gradients",
         "deeplift") and measures of one layer ("value_zeroing", "attention", ..., rolled out or composed over the stacks).
@@ -74,8 +74,8 @@ def explain(
     by : {"word", "token"}
         What is explained, and what earlier text is as a source. Letters are the tokens of a CTC model.
     against : str or sequence of {"reference", "runner_up", "foil"}
-        What a written word is also held against: what was said, where the model erred; the second-likeliest token at the token it
-        was least sure of; the foil of the item's target.
+        What a written word is also held against: what was said, where the model erred; the second-likeliest token at the
+        token it was least sure of; the foil of the item's target.
     top : int
         How many sources that a measure ranks first are taken away. Occlusion takes all away.
     include : sequence of {"silence"}
@@ -100,14 +100,14 @@ def explain(
     Raises
     ------
     InputError
-        If the model writes nothing, or an option cannot be. A measure that is asked for by name and not defined for the model is
-        an error, too; one that fails by default is recorded in ``left_out``.
+        If the model writes nothing, or an option cannot be. A measure that is asked for by name and not defined for the model
+        is an error, too; one that fails by default is recorded in ``left_out``.
 
     Notes
     -----
-    Explained is the log-probability of a word, given what the model wrote before it (ALTI-Logit and DecompX: its logits; against
-    something else: the difference of both, where that is the same). *Claimed* is a measure's number. *Shown* is what the
-    intervention does: the source is taken away, everything else stays, the text written before included. A source that is
+    Explained is the log-probability of a word, given what the model wrote before it (ALTI-Logit and DecompX: its logits;
+    against something else: the difference of both, where that is the same). *Claimed* is a measure's number. *Shown* is what
+    the intervention does: the source is taken away, everything else stays, the text written before included. A source that is
     claimed and does nothing when it is taken away may be doubled by another; `measures="shapley"` sees that.
 
     Examples
@@ -214,7 +214,9 @@ def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
         return list(defined_measures(writing))
     names = list(dict.fromkeys((measures,) if isinstance(measures, str) else measures))
     if not names:
-        raise InputError(f"no measure asked for; there are {OCCLUSION}, {SHAPLEY}, {', '.join(TO_OUTPUT)} and those of mix")
+        raise InputError(
+            f"no measure asked for; there are {OCCLUSION}, {SHAPLEY}, {', '.join(TO_OUTPUT)} and those of mix"
+        )
     for name in names:
         if name not in TAKING_AWAY and name not in TO_OUTPUT:
             facts_of(name)  # says what there is, if it is none

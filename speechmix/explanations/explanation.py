@@ -112,7 +112,9 @@ class Explanation:
         ]
         if len(places) != 1:
             there = ", ".join(f"{choice.unit} {choice.label!r}" for choice in self.choices if choice.against == against)
-            raise InputError(f"expected one of the written words, or its number, found {word!r}; there are {there or 'none'}")
+            raise InputError(
+                f"expected one of the written words, or its number, found {word!r}; there are {there or 'none'}"
+            )
         return places[0]
 
     def ranked(self, word: str | int, measure: str | None = None, against: str = "") -> list[SourceUnit]:

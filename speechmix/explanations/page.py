@@ -1,7 +1,7 @@
 """The page of an explanation: its words, coloured; choose one, and see and hear what it came from.
 
-In: an `Explanation`. Out: HTML that needs no other file and no network (a page's content security policy names its one script by
-its hash). A word is chosen without any script; with it, also by hovering, and parts of the sound are played. All text is
+In: an `Explanation`. Out: HTML that needs no other file and no network (a page's content security policy names its one script
+by its hash). A word is chosen without any script; with it, also by hovering, and parts of the sound are played. All text is
 escaped: a transcript is hostile input. Numbers stand below colours, so that nothing is said by colour alone.
 """
 
@@ -35,8 +35,8 @@ _GROUPS = {
 }
 _BEGINS = {"read": "text:", "written": "written before it:"}
 _NOTE = (
-    "Choose a word. Each line is what a measure claims for it; the last line shows the word's probability when that source alone is "
-    "taken away. Blue speaks for the word, red against it. A click on a part of the sound plays it."
+    "Choose a word. Each line is what a measure claims for it; the last line shows the word's probability when that source "
+    "alone is taken away. Blue speaks for the word, red against it. A click on a part of the sound plays it."
 )
 _SHOWN = "without it"
 
@@ -47,7 +47,9 @@ def page_of(explanation: Explanation, *, sound: bool = True) -> str:
 
     script = _file("explanation.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; script-src 'sha256-{digest}'"
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; script-src 'sha256-{digest}'"
+    )
     head = Environment(autoescape=True).from_string(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -132,16 +134,16 @@ def _heading(explanation: Explanation, choice: Choice) -> str:
     if choice.contrast is None:
         return told
     contrast = choice.contrast
-    return (
-        f"{told}; {contrast.label!r} rather than {contrast.foil_label!r} (probability {contrast.foil_probability:.2g} there)"
-    )
+    return f"{told}; {contrast.label!r} rather than {contrast.foil_label!r} (probability {contrast.foil_probability:.2g} there)"
 
 
 def _runners_up(explanation: Explanation, choice: Choice) -> list[str]:
     """What would have been written instead of each token, where that was at all likely."""
     lines = []
     for token in (explanation.tokens[place] for place in choice.tokens):
-        others = [f"{other.label!r} {other.probability:.2g}" for other in token.runners_up if other.probability >= 0.005]
+        others = [
+            f"{other.label!r} {other.probability:.2g}" for other in token.runners_up if other.probability >= 0.005
+        ]
         if others:
             lines.append(f"instead of {token.label!r} ({token.probability:.2g}): {', '.join(others)}")
     return lines

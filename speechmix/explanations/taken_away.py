@@ -1,7 +1,7 @@
 """What is shown: sources taken out of the input, one by one or in sets, and every written token read again.
 
-In: a `Writing`, which sources, and what takes their place. Out: numbers read of the logits, [runs, readings]. The sound of a word
-is silenced (`interventions.sound`), the tokens of a text are blanked (`interventions.tokens`).
+In: a `Writing`, which sources, and what takes their place. Out: numbers read of the logits, [runs, readings]. The sound of a
+word is silenced (`interventions.sound`), the tokens of a text are blanked (`interventions.tokens`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Fills:
             If the tokenizer has nothing.
         """
         if self.tokens is None:
-            raise InputError("the tokenizer has no mask, unknown or padding token to blank a text with: no text is taken away")
+            raise InputError(
+                "the tokenizer has no mask, unknown or padding token to blank a text with: no text is taken away"
+            )
         return self.tokens
 
     @property
@@ -151,7 +153,9 @@ def reading_of(positions: Sequence[int], ids: Sequence[int], foils: Sequence[int
 
     def read(output: Any) -> Tensor:
         scores = logits_of(output)[:, places].log_softmax(dim=-1)
-        of_foils = torch.where(has_foil.to(scores.device), scores[:, at, others], torch.zeros_like(scores[:, at, others]))
+        of_foils = torch.where(
+            has_foil.to(scores.device), scores[:, at, others], torch.zeros_like(scores[:, at, others])
+        )
         return scores[:, at, list(ids)] - of_foils
 
     return read

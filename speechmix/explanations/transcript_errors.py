@@ -1,8 +1,8 @@
 """Where a transcript errs: words that were misheard, made up or left out, found by aligning it with what was said.
 
-In: the words that were said, with their times where they are known, and the words that a model wrote. Out: `TranscriptError`s in
-the order of the transcript. Of the alignments with the fewest errors (the word error rate's), that one whose exchanged words are
-spelled most alike, by rapidfuzz; case and punctuation are no errors (`evaluation.spelling.plain`).
+In: the words that were said, with their times where they are known, and the words that a model wrote. Out: `TranscriptError`s
+in the order of the transcript. Of the alignments with the fewest errors (the word error rate's), that one whose exchanged words
+are spelled most alike, by rapidfuzz; case and punctuation are no errors (`evaluation.spelling.plain`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str
         costs.append(row)
     found, i, j = [], len(reference), len(transcript)
     while i or j:
-        exchanged = i and j and costs[i][j] == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
+        exchanged = (
+            i and j and costs[i][j] == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
+        )
         if exchanged:
             i, j = i - 1, j - 1
             if reference[i] != transcript[j]:

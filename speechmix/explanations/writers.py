@@ -1,8 +1,8 @@
 """Who writes what: the transcript of a clip, a translation, the continuation of a text, the word behind a mask.
 
-In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC model's letters are placed at
-the frame of each one's run where it is likeliest; a decoder's tokens are those of its greedy search (`adapters.writing`),
-fed to it again.
+In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC model's letters are
+placed at the frame of each one's run where it is likeliest; a decoder's tokens are those of its greedy search
+(`adapters.writing`), fed to it again.
 """
 
 from __future__ import annotations
@@ -76,14 +76,18 @@ def writing_of_text(
         If the model classifies, or a masked model is given no mask.
     """
     if model.classifies:
-        raise InputError(f"{model.name} writes nothing, it gives a label: ask speechmix.shapley or speechmix.ablate_input")
+        raise InputError(
+            f"{model.name} writes nothing, it gives a label: ask speechmix.shapley or speechmix.ablate_input"
+        )
     if "cross" in model.stacks:
         return _translation(model, sentence, text, by_token=by_token)
     if is_masked_model(model):
         return _behind_masks(model, sentence, text, by_token=by_token)
     if "decoder" in model.stacks:
         return _continuation(model, sentence, text, by_token=by_token, max_tokens=max_tokens)
-    raise InputError(f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model with its head")
+    raise InputError(
+        f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model with its head"
+    )
 
 
 def own_sources(drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool) -> list[SourceUnit]:
@@ -147,16 +151,16 @@ def _drafts_of_letters(model: Model, placed: Sequence[tuple[int, int]]) -> tuple
     special = set(model.tokenizer.all_special_ids) - {delimiter}
     kept = [(id_, frame) for id_, frame in placed if id_ not in special]
     owners, words = in_words([" " if id_ == delimiter else label_of(model, id_) for id_, _ in kept])
-    drafts = [
-        Draft(id_, label_of(model, id_), frame, word) for (id_, frame), word in zip(kept, owners, strict=True)
-    ]
+    drafts = [Draft(id_, label_of(model, id_), frame, word) for (id_, frame), word in zip(kept, owners, strict=True)]
     return drafts, words
 
 
 def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:
     """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who wrote it."""
     if not model.can_spell or not model.family.feeds_decoder:
-        raise InputError(f"{model.label} cannot transcribe a clip: expected a CTC model or a Whisper, with its processor")
+        raise InputError(
+            f"{model.label} cannot transcribe a clip: expected a CTC model or a Whisper, with its processor"
+        )
     if text is None:
         written = written_about(model, clip)
         return list(written.ids), written.n_prefix, written.ended, written.by
@@ -221,9 +225,13 @@ def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_toke
     if n_prompt == 0:
         raise InputError(f"{sentence.name!r}: nothing stands before the text that is to be explained")
     fed = torch.tensor([ids])
-    prepared = Prepared({"input_ids": fed, "attention_mask": torch.ones_like(fed)}, Tokens.from_ids(ids, model.tokenizer))
+    prepared = Prepared(
+        {"input_ids": fed, "attention_mask": torch.ones_like(fed)}, Tokens.from_ids(ids, model.tokenizer)
+    )
     read = tuple(
-        source for source in _read_sources(view, sentence, "decoder", by_token=by_token) if source.positions[0] < n_prompt
+        source
+        for source in _read_sources(view, sentence, "decoder", by_token=by_token)
+        if source.positions[0] < n_prompt
     )
     decision = decision_on(model, sentence, prepared, {"decoder": read})
     sources = [*(SourceUnit("read", source) for source in read), *own_sources(drafts, words, by_token=by_token)]

@@ -54,7 +54,8 @@ class WrittenToken:
     id : int
     label : str
     position : int
-        Whose logits it was chosen by: of a decoder the one before its own; of a CTC model the frame where the letter is likeliest.
+        Whose logits it was chosen by: of a decoder the one before its own; of a CTC model the frame where the letter is
+        likeliest.
     probability : float
         Softmax of the model's logits there.
     runners_up : tuple of Candidate

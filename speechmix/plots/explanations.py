@@ -1,7 +1,7 @@
 """Explanations drawn: what each written word came from, or one word with what is claimed and what is shown.
 
-In: an `Explanation` of `speechmix.explain`. Out: a Figure, nothing written. Written words go downwards and sources to the right;
-the colours are those of coloured tokens: blue speaks for the word, red against it, each row by its own largest number.
+In: an `Explanation` of `speechmix.explain`. Out: a Figure, nothing written. Written words go downwards and sources to the
+right; the colours are those of coloured tokens: blue speaks for the word, red against it, each row by its own largest number.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     heights = np.arange(len(kept))
     for ax, (name, claim) in zip(axes, explanation.claims.items(), strict=False):
         values = claim.values[place, kept]
-        ax.barh(heights, np.nan_to_num(values), color=[GIVES if value >= 0 else TAKES for value in np.nan_to_num(values)])
+        ax.barh(
+            heights, np.nan_to_num(values), color=[GIVES if value >= 0 else TAKES for value in np.nan_to_num(values)]
+        )
         ax.axvline(0, color="0.4", linewidth=0.6)
         ax.set_title(panels.spoken(name), size=LABEL_SIZE)
         ax.set_xlabel("nats" if claim.of == "log-probability" else claim.of, size=TICK_SIZE)

@@ -16,7 +16,9 @@ MODEL = ["--model", str(bundled.models()["tiny-french-ctc"]), "--device", "cpu",
 def test_a_clip_is_explained_and_its_page_written(tmp_path, capsys):
     page = tmp_path / "why.html"
     words = tmp_path / "words.json"
-    words.write_text(json.dumps([{"word": "nos", "start": 0.38, "end": 0.53}, {"word": "maison", "start": 0.53, "end": 0.95}]))
+    words.write_text(
+        json.dumps([{"word": "nos", "start": 0.38, "end": 0.53}, {"word": "maison", "start": 0.53, "end": 0.95}])
+    )
     clip = str(CLIPS / "left_00_pl.flac")
     assert main(["explain", clip, *MODEL, "--words", str(words), "--out", str(page)]) == 0
     said = capsys.readouterr().out

@@ -231,7 +231,10 @@ class TestChoices:
     def test_an_error_is_held_against_what_was_said(self):
         for name, written, foil in ((CTC, "s", "(nothing)"), (WHISPER, "s", "(end)")):
             clip = clip_named()
-            words = [("nos", clip.words[0].start, clip.words[0].end), ("maison", clip.words[1].start, clip.words[1].end)]
+            words = [
+                ("nos", clip.words[0].start, clip.words[0].end),
+                ("maison", clip.words[1].start, clip.words[1].end),
+            ]
             said = clip.replace(text="nos maison", words=words, cue=None, target=None, foil=None)
             why = speechmix.explain(model_named(name), said, measures="occlusion")
             first = why.choices[0]
@@ -246,9 +249,8 @@ class TestChoices:
     def test_a_missing_and_a_made_up_word(self, name):
         clip = clip_named()
         (start, end), (begin, stop) = ((word.start, word.end) for word in clip.words)
-        missing = clip.replace(
-            text=None, words=[("oui", 0.0, 0.3), ("nos", start, end), ("maisons", begin, stop)], cue=None, target=None, foil=None
-        )  # fmt: skip
+        words = [("oui", 0.0, 0.3), ("nos", start, end), ("maisons", begin, stop)]
+        missing = clip.replace(text=None, words=words, cue=None, target=None, foil=None)
         why = speechmix.explain(model_named(name), missing, measures="occlusion")
         assert [(error.kind, error.said) for error in why.errors] == [("deletion", "oui")]
         assert why.choices[0].contrast.foil_label == "o"

@@ -21,7 +21,10 @@ def explained():
     words = [("notre", 0.4, 0.52), (EVIL, clip.words[1].start, clip.words[1].end)]
     clip = clip.replace(text=None, words=words, cue=None, target=None, foil=None)
     return speechmix.explain(
-        trained("tiny-french-whisper"), clip, measures=["occlusion", "gradient_input"], against=("reference", "runner_up")
+        trained("tiny-french-whisper"),
+        clip,
+        measures=["occlusion", "gradient_input"],
+        against=("reference", "runner_up"),
     )
 
 

@@ -49,5 +49,7 @@ def test_it_runs_and_counts(recipe, tmp_path):
     random = cases[cases["measure"] == "random"]
     np.testing.assert_allclose(random["first"], 1 / random["sources"])
     assert means["first"].between(0, 1).all()
-    swapped = cases.query("culprit == 'swapped cue' and where == 'elsewhere' and init == 'trained' and measure == 'occlusion'")
+    swapped = cases.query(
+        "culprit == 'swapped cue' and where == 'elsewhere' and init == 'trained' and measure == 'occlusion'"
+    )
     assert len(swapped)
