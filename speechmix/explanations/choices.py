@@ -92,7 +92,7 @@ def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
     """Every written word, and the end of the text; or every token."""
     tokens = writing.tokens
     if by_token:
-        groups = [(token.label, (place,)) for place, token in enumerate(tokens)]
+        groups: list[tuple[str, tuple[int, ...]]] = [(token.label, (place,)) for place, token in enumerate(tokens)]
     else:
         groups = [
             (word, tuple(place for place, token in enumerate(tokens) if token.word == index))

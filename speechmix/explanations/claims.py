@@ -18,7 +18,7 @@ from ..inputs.spans import Span
 from ..interventions.shapley import Remembered, shapley_values
 from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.carried_parts import check_carried
-from ..scoring.forward import mix
+from ..scoring.forward import mix_one
 from ..scoring.to_logit import logit_contributions, writing_stack
 from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
@@ -134,8 +134,10 @@ def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Clai
     for row, of_choice in enumerate(asked):
         for objective in of_choice:
             contributions = parts[objective]
-            totals = {side: contributions.total(side)[None] for side in contributions.sides}
-            values[row] += by_source(writing, {side: (contributions.sources[side], totals[side]) for side in totals})[0]
+            columns = {
+                side: (contributions.sources[side], contributions.total(side)[None]) for side in contributions.sides
+            }
+            values[row] += by_source(writing, columns)[0]
     totals = np.array([sum(parts[objective].logit for objective in of_choice) for of_choice in asked])
     return Claim(measure, values, LOGIT, totals)
 
@@ -145,11 +147,11 @@ def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Clai
     stacks = [stack for stack in ("encoder", "decoder") if stack in writing.model.stacks]
     rows = []
     for choice in choices:
-        maps = mix(
+        maps = mix_one(
             writing.model, writing.inputs, measures=measure, stacks=stacks, layers=0,
             spans=_spans(writing), objective=_number_of(writing, choice),
         )  # fmt: skip
-        rows.append(by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0])  # type: ignore[index]
+        rows.append(by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0])
     return Claim(measure, np.stack(rows), SIZE)
 
 
@@ -163,9 +165,9 @@ def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
 def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Measures of one layer, rolled out or composed; the mean of the rows that a word is read from."""
     model = writing.model
-    maps = mix(model, writing.inputs, measures=measure, stacks=tuple(model.stacks), spans=_spans(writing))
+    maps = mix_one(model, writing.inputs, measures=measure, stacks=tuple(model.stacks), spans=_spans(writing))
     if "cross" in model.stacks:
-        whole = maps.composed(measure)  # type: ignore[union-attr]
+        whole = maps.composed(measure)
         split = len(whole.sources) - len(whole.targets)
         scores = whole.mean_heads().scores[-1]
         columns = {
@@ -174,7 +176,7 @@ def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Cla
         }
     else:
         (stack,) = model.stacks
-        whole = maps[measure, stack].rollout()  # type: ignore[index]
+        whole = maps[measure, stack].rollout()
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
     rows = [[_row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
