@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rapidfuzz.distance import Levenshtein
 
-from ..adapters.tokens import first_difference
 from ..evaluation.spelling import plain
 from ..inputs.clips import Clip
+from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
 from .taken_away import reading_of
 from .transcript_errors import TranscriptError
-from .written import END, label_of
+from .written import END
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,26 +26,6 @@ if TYPE_CHECKING:
     from .written import Writing
 
 AGAINST = ("reference", "runner_up", "foil")
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A token that was written, and one that could have been, at one position.
-
-    Parameters
-    ----------
-    position : int
-    id, foil : int
-    label, foil_label : str
-    foil_probability : float
-    """
-
-    position: int
-    id: int
-    foil: int
-    label: str
-    foil_label: str
-    foil_probability: float
 
 
 @dataclass(frozen=True)
@@ -118,7 +97,7 @@ def choices_of(
     ahead = list(_of_errors(writing, units, errors)) if "reference" in against else []
     behind = []
     if "runner_up" in against:
-        behind += [_against(unit, "runner_up", _runner_up(writing, unit)) for unit in units]
+        behind += [_against(unit, "runner_up", runner_up(writing, unit.tokens)) for unit in units]
     if "foil" in against:
         behind += list(_of_foil(writing, units))
     return [*ahead, *units, *behind]
@@ -137,7 +116,11 @@ def _of_errors(writing: Writing, units: Sequence[Choice], errors: Sequence[Trans
             words.insert(error.written, error.said)
         else:
             words[error.written] = error.said
-        yield from _with_other_words(writing, units, words, error.written, "reference", number)
+        if writing.is_ctc and error.kind == "deletion" and error.onset is not None:
+            contrast = where_it_was_said(writing, error)
+        else:
+            contrast = with_other_words(writing, words, error.written)
+        yield from _at(writing, units, contrast, error.written, "reference", number)
 
 
 def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
@@ -149,72 +132,23 @@ def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
     for index, word in enumerate(writing.words):
         if asked is None or plain(word) == asked:
             words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
-            yield from _with_other_words(writing, units, words, index, "foil")
+            yield from _at(writing, units, with_other_words(writing, words, index), index, "foil")
 
 
-def _with_other_words(
-    writing: Writing, units: Sequence[Choice], words: Sequence[str], place: int, against: str, error: int | None = None
+def _at(
+    writing: Writing,
+    units: Sequence[Choice],
+    contrast: Contrast | None,
+    place: int,
+    against: str,
+    error: int | None = None,
 ) -> Iterator[Choice]:
-    """The unit that parts from another wording, against it; none where the model spells both alike."""
-    contrast = _in_frames(writing, words) if writing.is_ctc else _in_tokens(writing, words, place)
+    """The unit that is chosen where a contrast is, or follows it; none where the model spells both wordings alike."""
     if contrast is None:
         return
     holding = [unit for unit in units if any(writing.tokens[t].position == contrast.position for t in unit.tokens)]
     beside = [unit for unit in units if unit.word is not None and unit.word >= place]
-    unit = next(iter([*holding, *beside, *units[-1:]]))
-    yield _against(unit, against, contrast, error)
-
-
-def _runner_up(writing: Writing, unit: Choice) -> Contrast:
-    """At the token of the unit that the model was least sure of."""
-    token = min((writing.tokens[place] for place in unit.tokens), key=lambda token: token.probability)
-    other = token.runners_up[0]
-    return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)
-
-
-def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
-    """Where a decoder's tokens part from those of another wording, whose first `place` words are the same."""
-    model, tokens = writing.model, writing.tokens
-    fed = [token for token in tokens if token.fed_at is not None]
-    if not fed:  # a mask stands for one token
-        ids = model.tokenizer(words[place], add_special_tokens=False).input_ids
-        return _contrast(writing, tokens[place].position, tokens[place].id, ids[0]) if len(ids) == 1 else None
-    own = [*(token.id for token in fed), model.tokenizer.eos_token_id]
-    kept = next((number for number, token in enumerate(fed) if token.word == place), len(fed))
-    rest = " ".join(words[place:])
-    further = model.tokenizer(f" {rest}", add_special_tokens=False).input_ids if rest else []
-    others = [*own[:kept], *further, model.tokenizer.eos_token_id]
-    parting = first_difference(own, others)
-    if parting is None:
-        return None
-    positions = [*(token.position for token in fed), (fed[-1].fed_at or 0)]
-    return _contrast(writing, positions[parting], own[parting], others[parting])
-
-
-def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
-    """Where a CTC model's letters part from those of another wording: the frame that decides."""
-    model, blank = writing.model, writing.model.config.pad_token_id
-    tokens = [token for token in writing.tokens if token.word is not None]
-    others = model.tokenizer(" ".join(words)).input_ids
-    edit = next(iter(Levenshtein.editops([token.id for token in tokens], others)), None)
-    if edit is None:
-        return None
-    if edit.tag != "insert":
-        token = tokens[edit.src_pos]
-        return _contrast(writing, token.position, token.id, blank if edit.tag == "delete" else others[edit.dest_pos])
-    # A letter that is not there: where it would be likeliest, between its neighbours.
-    foil = others[edit.dest_pos]
-    first = tokens[edit.src_pos - 1].position + 1 if edit.src_pos else 0
-    stop = tokens[edit.src_pos].position if edit.src_pos < len(tokens) else len(writing.logits)
-    scores = writing.logits[first : max(stop, first + 1)].log_softmax(dim=-1)
-    frame = min(first + int(scores[:, foil].argmax()), len(writing.logits) - 1) if len(scores) else first - 1
-    likeliest = writing.logits[frame].topk(2).indices.tolist()
-    return _contrast(writing, frame, next(id_ for id_ in likeliest if id_ != foil), foil)
-
-
-def _contrast(writing: Writing, position: int, id_: int, foil: int) -> Contrast:
-    labels = [label_of(writing.model, token) for token in (id_, foil)]
-    return Contrast(position, id_, foil, labels[0], labels[1], float(writing.logits[position].softmax(dim=-1)[foil]))
+    yield _against(next(iter([*holding, *beside, *units[-1:]])), against, contrast, error)
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ class TestChoices:
             assert why.values[0] == pytest.approx(float(at[first.contrast.id] - at[first.contrast.foil]), abs=1e-9)
             assert first.contrast.foil_probability == pytest.approx(float(at[first.contrast.foil].exp()))
 
-    @pytest.mark.parametrize("name", [CTC, WHISPER])
+    @pytest.mark.parametrize("name", [CTC, pytest.param(WHISPER, marks=pytest.mark.long)])
     def test_a_missing_and_a_made_up_word(self, name):
         clip = clip_named()
         (start, end), (begin, stop) = ((word.start, word.end) for word in clip.words)
@@ -253,7 +253,10 @@ class TestChoices:
         missing = clip.replace(text=None, words=words, cue=None, target=None, foil=None)
         why = speechmix.explain(model_named(name), missing, measures="occlusion")
         assert [(error.kind, error.said) for error in why.errors] == [("deletion", "oui")]
-        assert why.choices[0].contrast.foil_label == "o"
+        contrast = why.choices[0].contrast
+        assert contrast.foil_label == "o"
+        if name == CTC:  # read while it was said
+            assert (contrast.label, contrast.position < 0.3 * 50) == ("(nothing)", True)
         made_up = clip.replace(text=None, words=[("maisons", begin, stop)], cue=None, target=None, foil=None)
         why = speechmix.explain(model_named(name), made_up, measures="occlusion")
         assert [(error.kind, error.wrote) for error in why.errors] == [("insertion", "nos")]
@@ -314,7 +317,7 @@ class TestPlanted:
         prompt = " ".join("plus" if content > 0 else "minus" for content in contents)
         return planted.model, fast, prompt
 
-    @pytest.mark.parametrize("seed", [0, 1, 2])
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
     def test_the_word_that_decides_is_named_first_and_its_loss_is_shown(self, seed):
         model, model.tokenizer, prompt = self.planted_reader(seed)
         why = speechmix.explain(model, prompt, max_tokens=1, measures=self.MEASURES, against="runner_up")
