@@ -28,6 +28,7 @@ def test_a_clip_is_explained_and_its_page_written(tmp_path, capsys):
     assert "maisons" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_several_clips_have_a_page_each_and_what_fails_is_said(tmp_path, capsys):
     manifest = tmp_path / "clips.jsonl"
     rows = [json.loads(line) for line in (CLIPS / "manifest.jsonl").read_text(encoding="utf-8").splitlines()[:2]]
