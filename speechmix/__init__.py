@@ -37,6 +37,8 @@ _PUBLIC = {
     "ablate": "interventions.ablation",
     "ablate_input": "interventions.input_ablation",
     "shapley": "interventions.shapley",
+    "explain": "explanations.explain",
+    "Explanation": "explanations.explanation",
     "speech_ablation": "experiments.speech_ablations",
     "faithfulness": "evaluation.faithfulness.trial",
     "blank_out": "evaluation.faithfulness.blank_out",

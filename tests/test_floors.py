@@ -21,7 +21,7 @@ FLOORS = (
     ("interventions",),
     ("evaluation",),
     ("plots", "alignment", "planted"),
-    ("corpora",),
+    ("corpora", "explanations"),
     ("storage", "stages"),
     ("experiments",),
     ("engines",),

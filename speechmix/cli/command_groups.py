@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 
 GROUPS = {
-    "your own clips": ("check", "score", "ablate", "serve", "export"),
+    "your own clips": ("check", "score", "explain", "ablate", "serve", "export"),
     "what a run says": ("report", "compare"),
     "the French study, from a corpus to the page": ("study", "mine", "align", "transcribe", "select"),
     "evaluations of measures and models": ("faithfulness", "blank-out", "deletion", "probe"),

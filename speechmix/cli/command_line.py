@@ -156,6 +156,7 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
     from .estimate import add_commands as add_estimate_command
+    from .explain import add_command as add_explain_command
     from .export import add_commands as add_export_command
     from .faithfulness import add_commands as add_faithfulness_commands
     from .homophony import add_commands
@@ -199,6 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     add_ablation_options(ablate)
     for command in (check, score, ablate):
         add_loading_options(command, precision=True)
+    add_explain_command(commands)
     add_estimate_command(commands)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)

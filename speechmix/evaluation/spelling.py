@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from rapidfuzz.distance import Levenshtein
 
 from ..adapters.transfers import inputs_to_device
 from ..adapters.writing import greedy_ids, spelled
@@ -58,8 +58,8 @@ def character_error_rate(text: str, transcript: str) -> float:
     >>> character_error_rate("Les livres.", "les livre")
     0.1
     """
-    reference, heard = _plain(text), _plain(transcript)
-    return _edits(reference, heard) / max(1, len(reference))
+    reference, heard = plain(text), plain(transcript)
+    return Levenshtein.distance(reference, heard) / max(1, len(reference))
 
 
 def transcript_judged(transcript: str, text: str | None) -> str:
@@ -81,10 +81,10 @@ def transcript_judged(transcript: str, text: str | None) -> str:
     'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
     """
     written = f"writes: {transcript}" if transcript else "writes nothing"
-    words = _plain(text or "").split()
+    words = plain(text or "").split()
     if not words:
         return written
-    differing = min(_edits(words, _plain(transcript).split()), len(words))
+    differing = min(Levenshtein.distance(words, plain(transcript).split()), len(words))
     if not differing:
         return f"{written} (as given)"
     count = f"{differing} of {len(words)} words differ{'s' if differing == 1 else ''}"
@@ -92,17 +92,14 @@ def transcript_judged(transcript: str, text: str | None) -> str:
     return f"{written} ({count}{': it does NOT transcribe this clip' if fails else ''})"
 
 
-def _edits(reference: Sequence[str], other: Sequence[str]) -> int:
-    """Levenshtein's distance: fewest letters (or words) to insert, leave out or replace."""
-    row = list(range(len(other) + 1))  # distances of the empty beginning
-    for i, letter in enumerate(reference, start=1):
-        above, row = row, [i]
-        for j, other_letter in enumerate(other, start=1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != other_letter)))
-    return row[-1]
+def plain(text: str) -> str:
+    """Text as it is compared: small letters, no punctuation, single spaces; accents are kept.
 
-
-def _plain(text: str) -> str:
+    Examples
+    --------
+    >>> plain("L’été,  oui !")
+    "l'été oui"
+    """
     characters = (
         c if c.isalnum() or c == "'" else " " for c in unicodedata.normalize("NFC", text).lower().replace("’", "'")
     )

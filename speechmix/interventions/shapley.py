@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import comb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,9 @@ MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that
 _SETS_AT_ONCE = 64  # whose inputs are in memory
 
-Margins = Callable[[np.ndarray], np.ndarray]  # of sets [m, n] of players that are there: m margins
+Margins = Callable[
+    [np.ndarray], np.ndarray
+]  # of sets [m, n] of players that are there: m margins (or arrays of numbers)
 
 
 def shapley(
@@ -101,11 +103,8 @@ def shapley(
     ]
     if not players:
         raise InputError(f"{decision.name}: there is no word to take away with {fill!r}: words={words}")
-    margins = _Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
-    if samples is None and len(players) <= MOST_EXACT:
-        values, errors = exact_values(len(players), margins), np.zeros(len(players))
-    else:
-        values, errors = sampled_values(len(players), margins, samples=samples or _SAMPLES, seed=seed)
+    margins = Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
+    values, errors = shapley_values(len(players), margins, samples=samples, seed=seed)
     whole, nothing = margins(np.array([[True] * len(players), [False] * len(players)]))
     rows = [place_of(decision, f"shapley ({fill})", "input", float("nan"), player) for player in players]
     drops = decision_map_of(decision, rows, float(whole), [float("nan")] * len(players))
@@ -137,12 +136,12 @@ def margins_of_sets(
     return np.array(margins)
 
 
-class _Remembered:
+class Remembered:
     """Margins of sets, each computed once."""
 
     def __init__(self, margins: Margins):
         self._margins = margins
-        self.known: dict[bytes, float] = {}
+        self.known: dict[bytes, Any] = {}
 
     def __call__(self, sets: np.ndarray) -> np.ndarray:
         keys = [row.tobytes() for row in sets]
@@ -152,8 +151,28 @@ class _Remembered:
         return np.array([self.known[key] for key in keys])
 
 
+def shapley_values(
+    players: int, margins: Margins, *, samples: int | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MOST_EXACT` players, else sampled.
+
+    Parameters
+    ----------
+    players : int
+    margins : callable
+        Of sets [m, n] of players that are there; one number each, or an array of one shape.
+    samples : int, optional
+        Orders to draw, however few the players.
+    seed : int
+    """
+    if samples is None and players <= MOST_EXACT:
+        values = exact_values(players, margins)
+        return values, np.zeros_like(values)
+    return sampled_values(players, margins, samples=samples or _SAMPLES, seed=seed)
+
+
 def exact_values(players: int, margins: Margins) -> np.ndarray:
-    """Shapley values [n] from the margins of all 2^n sets.
+    """Shapley values [n, ...] from the margins of all 2^n sets.
 
     Examples
     --------
@@ -164,16 +183,16 @@ def exact_values(players: int, margins: Margins) -> np.ndarray:
     sets = (number[:, None] >> np.arange(players)) % 2 == 1
     of_set = margins(sets)
     sizes = sets.sum(axis=1)
-    values = np.empty(players)
+    values = np.empty((players, *of_set.shape[1:]))
     for player in range(players):
         without = number[~sets[:, player]]
         weights = np.array([1 / (players * comb(players - 1, int(size))) for size in sizes[without]])
-        values[player] = (weights * (of_set[without | 1 << player] - of_set[without])).sum()
+        values[player] = np.tensordot(weights, of_set[without | 1 << player] - of_set[without], axes=1)
     return values
 
 
 def sampled_values(players: int, margins: Margins, *, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n] over random orders and their reverses, and their standard errors [n]; the values add up exactly.
+    """Shapley values [n, ...] over random orders and their reverses, and their standard errors; the values add up exactly.
 
     Examples
     --------
@@ -182,12 +201,14 @@ def sampled_values(players: int, margins: Margins, *, samples: int, seed: int) -
     ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
     """
     rng = np.random.default_rng(seed)
-    of_pair = np.zeros((samples, players))
-    for number in range(samples):
-        order = rng.permutation(players)
+    of_pairs = []
+    for _ in range(samples):
+        order, of_pair = rng.permutation(players), []
         for forth in (order, order[::-1]):
             present = np.zeros((players + 1, players), dtype=bool)
             for place, player in enumerate(forth, start=1):
                 present[place:, player] = True
-            of_pair[number, forth] += np.diff(margins(present)) / 2
-    return of_pair.mean(axis=0), of_pair.std(axis=0, ddof=1) / np.sqrt(samples)
+            of_pair.append(np.diff(margins(present), axis=0)[np.argsort(forth)])
+        of_pairs.append((of_pair[0] + of_pair[1]) / 2)
+    drawn = np.stack(of_pairs)
+    return drawn.mean(axis=0), drawn.std(axis=0, ddof=1) / np.sqrt(samples)

@@ -154,12 +154,8 @@ def compose(
     """
     _check_fit(encoder, cross, decoder)
     rolled = any(step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", []))
-    below = normalize_rows((encoder if rolled else encoder.rollout()).mean_heads().scores[-1])
-    through = normalize_rows(cross.mean_heads().scores)  # [L, U, W]
-    own = layer_maps(decoder.mean_heads().scores, residual=residual_left_out(decoder.measure))  # [L, U, U]
-    below, own = _with_own_rows(below), _with_own_rows(own)
-    gates, name_of_share = _gates(cross, share)
-    gates = np.where(through.sum(axis=-1) > 0, gates, 0)[..., None]  # [L, U, 1]
+    below = with_own_rows(normalize_rows((encoder if rolled else encoder.rollout()).mean_heads().scores[-1]))
+    gates, through, own, name_of_share = decoder_steps(cross, decoder, share)
     n_tokens = own.shape[-1]
     heard, written, layers = np.zeros((n_tokens, below.shape[-1])), np.eye(n_tokens), []
     for layer, gate in enumerate(gates):
@@ -176,6 +172,23 @@ def compose(
         stack="composed",
         provenance={**cross.provenance, "steps": steps},
     )
+
+
+def decoder_steps(
+    cross: MixingMap, decoder: MixingMap, share: float | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    """What a decoder's rows take from where, layer by layer: g [L, U, 1], G [L, U, W] and S [L, U, U] of `compose`.
+
+    Returns
+    -------
+    gates, through, own : ndarray
+    name_of_share : str
+        How to call the share in a map's steps.
+    """
+    through = normalize_rows(cross.mean_heads().scores)
+    own = with_own_rows(layer_maps(decoder.mean_heads().scores, residual=residual_left_out(decoder.measure)))
+    gates, name_of_share = _gates(cross, share)
+    return np.where(through.sum(axis=-1) > 0, gates, 0)[..., None], through, own, name_of_share
 
 
 def maps_to_compose(maps: Mapping[tuple[str, str], MixingMap], measure: str) -> dict[str, MixingMap]:
@@ -264,7 +277,7 @@ def _gates(cross: MixingMap, share: float | None) -> tuple[np.ndarray, str]:
     return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure
 
 
-def _with_own_rows(maps: np.ndarray) -> np.ndarray:
+def with_own_rows(maps: np.ndarray) -> np.ndarray:
     """Rows of zeros become those of the identity."""
     empty = maps.sum(axis=-1, keepdims=True) == 0
     return np.where(empty, np.eye(maps.shape[-1], dtype=maps.dtype), maps)

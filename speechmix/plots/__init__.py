@@ -13,6 +13,8 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
+| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.maps.routes.Routes`) |
+| `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
 |---|---|
@@ -38,12 +40,14 @@ from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_map
 from .distributions import clip_distribution, distribution_figure
+from .explanations import explained_text, explained_word
 from .figures import heat_map, layer_grid
 from .head_grids import head_grid
 from .model_panels import model_panels
 from .one_clip import clip_figure
 from .probe_curves import probe_and_mixing, probe_figure
 from .published_figures import published_contributions, published_probing
+from .routes import routes_figure
 from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
 
@@ -59,6 +63,8 @@ __all__ = [
     "deletion_figure",
     "difference_map",
     "distribution_figure",
+    "explained_text",
+    "explained_word",
     "head_grid",
     "heat_map",
     "layer_curves",
@@ -69,6 +75,7 @@ __all__ = [
     "probe_figure",
     "published_contributions",
     "published_probing",
+    "routes_figure",
     "sound_and_map",
     "timed_map",
 ]

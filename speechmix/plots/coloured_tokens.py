@@ -23,7 +23,7 @@ from . import panels
 
 _MOST_CELLS = 60_000
 _BAR = 24  # characters of a whole bar
-_GIVES, _TAKES = "0, 114, 178", "213, 94, 0"  # red, green, blue: of positive shares and of negative ones
+GIVES, TAKES = "#0072b2", "#d55e00"  # of positive shares and of negative ones
 _OWN = "written before it"
 _DARKEST = 0.7  # of full colour, so that black and white letters can both be read on it
 
@@ -126,8 +126,7 @@ class ColouredTokens:
         return f'<label{self._kind(target)}>{choice}</label><div class="row">{given}</div>'
 
     def _token(self, place: int, source: Span, share: float) -> str:
-        depth = _DARKEST * min(abs(share) / max(self._top, 1e-12), 1.0)
-        color = f"rgba({_GIVES if share >= 0 else _TAKES}, {depth:.3f})"
+        color = shade(share / max(self._top, 1e-12))
         before = f'<span class="own">{_OWN}:</span>' if self._begins_own(place) else ""
         return (
             f'{before}<span class="t" style="background: {color}" title="{html.escape(source.label)}: {share:.2f} %">'
@@ -159,6 +158,18 @@ class ColouredTokens:
         told = self.mixing_map.provenance
         roles = [role for role in ("cue", "target") if unit.word in cue_words(told.get(role))]
         return f"  ({roles[0]})" if roles else ""
+
+
+def shade(part: float) -> str:
+    """Colour of a part of the scale, -1 to 1, as CSS: blue where it is positive, red where it is negative.
+
+    Examples
+    --------
+    >>> shade(1.0), shade(-0.5)
+    ('rgba(0, 114, 178, 0.700)', 'rgba(213, 94, 0, 0.350)')
+    """
+    red, green, blue = bytes.fromhex((GIVES if part >= 0 else TAKES)[1:])
+    return f"rgba({red}, {green}, {blue}, {_DARKEST * min(abs(part), 1.0):.3f})"
 
 
 def coloured_tokens(mixing_map: MixingMap, *, layer: int | None = None, row: int | str | None = None) -> ColouredTokens:

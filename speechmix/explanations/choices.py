@@ -1,0 +1,203 @@
+"""What is explained: each written word (or token), and what it was preferred to.
+
+In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a foil). Out: `Choice`s. A
+word is explained by its log-probability, the sum over its tokens; against something else by the difference of two
+log-probabilities at the one position (of a CTC model: frame) where both spellings part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..evaluation.spelling import plain
+from ..inputs.clips import Clip
+from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
+from .taken_away import reading_of
+from .transcript_errors import TranscriptError
+from .written import END
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .written import Writing
+
+AGAINST = ("reference", "runner_up", "foil")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A written word (or token), by itself or against something else.
+
+    Parameters
+    ----------
+    unit : int
+        Its place among the units that were written.
+    label : str
+    tokens : tuple of int
+        Its tokens, by their place in ``Writing.tokens``.
+    word : int or None
+        Index of the written word; None of the end of text.
+    probability : float
+        Of the word, given what stands before it: the product over its tokens.
+    against : {"", "reference", "runner_up", "foil"}
+    contrast : Contrast or None
+    error : int or None
+        Which transcript error this is.
+    """
+
+    unit: int
+    label: str
+    tokens: tuple[int, ...]
+    word: int | None
+    probability: float
+    against: str = ""
+    contrast: Contrast | None = None
+    error: int | None = None
+
+    @property
+    def name(self) -> str:
+        return (
+            self.label
+            if self.contrast is None
+            else f"{self.label}: {self.contrast.label} not {self.contrast.foil_label}"
+        )
+
+
+def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
+    """Every written word, and the end of the text; or every token."""
+    tokens = writing.tokens
+    if by_token:
+        groups: list[tuple[str, tuple[int, ...]]] = [(token.label, (place,)) for place, token in enumerate(tokens)]
+    else:
+        groups = [
+            (word, tuple(place for place, token in enumerate(tokens) if token.word == index))
+            for index, word in enumerate(writing.words)
+        ]
+        groups += [(END, (place,)) for place, token in enumerate(tokens) if token.word is None and token.label == END]
+    return [
+        Choice(
+            unit,
+            label,
+            places,
+            tokens[places[-1]].word,
+            float(np.prod([tokens[place].probability for place in places])),
+        )
+        for unit, (label, places) in enumerate(groups)
+    ]
+
+
+def choices_of(
+    writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError], against: Sequence[str]
+) -> list[Choice]:
+    """Errors first, then every unit by itself, then what else units are held against."""
+    ahead = list(_of_errors(writing, units, errors)) if "reference" in against else []
+    behind = []
+    if "runner_up" in against:
+        behind += [_against(unit, "runner_up", runner_up(writing, unit.tokens)) for unit in units]
+    if "foil" in against:
+        behind += list(_of_foil(writing, units))
+    return [*ahead, *units, *behind]
+
+
+def _against(unit: Choice, against: str, contrast: Contrast | None, error: int | None = None) -> Choice:
+    return Choice(unit.unit, unit.label, unit.tokens, unit.word, unit.probability, against, contrast, error)
+
+
+def _of_errors(writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError]) -> Iterator[Choice]:
+    for number, error in enumerate(errors):
+        words = list(writing.words)
+        if error.said is None:
+            del words[error.written]
+        elif error.kind == "deletion":
+            words.insert(error.written, error.said)
+        else:
+            words[error.written] = error.said
+        if writing.is_ctc and error.kind == "deletion" and error.onset is not None:
+            contrast = where_it_was_said(writing, error)
+        else:
+            contrast = with_other_words(writing, words, error.written)
+        yield from _at(writing, units, contrast, error.written, "reference", number)
+
+
+def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
+    item = writing.decision.item
+    foil, target = getattr(item, "foil", None), getattr(item, "target", None)
+    if foil is None or not isinstance(target, int):
+        return
+    asked = plain((item.words or ())[target].text) if isinstance(item, Clip) else None
+    for index, word in enumerate(writing.words):
+        if asked is None or plain(word) == asked:
+            words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
+            yield from _at(writing, units, with_other_words(writing, words, index), index, "foil")
+
+
+def _at(
+    writing: Writing,
+    units: Sequence[Choice],
+    contrast: Contrast | None,
+    place: int,
+    against: str,
+    error: int | None = None,
+) -> Iterator[Choice]:
+    """The unit that is chosen where a contrast is, or follows it; none where the model spells both wordings alike."""
+    if contrast is None:
+        return
+    holding = [unit for unit in units if any(writing.tokens[t].position == contrast.position for t in unit.tokens)]
+    beside = [unit for unit in units if unit.word is not None and unit.word >= place]
+    yield _against(next(iter([*holding, *beside, *units[-1:]])), against, contrast, error)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What is read of each run for all choices together: each token's log-probability, then each contrast.
+
+    Parameters
+    ----------
+    read : callable
+        Output of n runs to Tensor [n, R].
+    of_choices, of_probabilities : ndarray [R, C]
+        Which readings add up to what explains a choice, and to the log-probability of its word.
+    """
+
+    read: Callable[[Any], Tensor]
+    of_choices: np.ndarray
+    of_probabilities: np.ndarray
+
+    @classmethod
+    def of(cls, writing: Writing, choices: Sequence[Choice]) -> Readings:
+        tokens, contrasts = writing.tokens, [choice for choice in choices if choice.contrast is not None]
+        positions = [*(t.position for t in tokens), *(c.contrast.position for c in contrasts if c.contrast)]
+        ids = [*(t.id for t in tokens), *(c.contrast.id for c in contrasts if c.contrast)]
+        foils = [*[None] * len(tokens), *(c.contrast.foil for c in contrasts if c.contrast)]
+        of_probabilities = np.zeros((len(ids), len(choices)))
+        for column, choice in enumerate(choices):
+            of_probabilities[list(choice.tokens), column] = 1
+        of_choices = of_probabilities.copy()
+        for row, choice in enumerate(contrasts, start=len(tokens)):
+            column = next(place for place, other in enumerate(choices) if other is choice)
+            of_choices[:, column] = np.arange(len(ids)) == row
+        return cls(reading_of(positions, ids, foils), of_choices, of_probabilities)
+
+
+def positions_of(writing: Writing, choice: Choice) -> list[int]:
+    """Positions whose logits a choice is read from."""
+    if choice.contrast is not None:
+        return [choice.contrast.position]
+    return [writing.tokens[place].position for place in choice.tokens]
+
+
+def possible_sources(writing: Writing, choices: Sequence[Choice]) -> np.ndarray:
+    """Whether each source stands before what is explained, [C, S]; a sound and a text that is read always do."""
+    return np.array(
+        [
+            [
+                source.side != "written" or max(source.source.positions) <= min(positions_of(writing, choice))
+                for source in writing.sources
+            ]
+            for choice in choices
+        ]
+    )

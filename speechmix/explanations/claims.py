@@ -1,0 +1,223 @@
+"""What is claimed: how much each source counts for each written word, by measures of the whole model.
+
+In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices, sources]. Measures of one layer
+(Value Zeroing, attention, ...) are rolled out, or composed over encoder, cross-attention and decoder; those of one number
+(gradients) are taken where sources enter the model; ALTI-Logit and DecompX are sums over a logit's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.spans import Span
+from ..interventions.shapley import Remembered, shapley_values
+from ..maps.facts import TO_OUTPUT, facts_of
+from ..scoring.carried_parts import check_carried
+from ..scoring.forward import mix_one
+from ..scoring.to_logit import logit_contributions, writing_stack
+from .choices import Choice, Readings, positions_of, possible_sources
+from .taken_away import Fills, read_without
+
+if TYPE_CHECKING:
+    from .written import Writing
+
+OCCLUSION, SHAPLEY = "occlusion", "shapley"
+TAKING_AWAY = (OCCLUSION, SHAPLEY)
+LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """What a measure says of the sources.
+
+    Parameters
+    ----------
+    measure : str
+    values : ndarray [C, S]
+        NaN where a source stands behind what is explained, or the measure does not reach it.
+    of : {"log-probability", "logit", "share", "size"}
+        What the values are parts of; a share and a size know no sign.
+    totals : ndarray [C] or None
+        What values and `rest` add up to, where they do.
+    errors : ndarray [C, S] or None
+        Standard errors of sampled values.
+    """
+
+    measure: str
+    values: np.ndarray
+    of: str
+    totals: np.ndarray | None = None
+    errors: np.ndarray | None = None
+
+    @property
+    def rest(self) -> np.ndarray | None:
+        """What is left for nobody: biases, feed-forwards, silence, the prefix; [C]."""
+        return None if self.totals is None else self.totals - np.nansum(self.values, axis=1)
+
+
+def defined_measures(writing: Writing) -> tuple[str, ...]:
+    """The measures that are asked for by default: those that are cheap and defined for the model."""
+    names = [OCCLUSION, "value_zeroing", "gradient_input"]
+    for name, check in (("alti_logit", writing_stack), ("decompx", check_carried)):
+        try:
+            check(writing.model)
+            names.append(name)
+        except InputError:
+            continue
+    return tuple(names)
+
+
+def claim_of(
+    measure: str,
+    writing: Writing,
+    choices: Sequence[Choice],
+    readings: Readings,
+    fills: Fills,
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+) -> Claim:
+    """What one measure claims.
+
+    Raises
+    ------
+    InputError
+        If there is no such measure, or it is not defined for the model.
+    """
+    if measure == SHAPLEY:
+        claim = _shapley(writing, readings, fills, samples=samples, seed=seed)
+    elif measure in TO_OUTPUT:
+        claim = _to_logit(measure, writing, choices)
+    elif facts_of(measure).objective:
+        claim = _gradient(measure, writing, choices)
+    else:
+        claim = _of_layers(measure, writing, choices)
+    values = np.where(possible_sources(writing, choices), claim.values, np.nan)
+    return Claim(measure, values, claim.of, claim.totals, claim.errors)
+
+
+def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int) -> Claim:
+    """A game for each side: all its sources are players, and what is read of all words are its margins."""
+    values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
+    errors = np.zeros_like(values)
+    for side in dict.fromkeys(source.side for source in writing.sources if fills.can_replace(source)):
+        players = [index for index, source in enumerate(writing.sources) if source.side == side]
+
+        def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
+            taken = [[player for player, there in zip(players, row, strict=True) if not there] for row in sets]
+            return read_without(writing, taken, fills, readings.read) @ readings.of_choices
+
+        of_side, of_errors = shapley_values(len(players), Remembered(margins), samples=samples, seed=seed)
+        values[:, players], errors[:, players] = of_side.T, of_errors.T
+    return Claim(SHAPLEY, values, LOG_PROBABILITY, errors=errors)
+
+
+def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """Parts of the logits of all tokens of a word, added up."""
+    asked = [
+        [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
+        if choice.contrast
+        else [(writing.tokens[place].position, writing.tokens[place].id) for place in choice.tokens]
+        for choice in choices
+    ]
+    objectives = list(dict.fromkeys(objective for of_choice in asked for objective in of_choice))
+    made = logit_contributions(
+        writing.model, writing.inputs, objective=list(objectives), measure=measure, spans=_spans(writing)
+    )
+    parts = dict(zip(objectives, made if isinstance(made, list) else [made], strict=True))
+    values = np.zeros((len(choices), len(writing.sources)))
+    for row, of_choice in enumerate(asked):
+        for objective in of_choice:
+            contributions = parts[objective]
+            columns = {
+                side: (contributions.sources[side], contributions.total(side)[None]) for side in contributions.sides
+            }
+            values[row] += by_source(writing, columns)[0]
+    totals = np.array([sum(parts[objective].logit for objective in of_choice) for of_choice in asked])
+    return Claim(measure, values, LOGIT, totals)
+
+
+def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """Measures of one number, taken at the states that enter the first layer of each stack."""
+    stacks = [stack for stack in ("encoder", "decoder") if stack in writing.model.stacks]
+    rows = []
+    for choice in choices:
+        maps = mix_one(
+            writing.model, writing.inputs, measures=measure, stacks=stacks, layers=0,
+            spans=_spans(writing), objective=_number_of(writing, choice),
+        )  # fmt: skip
+        rows.append(by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0])
+    return Claim(measure, np.stack(rows), SIZE)
+
+
+def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
+    """What is read of a choice, as a function of the output of one run."""
+    readings = Readings.of(writing, [choice])
+    rows = np.flatnonzero(readings.of_choices[:, 0]).tolist()
+    return lambda output: readings.read(output)[0, rows].sum()
+
+
+def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """Measures of one layer, rolled out or composed; the mean of the rows that a word is read from."""
+    model = writing.model
+    maps = mix_one(model, writing.inputs, measures=measure, stacks=tuple(model.stacks), spans=_spans(writing))
+    if "cross" in model.stacks:
+        whole = maps.composed(measure)
+        split = len(whole.sources) - len(whole.targets)
+        scores = whole.mean_heads().scores[-1]
+        columns = {
+            "encoder": (whole.sources[:split], scores[:, :split]),
+            "decoder": (whole.sources[split:], scores[:, split:]),
+        }
+    else:
+        (stack,) = model.stacks
+        whole = maps[measure, stack].rollout()
+        columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
+    shares = by_source(writing, columns)
+    rows = [[_row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
+    return Claim(measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE)
+
+
+def _row_at(targets: Sequence[Span], position: int) -> int:
+    """The row that holds a position; the nearest where none does (a letter heard in silence)."""
+    return min(
+        range(len(targets)), key=lambda row: max(targets[row].start - position, position - targets[row].stop + 1, 0)
+    )
+
+
+def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.ndarray]]) -> np.ndarray:
+    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source has several.
+
+    Parameters
+    ----------
+    writing : Writing
+    columns : dict of stack to (spans, ndarray [R, K])
+
+    Returns
+    -------
+    ndarray [R, S]
+        NaN for a source in a stack that is not there.
+    """
+    some = next(iter(columns.values()))[1]
+    values = np.full((len(some), len(writing.sources)), np.nan)
+    for index, unit in enumerate(writing.sources):
+        stack = unit.stack if unit.stack in columns else next(iter(columns))
+        spans, scores = columns[stack]
+        positions = set(unit.source.positions)
+        held = [place for place, span in enumerate(spans) if positions & set(range(span.start, span.stop))]
+        if held and (unit.stack in columns or len(columns) == 1):
+            values[:, index] = scores[:, held].sum(axis=1)
+    return values
+
+
+def _columns(mixing_map: Any) -> tuple[Sequence[Span], np.ndarray]:
+    return mixing_map.sources, mixing_map.mean_heads().scores[0]
+
+
+def _spans(writing: Writing) -> list[Span] | None:
+    return None if writing.spans is None else list(writing.spans)

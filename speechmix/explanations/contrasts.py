@@ -1,0 +1,113 @@
+"""Where two wordings part: the one position (of a CTC model: frame) that decides between what was written and something else.
+
+In: a `Writing`, and another wording of it. Out: a `Contrast` of two tokens, or none where the model spells both alike. A
+decoder's tokens part where the ids first differ; a CTC model's letters at the frame of the letter that is exchanged, or where a
+missing one would be likeliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rapidfuzz.distance import Levenshtein
+
+from ..adapters.tokens import first_difference
+from ..inputs.clips import Clip
+from .transcript_errors import TranscriptError
+from .written import label_of
+
+if TYPE_CHECKING:
+    from .written import Writing
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A token that was written, and one that could have been, at one position.
+
+    Parameters
+    ----------
+    position : int
+    id, foil : int
+    label, foil_label : str
+    foil_probability : float
+    """
+
+    position: int
+    id: int
+    foil: int
+    label: str
+    foil_label: str
+    foil_probability: float
+
+
+def with_other_words(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+    """Where what is written parts from another wording, whose first `place` words are the same."""
+    return _in_frames(writing, words) if writing.is_ctc else _in_tokens(writing, words, place)
+
+
+def runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
+    """Against the second-likeliest token, at the one of these tokens that the model was least sure of."""
+    token = min((writing.tokens[place] for place in places), key=lambda token: token.probability)
+    other = token.runners_up[0]
+    return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)
+
+
+def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+    """Where a decoder's tokens part from those of another wording, whose first `place` words are the same."""
+    model, tokens = writing.model, writing.tokens
+    fed = [token for token in tokens if token.fed_at is not None]
+    if not fed:  # a mask stands for one token
+        ids = model.tokenizer(words[place], add_special_tokens=False).input_ids
+        return _contrast(writing, tokens[place].position, tokens[place].id, ids[0]) if len(ids) == 1 else None
+    own = [*(token.id for token in fed), model.tokenizer.eos_token_id]
+    kept = next((number for number, token in enumerate(fed) if token.word == place), len(fed))
+    rest = " ".join(words[place:])
+    further = model.tokenizer(f" {rest}", add_special_tokens=False).input_ids if rest else []
+    others = [*own[:kept], *further, model.tokenizer.eos_token_id]
+    parting = first_difference(own, others)
+    if parting is None:
+        return None
+    positions = [*(token.position for token in fed), (fed[-1].fed_at or 0)]
+    return _contrast(writing, positions[parting], own[parting], others[parting])
+
+
+def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
+    """Where a CTC model's letters part from those of another wording: the frame that decides."""
+    model, blank = writing.model, writing.model.config.pad_token_id
+    tokens = [token for token in writing.tokens if token.word is not None]
+    others = model.tokenizer(" ".join(words)).input_ids
+    edit = next(iter(Levenshtein.editops([token.id for token in tokens], others)), None)
+    if edit is None:
+        return None
+    if edit.tag != "insert":
+        token = tokens[edit.src_pos]
+        return _contrast(writing, token.position, token.id, blank if edit.tag == "delete" else others[edit.dest_pos])
+    # A letter that is not there: where it would be likeliest, between its neighbours.
+    first = tokens[edit.src_pos - 1].position + 1 if edit.src_pos else 0
+    stop = tokens[edit.src_pos].position if edit.src_pos < len(tokens) else len(writing.logits)
+    return _likeliest_at(writing, others[edit.dest_pos], first, stop)
+
+
+def where_it_was_said(writing: Writing, error: TranscriptError) -> Contrast | None:
+    """The first letter of a missing word, where it is likeliest while the word is said, and what stands there instead."""
+    ids, clip = writing.model.tokenizer(error.said).input_ids, writing.decision.item
+    if not ids or not isinstance(clip, Clip):
+        return None
+    grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
+    return _likeliest_at(writing, ids[0], *grid.frames_between(error.onset or 0.0, error.offset or 0.0))
+
+
+def _likeliest_at(writing: Writing, foil: int, first: int, stop: int) -> Contrast:
+    """A letter that is not written, at the frame of [first, stop) where it is likeliest."""
+    first = min(first, len(writing.logits) - 1)
+    scores = writing.logits[first : max(stop, first + 1)].log_softmax(dim=-1)
+    frame = first + int(scores[:, foil].argmax())
+    likeliest = writing.logits[frame].topk(2).indices.tolist()
+    return _contrast(writing, frame, next(id_ for id_ in likeliest if id_ != foil), foil)
+
+
+def _contrast(writing: Writing, position: int, id_: int, foil: int) -> Contrast:
+    labels = [label_of(writing.model, token) for token in (id_, foil)]
+    return Contrast(position, id_, foil, labels[0], labels[1], float(writing.logits[position].softmax(dim=-1)[foil]))

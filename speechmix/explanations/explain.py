@@ -1,0 +1,261 @@
+"""explain(): why did the model write this word? What measures claim, and what taking the claimed sources away shows.
+
+In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes (`writers`), its words are aligned
+with what was said (`transcript_errors`), measures rank the sources of each (`claims`), and the sources they rank first are
+taken out of the input, one at a time (`taken_away`): all words are read again in the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..alignment import align
+from ..errors import InputError, SpeechmixError
+from ..evaluation.spelling import plain, transcribe
+from ..inputs.clips import Clip
+from ..inputs.sentences import Sentence
+from ..inputs.spans import Word
+from ..maps.facts import TO_OUTPUT, facts_of
+from .choices import AGAINST, Choice, Readings, choices_of, possible_sources, units_of
+from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
+from .explanation import Explanation
+from .taken_away import fills_for, read_without
+from .transcript_errors import TranscriptError, transcript_errors
+from .writers import MOST_TOKENS, writing_of_clip, writing_of_text
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from .taken_away import Fills
+    from .written import Writing
+
+SILENCE = "<silence>"
+_LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
+_BY = ("word", "token")
+
+
+def explain(
+    model: Model,
+    item: Clip | Sentence | str,
+    *,
+    text: str | None = None,
+    measures: str | Sequence[str] | None = None,
+    by: str = "word",
+    against: str | Sequence[str] = ("reference",),
+    top: int = 3,
+    include: Sequence[str] = (),
+    sound_fill: str = "zeros",
+    token_fill: str | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    max_tokens: int = MOST_TOKENS,
+    aligner: Model | None = None,
+    align_method: str = "auto",
+) -> Explanation:
+    """Why did the model write each of its words: what may it have come from, and does it go when that is taken away?
+
+    Parameters
+    ----------
+    model : Model
+        With its head: a CTC model, a Whisper, a text model that fills masks, goes on or translates.
+    item : Clip, Sentence or str
+        A clip's words are its sources; without word times they are aligned, its text or else the model's own transcript. The
+        words of a clip with text (or words) are also the reference that the transcript is held against. A text for a
+        masked model has ``<mask>`` in it, or a target; a causal one goes on from it.
+    text : str, optional
+        What to explain instead of what the model writes by itself: a transcript, a translation, a continuation (with the
+        space it begins with), the words behind the masks.
+    measures : str or sequence of str, optional
+        "occlusion", "shapley", "alti_logit", "decompx", measures of one number ("gradient_input", "integrated_gradients",
+        "deeplift") and measures of one layer ("value_zeroing", "attention", ..., rolled out or composed over the stacks).
+        By default occlusion, value_zeroing, gradient_input, and of alti_logit and decompx those defined for the model.
+    by : {"word", "token"}
+        What is explained, and what earlier text is as a source. Letters are the tokens of a CTC model.
+    against : str or sequence of {"reference", "runner_up", "foil"}
+        What a written word is also held against: what was said, where the model erred; the second-likeliest token at the
+        token it was least sure of; the foil of the item's target.
+    top : int
+        How many sources that a measure ranks first are taken away. Occlusion takes all away.
+    include : sequence of {"silence"}
+        The pauses of a clip (30 ms and more) are sources too.
+    sound_fill : {"zeros", "room", "noise", "word"}
+        What takes the place of a word's sound (`speechmix.silence`).
+    token_fill : {"mask", "unk", "pad"}, optional
+        What takes the place of a text's tokens; the first that the tokenizer has.
+    samples, seed : int, optional
+        Of "shapley", as in `speechmix.shapley`.
+    max_tokens : int
+        How far a causal model goes on.
+    aligner : Model, optional
+        Places the words of a clip without word times; by default the model itself, if it has a CTC head.
+    align_method : str
+        As in `speechmix.align`.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    InputError
+        If the model writes nothing, or an option cannot be. A measure that is asked for by name and not defined for the model
+        is an error, too; one that fails by default is recorded in ``left_out``.
+
+    Notes
+    -----
+    Explained is the log-probability of a word, given what the model wrote before it (ALTI-Logit and DecompX: its logits;
+    against something else: the difference of both, where that is the same). *Claimed* is a measure's number. *Shown* is what
+    the intervention does: the source is taken away, everything else stays, the text written before included. A source that is
+    claimed and does nothing when it is taken away may be doubled by another; `measures="shapley"` sees that.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix import bundled
+    >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
+    >>> clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl")   # synthetic: "nos maisons"
+    >>> why = speechmix.explain(model, clip, measures="occlusion")
+    >>> why.text, why.top("maisons").label
+    ('nos maisons', 'maisons')
+    """
+    if by not in _BY:
+        raise InputError(f"by should be one of {_BY}, found {by!r}")
+    against = (against,) if isinstance(against, str) else tuple(against)
+    if set(against) - set(AGAINST):
+        raise InputError(f"against should be some of {AGAINST}, found {against}")
+    if set(include) - {"silence"}:
+        raise InputError(f"include takes 'silence', found {tuple(include)}")
+    item = Sentence(item) if isinstance(item, str) else item
+    said: tuple[Word, ...] = ()
+    if isinstance(item, Clip):
+        said, item = _with_words(model, item, text, aligner, align_method)
+        clip = _with_silence(item) if "silence" in include else item
+        writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
+    else:
+        writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
+    if not writing.sources:
+        raise InputError(f"{item.name}: there is no word that what is written could have come from")
+    errors = transcript_errors(said, writing.words) if said else []
+    units = units_of(writing, by_token=by == "token")
+    choices = choices_of(writing, units, errors, against)
+    fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
+    return _explained(writing, units, choices, errors, said, fills, measures, top=top, samples=samples, seed=seed)
+
+
+def _explained(
+    writing: Writing,
+    units: Sequence[Choice],
+    choices: Sequence[Choice],
+    errors: Sequence[TranscriptError],
+    said: Sequence[Word],
+    fills: Fills,
+    measures: str | Sequence[str] | None,
+    *,
+    top: int,
+    samples: int | None,
+    seed: int,
+) -> Explanation:
+    readings = Readings.of(writing, choices)
+    names, left_out = _asked(writing, measures), []
+    claims = {}
+    for name in names:
+        if name == OCCLUSION:
+            continue
+        try:
+            claims[name] = claim_of(name, writing, choices, readings, fills, samples=samples, seed=seed)
+        except SpeechmixError as error:
+            if measures is not None:
+                raise
+            left_out.append((name, str(error)))
+    ranked = _to_take_away(claims.values(), len(writing.sources), everything=OCCLUSION in names, top=top)
+    taken = [index for index in ranked if fills.can_replace(writing.sources[index])]
+    if len(taken) < len(ranked):
+        left_out.append(("shown", f"{writing.model.name} has no mask, unknown or padding token to blank a text with"))
+    runs = read_without(writing, [(), *([source] for source in taken)], fills, readings.read)
+    clean, *changed = runs
+    shape = (len(choices), len(writing.sources))
+    value_without, log_probability_without = np.full(shape, np.nan), np.full(shape, np.nan)
+    for source, run in zip(taken, changed, strict=True):
+        value_without[:, source] = run @ readings.of_choices
+        log_probability_without[:, source] = run @ readings.of_probabilities
+    values = clean @ readings.of_choices
+    possible = possible_sources(writing, choices)
+    value_without[~possible] = log_probability_without[~possible] = np.nan
+    if OCCLUSION in names:  # the intervention itself as a measure: what is claimed is what is shown
+        claims[OCCLUSION] = Claim(OCCLUSION, values[:, None] - value_without, LOG_PROBABILITY)
+    model = writing.model
+    return Explanation(
+        item=writing.decision.name,
+        text=writing.text,
+        by=writing.by,
+        tokens=writing.tokens,
+        units=tuple(units),
+        choices=tuple(choices),
+        sources=writing.sources,
+        errors=tuple(errors),
+        said=tuple(word.text for word in said),
+        values=values,
+        claims={name: claims[name] for name in names if name in claims},
+        value_without=value_without,
+        probability_without=np.exp(log_probability_without),
+        left_out=tuple(left_out),
+        clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
+        provenance={
+            "model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint,
+            "item": writing.decision.name, **fills.described,
+        },
+    )  # fmt: skip
+
+
+def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
+    if measures is None:
+        return list(defined_measures(writing))
+    names = list(dict.fromkeys((measures,) if isinstance(measures, str) else measures))
+    if not names:
+        raise InputError(
+            f"no measure asked for; there are {OCCLUSION}, {SHAPLEY}, {', '.join(TO_OUTPUT)} and those of mix"
+        )
+    for name in names:
+        if name not in TAKING_AWAY and name not in TO_OUTPUT:
+            facts_of(name)  # says what there is, if it is none
+    return names
+
+
+def _to_take_away(claims, count: int, *, everything: bool, top: int) -> list[int]:
+    """The sources that some measure ranks first for some word."""
+    if everything:
+        return list(range(count))
+    first: set[int] = set()
+    for claim in claims:
+        for row in claim.values:
+            known = np.flatnonzero(np.isfinite(row))
+            first |= set(known[np.argsort(-row[known], kind="stable")][:top].tolist())
+    return sorted(first)
+
+
+def _with_words(
+    model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
+) -> tuple[tuple[Word, ...], Clip]:
+    """What was said (nothing, where nobody says it), and the clip with words that can be taken away."""
+    if clip.words is not None:
+        return clip.words, clip
+    if clip.text:
+        clip = align(clip, model=aligner or model, method=method)
+        return clip.words or (), clip
+    own = text or transcribe(model, clip)
+    if not plain(own):
+        raise InputError(f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or text=")
+    return (), align(clip.replace(text=own), model=aligner or model, method=method)
+
+
+def _with_silence(clip: Clip) -> Clip:
+    """The clip with its pauses among its words."""
+    words, reached = list[Word](), 0.0
+    for word in (*(clip.words or ()), Word("", clip.duration, clip.duration)):
+        if word.start - reached >= _LEAST_SILENCE:
+            words.append(Word(SILENCE, reached, word.start))
+        words += [word] if word.text else []
+        reached = max(reached, word.end)
+    return clip.replace(words=words, alignment=clip.alignment, cue=None, target=None, foil=None)

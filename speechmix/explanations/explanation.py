@@ -1,0 +1,257 @@
+"""Explanation: what a model wrote, what measures claim for each word, and what taking the sources away showed.
+
+In: what `speechmix.explain` computed. Out: a tidy table, a figure, a page with coloured words, files. Values are parts of a
+log-probability in nats, unless a claim says that they are parts of a logit, shares or sizes; above zero speaks for the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError
+from ..files.whole_files import whole_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..inputs.clips import Clip
+    from .choices import Choice
+    from .claims import Claim
+    from .transcript_errors import TranscriptError
+    from .written import SourceUnit, WrittenToken
+
+ENDINGS = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
+COLUMNS = (
+    "item", "written", "unit", "against", "foil", "error", "measure", "of", "side", "source", "label", "onset", "offset",
+    "claimed", "claimed_error", "rank", "value", "value_without", "drop", "probability", "probability_without",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a model wrote its words.
+
+    Parameters
+    ----------
+    item : str
+    text : str
+        What was written.
+    by : str
+        Who wrote it.
+    tokens : tuple of WrittenToken
+    units : tuple of Choice
+        Each written word (or token), in order.
+    choices : tuple of Choice
+        What is explained [C]: errors against what was said first, then each unit, then what else units are held against.
+    sources : tuple of SourceUnit
+        What words may have come from [S].
+    errors : tuple of TranscriptError
+    said : tuple of str
+        The reference; empty where there is none.
+    values : ndarray [C]
+        What is explained, in nats: the log-probability of a word, or its difference to that of something else.
+    claims : dict of measure to Claim
+    value_without, probability_without : ndarray [C, S]
+        The same, and the probability of the word, with the source taken away; NaN where it was not.
+    left_out : tuple of (measure, reason)
+    clip : Clip or None
+        With the words that are sources, if it is a sound.
+    provenance : dict
+    """
+
+    item: str
+    text: str
+    by: str
+    tokens: tuple[WrittenToken, ...]
+    units: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
+    sources: tuple[SourceUnit, ...]
+    errors: tuple[TranscriptError, ...]
+    said: tuple[str, ...]
+    values: np.ndarray
+    claims: Mapping[str, Claim]
+    value_without: np.ndarray
+    probability_without: np.ndarray
+    left_out: tuple[tuple[str, str], ...] = ()
+    clip: Clip | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> list[str]:
+        return list(self.claims)
+
+    @property
+    def drops(self) -> np.ndarray:
+        """What each choice loses when a source is taken away, in nats [C, S]."""
+        return self.values[:, None] - self.value_without
+
+    def choice(self, word: str | int, against: str = "") -> int:
+        """Place of a choice among `choices`.
+
+        Parameters
+        ----------
+        word : str or int
+            A written word, or the number of a unit.
+        against : {"", "reference", "runner_up", "foil"}
+
+        Raises
+        ------
+        InputError
+            If there is none, or several are written so: give the number of the unit then.
+        """
+        places = [
+            place
+            for place, choice in enumerate(self.choices)
+            if choice.against == against and word in (choice.unit, choice.label)
+        ]
+        if len(places) != 1:
+            there = ", ".join(f"{choice.unit} {choice.label!r}" for choice in self.choices if choice.against == against)
+            raise InputError(
+                f"expected one of the written words, or its number, found {word!r}; there are {there or 'none'}"
+            )
+        return places[0]
+
+    def ranked(self, word: str | int, measure: str | None = None, against: str = "") -> list[SourceUnit]:
+        """The sources of a word by what a measure claims, first first.
+
+        Parameters
+        ----------
+        word, against
+            As in `choice`.
+        measure : str, optional
+            The first by default.
+        """
+        values = self._claim(measure).values[self.choice(word, against)]
+        return [self.sources[index] for index in _order(values)]
+
+    def top(self, word: str | int, measure: str | None = None, against: str = "") -> SourceUnit:
+        """The source that a measure ranks first."""
+        return self.ranked(word, measure, against)[0]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each choice, source and measure, `COLUMNS`: what is claimed, and what was shown.
+
+        ``value`` is what is explained, in nats; ``value_without``, ``drop`` and ``probability_without`` are missing where the
+        source was not taken away. ``rank`` counts from 1.
+        """
+        rows = []
+        for name, claim in self.claims.items():
+            for place, choice in enumerate(self.choices):
+                values = claim.values[place]
+                ranks = {index: rank for rank, index in enumerate(_order(values), start=1)}
+                what = self._of_choice(place, choice)
+                for index in sorted(ranks):
+                    source = self.sources[index]
+                    shown = {
+                        "value_without": self.value_without[place, index],
+                        "drop": self.values[place] - self.value_without[place, index],
+                        "probability_without": self.probability_without[place, index],
+                    }
+                    error = np.nan if claim.errors is None else claim.errors[place, index]
+                    of_source = {"side": source.side, "source": source.source.index, "label": source.label}
+                    times = {"onset": source.onset, "offset": source.offset}
+                    claimed = {"claimed": values[index], "claimed_error": error, "rank": ranks[index]}
+                    rows.append({**what, "measure": name, "of": claim.of, **of_source, **times, **claimed, **shown})
+        return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
+
+    def plot(self, word: str | int | None = None, *, measure: str | None = None, against: str = "") -> Figure:
+        """Draw what each word came from, or one word with what is claimed and shown (`plots.explanations`)."""
+        from ..plots.explanations import explained_text, explained_word
+
+        if word is None:
+            return explained_text(self, measure=measure)
+        return explained_word(self, self.choice(word, against))
+
+    def to_html(self, *, sound: bool = True) -> str:
+        """A page that needs no other file: choose a word, and see what it came from.
+
+        Parameters
+        ----------
+        sound : bool
+            Put the sound into the page, so that parts of it can be played.
+        """
+        from .page import page_of
+
+        return page_of(self, sound=sound)
+
+    def _repr_html_(self) -> str:
+        from .page import body_of
+
+        return body_of(self, sound=self.clip is not None)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a page (.html), a figure (.png, .svg, .pdf) or the table (.csv, .parquet).
+
+        Raises
+        ------
+        InputError
+            For another ending.
+        """
+        path = Path(path)
+        ending = path.suffix.lower()
+        if ending not in ENDINGS:
+            raise InputError(f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}")
+        with whole_file(path) as unfinished:
+            if ending == ".html":
+                unfinished.write_text(self.to_html(), encoding="utf-8")
+            elif ending == ".csv":
+                self.to_dataframe().to_csv(unfinished, index=False)
+            elif ending == ".parquet":
+                self.to_dataframe().to_parquet(unfinished, index=False)
+            else:
+                self.plot().savefig(unfinished, format=ending[1:], dpi=150, bbox_inches="tight")
+        return path
+
+    def __str__(self) -> str:
+        """What was written, where it errs, and where each word came from, as plain text."""
+        lines = [f"{self.item}: {self.text}", f"  {self.by}"]
+        lines += [f"  error: {error}" for error in self.errors]
+        for place, choice in enumerate(self.choices):
+            lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
+            for name, claim in self.claims.items():
+                order = _order(claim.values[place])[:2]
+                told = ", ".join(
+                    f"{self.sources[i].name} {claim.values[place, i]:+.2g}{self._shown(place, i)}" for i in order
+                )
+                lines.append(f"    {name:<15} {told}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"Explanation({self.item!r}: {len(self.units)} units of {self.text!r}, {len(self.sources)} sources, "
+            f"{', '.join(self.claims)}; {len(self.errors)} errors)"
+        )
+
+    def _shown(self, place: int, source: int) -> str:
+        without = self.probability_without[place, source]
+        return "" if np.isnan(without) else f" (without it p = {without:.3g})"
+
+    def _of_choice(self, place: int, choice: Choice) -> dict[str, Any]:
+        return {
+            "item": self.item,
+            "written": choice.label,
+            "unit": choice.unit,
+            "against": choice.against,
+            "foil": None if choice.contrast is None else choice.contrast.foil_label,
+            "error": None if choice.error is None else self.errors[choice.error].kind,
+            "value": self.values[place],
+            "probability": choice.probability,
+        }
+
+    def _claim(self, measure: str | None) -> Claim:
+        name = measure or next(iter(self.claims))
+        if name not in self.claims:
+            raise InputError(f"no claims of {name!r}; there are {', '.join(self.claims)}")
+        return self.claims[name]
+
+
+def _order(values: np.ndarray) -> list[int]:
+    """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
+    known = np.flatnonzero(np.isfinite(values))
+    return known[np.argsort(-values[known], kind="stable")].tolist()

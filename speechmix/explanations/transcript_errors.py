@@ -1,0 +1,152 @@
+"""Where a transcript errs: words that were misheard, made up or left out, found by aligning it with what was said.
+
+In: the words that were said, with their times where they are known, and the words that a model wrote. Out: `TranscriptError`s
+in the order of the transcript. Of the alignments with the fewest errors (the word error rate's), that one whose exchanged words
+are spelled most alike, by rapidfuzz; case and punctuation are no errors (`evaluation.spelling.plain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rapidfuzz.distance import Levenshtein
+
+from ..evaluation.spelling import plain
+from ..inputs.spans import Word
+
+KINDS = ("substitution", "insertion", "deletion")
+
+
+@dataclass(frozen=True)
+class TranscriptError:
+    """A word that was misheard, made up or left out.
+
+    Parameters
+    ----------
+    kind : {"substitution", "insertion", "deletion"}
+    said, wrote : str or None
+        The word that was said and the one that was written; None where there is none.
+    reference : int or None
+        Index of the word that was said, among those said.
+    written : int
+        Index of the written word; of a deletion that of the word that follows it, or their number at the end.
+    onset, offset : float or None
+        Seconds of the word that was said.
+    before, after : str or None
+        The written words on both sides; None at the ends.
+    """
+
+    kind: str
+    said: str | None
+    wrote: str | None
+    reference: int | None
+    written: int
+    onset: float | None = None
+    offset: float | None = None
+    before: str | None = None
+    after: str | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.onset is None else f" ({self.onset:.2f} to {self.offset:.2f} s)"
+        if self.kind == "substitution":
+            return f"{self.said!r}{when} was written {self.wrote!r}"
+        if self.kind == "insertion":
+            return f"{self.wrote!r} was written, which nobody said"
+        neighbours = [repr(word) for word in (self.before, self.after) if word is not None]
+        return f"{self.said!r}{when} is missing{', beside ' if neighbours else ''}{' and '.join(neighbours)}"
+
+
+def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> list[TranscriptError]:
+    """Align what was said with what was written, word by word.
+
+    Parameters
+    ----------
+    said : sequence of Word or str
+        The reference.
+    written : sequence of str
+        The transcript.
+
+    Returns
+    -------
+    list of TranscriptError
+        In the order of the transcript.
+
+    Examples
+    --------
+    >>> for error in transcript_errors("elle a perdu les livres".split(), "elle perdu le livre oui".split()):
+    ...     print(error)
+    'a' is missing, beside 'elle' and 'perdu'
+    'les' was written 'le'
+    'livres' was written 'livre'
+    'oui' was written, which nobody said
+    """
+    reference, transcript = _compared(said), _compared(written)
+    errors = []
+    for kind, row, column in edits([form for _, form in reference], [form for _, form in transcript]):
+        place = transcript[column][0] if column < len(transcript) else len(written)
+        index = None if kind == "insertion" else reference[row][0]
+        word = None if index is None else said[index]
+        behind = column + (kind != "deletion")
+        errors.append(
+            TranscriptError(
+                kind,
+                said=word.text if isinstance(word, Word) else word,
+                wrote=None if kind == "deletion" else written[place],
+                reference=index,
+                written=place,
+                onset=word.start if isinstance(word, Word) else None,
+                offset=word.end if isinstance(word, Word) else None,
+                before=written[transcript[column - 1][0]] if column else None,
+                after=written[transcript[behind][0]] if behind < len(transcript) else None,
+            )
+        )
+    return errors
+
+
+def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The fewest edits between two rows of words, each as (kind, place in the reference, place in the transcript).
+
+    Examples
+    --------
+    >>> edits(["oui", "notre", "maison"], ["nos", "maisons"])
+    [('deletion', 0, 0), ('substitution', 1, 0), ('substitution', 2, 1)]
+    """
+    # costs[i][j] of turning the first i words into the first j: how many edits, then how unlike the exchanged words are.
+    costs: list[list[tuple[int, float]]] = [[(j, 0.0) for j in range(len(transcript) + 1)]]
+    for i, word in enumerate(reference, start=1):
+        row = [(i, 0.0)]
+        for j, other in enumerate(transcript, start=1):
+            ways = [_plus(costs[-1][j], 1), _plus(row[-1], 1), _plus(costs[-1][j - 1], *_exchange(word, other))]
+            row.append(min(ways))
+        costs.append(row)
+    found, i, j = [], len(reference), len(transcript)
+    while i or j:
+        exchanged = (
+            i and j and costs[i][j] == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
+        )
+        if exchanged:
+            i, j = i - 1, j - 1
+            if reference[i] != transcript[j]:
+                found.append(("substitution", i, j))
+        elif i and costs[i][j] == _plus(costs[i - 1][j], 1):
+            i -= 1
+            found.append(("deletion", i, j))
+        else:
+            j -= 1
+            found.append(("insertion", i, j))
+    return found[::-1]
+
+
+def _exchange(word: str, other: str) -> tuple[int, float]:
+    return (0, 0.0) if word == other else (1, Levenshtein.normalized_distance(word, other))
+
+
+def _plus(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> tuple[int, float]:
+    return cost[0] + count, cost[1] + unlikeness
+
+
+def _compared(words: Sequence[Word | str]) -> list[tuple[int, str]]:
+    """Index and plain form of each word that has letters."""
+    forms = [(index, plain(word.text if isinstance(word, Word) else word)) for index, word in enumerate(words)]
+    return [(index, form) for index, form in forms if form]
