@@ -354,6 +354,7 @@ class TestForms:
         np.testing.assert_allclose(np.exp(alone["value_without"]), alone["probability_without"], rtol=1e-9)
         assert (table.groupby(["unit", "against", "foil", "measure"], dropna=False)["rank"].min() == 1).all()
 
+    @pytest.mark.long
     def test_files_by_their_endings(self, explained, tmp_path):
         _, _, why = explained
         for ending in ("csv", "parquet", "html", "png"):

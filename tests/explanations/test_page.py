@@ -47,7 +47,8 @@ def test_every_word_has_its_panel_with_what_is_claimed_and_shown(explained):
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium")
-@pytest.mark.parametrize("width", [1280, pytest.param(420, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1280, 420])
 def test_in_chromium(explained, tmp_path, width):
     path = explained.save(tmp_path / "why.html")
     visible = "[...document.querySelectorAll('.panel')].filter((panel) => panel.offsetParent).length"
