@@ -6,6 +6,7 @@ In: the parser's subcommands, to which each command is added. Each command is on
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 
@@ -141,22 +142,29 @@ def _mine(options) -> int:
     from ..homophony.stages import mine_corpus
     from ..stages.stage_lines import counted
 
-    path = mine_corpus(
-        options.corpus,
-        options.out,
-        templates=options.template or ("french",),
-        parser=options.parser,
-        lexicon=options.lexicon,
-        language=options.language,
-        split=options.split,
-        sample=options.sample,
-        seed=options.seed,
-        allow_outside=options.allow_outside,
-        shard=shard_of(options),
-        overwrite=options.overwrite,
-        progress=sys.stderr.isatty(),
-    )
-    print(counted(path))
+    # The lexicon is a million objects and mining makes hardly any cycles: looking for them as often as by default takes a tenth
+    # of the time.
+    usual = gc.get_threshold()
+    gc.set_threshold(200_000, 50, 50)
+    try:
+        path = mine_corpus(
+            options.corpus,
+            options.out,
+            templates=options.template or ("french",),
+            parser=options.parser,
+            lexicon=options.lexicon,
+            language=options.language,
+            split=options.split,
+            sample=options.sample,
+            seed=options.seed,
+            allow_outside=options.allow_outside,
+            shard=shard_of(options),
+            overwrite=options.overwrite,
+            progress=sys.stderr.isatty(),
+        )
+        print(counted(path))
+    finally:
+        gc.set_threshold(*usual)
     return 0
 
 

@@ -5,7 +5,7 @@ better-scored alignment of two: by synthesis alone, or with the speaker's own so
 them, so that it can be stopped and resumed like any stage:
 
     adaptation/first.jsonl               the alignment by synthesis, with phonemes
-    adaptation/round_1.jsonl             the better of the first and one with voices learnt from it; and so on
+    adaptation/round_1.jsonl             the same with voices learnt from the first, from which the last round's are learnt
     adaptation/voices/<hash>.safetensors a voice, by what it was learnt from
 
 A clip is never judged by a voice that has heard it: a speaker's clips are in four parts, and each is aligned with a voice
@@ -117,9 +117,7 @@ def _first(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _aligned(clip: Clip, own: OwnVoice | None = None) -> Alignment:
-    if not clip.language:
-        raise InputError(f"clip {clip.name!r}: in which language is it spoken? Give a column language, or --language")
-    return align_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language, own=own)
+    return align_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language or "", own=own)
 
 
 def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
@@ -128,7 +126,10 @@ def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
 
 
 class _Round:
-    """What is done with each clip once there are voices: align it again, keep the better-scored alignment."""
+    """What is done with each clip once there are voices: align it again; in the last round keep the better-scored alignment.
+
+    Only the first and the last are compared: with each further chance a text that is not what is said would find one that fits.
+    """
 
     def __init__(self, former: StoredLines, voices: _Voices, textgrids: Path | None):
         self._voices, self._textgrids = voices, textgrids
@@ -137,24 +138,23 @@ class _Round:
     def ingredients(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """What decides the line: its former alignment, and the voice by what it was learnt from."""
         former = self._former(line["key"]) or {}
-        settled = [former.get(name) for name in ("why", "reason", "score", "words", "doubts")]
+        settled = [former.get(name) for name in ("why", "reason", "score", "words", "doubts", "first")]
         return {**_of(line, settled), "voice": self._voices.name_for(former)}
 
     def work(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The better of the former alignment and the adapted one; with its TextGrid in the last round."""
+        """The adapted alignment; in the last round the better of it and the first, with its TextGrid."""
         former = self._former(line["key"]) or {}
         if "why" in former:
             raise LeftOut(former["why"], former["reason"])
         clip, own = clip_of(line), self._voices.voice_for(former)
-        best = {name: former[name] for name in (*_KEPT, *_FOR_THE_NEXT)}
-        if own is not None:
-            adapted = _kept(clip, _aligned(clip, own))
-            best |= adapted if adapted["score"] > former["score"] else {}
-        if self._textgrids is not None:
-            words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in best["words"]]
-            write_words(self._textgrids, clip, words)
-            best = {name: best[name] for name in _KEPT}
-        return {**best, "first_score": former.get("first_score", former["score"])}
+        first = former.get("first") or {name: former[name] for name in _KEPT}
+        again = former if own is None else {**former, **_kept(clip, _aligned(clip, own))}
+        if self._textgrids is None:
+            return {**{name: again[name] for name in (*_KEPT, *_FOR_THE_NEXT)}, "first": first}
+        best = again if again["score"] > first["score"] else first
+        words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in best["words"]]
+        write_words(self._textgrids, clip, words)
+        return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}
 
 
 class _Voices:
