@@ -97,8 +97,8 @@ class OwnVoice:
             with safe_open(path, "numpy") as file:
                 facts = file.metadata()
                 sounds = tuple((phoneme, third) for phoneme, third in json.loads(facts["sounds"]))
-                arrays = (file.get_tensor(name) for name in ("weights", "means", "variances"))
-                return cls(sounds, *arrays, shift=float(facts["shift"]), scale=float(facts["scale"]))
+                weights, means, variances = (file.get_tensor(name) for name in ("weights", "means", "variances"))
+                return cls(sounds, weights, means, variances, float(facts["shift"]), float(facts["scale"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is no voice, or damaged ({error}): delete it, and it is learnt again") from error
 
@@ -144,7 +144,8 @@ def _mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.
 
 def _in_units(voice: OwnVoice, frames: Mapping[Sound, np.ndarray]) -> OwnVoice:
     """The same voice, whose distances are those of synthetic speakers in the median, to the right sound and to another."""
-    right, others = [], []
+    right: list[np.ndarray] = []
+    others: list[np.ndarray] = []
     for sound, some in frames.items():
         few = some[:: max(1, len(some) // 50)]
         of_any = voice._log_likelihood(few, 0)
