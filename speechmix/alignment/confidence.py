@@ -22,6 +22,7 @@ _FAR = np.array([0.68, 4.53, -3.19]), -3.47
 # The text is another one (as many right as wrong texts): gain, likeness, how far apart the ways are, strangeness, rank.
 _WRONG = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
 _TRUSTED_TEXT = 0.6  # in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
+_TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
 _TRUSTED_WORD = 0.5
 _NEAR = 60  # frames either side of a word
 _TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo
@@ -163,13 +164,14 @@ def text_score(evidence: Evidence) -> float:
     return float(1 - _logistic(signs @ _WRONG[0] + _WRONG[1]))
 
 
-def doubts_of(words: Sequence[Word], evidence: Evidence) -> tuple[str, ...]:
-    """Sentences that say why the times cannot be trusted; none if they can."""
+def doubts_of(words: Sequence[Word], evidence: Evidence, *, adapted: bool = False) -> tuple[str, ...]:
+    """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the speaker's own sounds."""
     doubts, score = [], text_score(evidence)
-    if score < _TRUSTED_TEXT:
+    trusted = _TRUSTED_ADAPTED if adapted else _TRUSTED_TEXT
+    if score < trusted:
         doubts.append(
             f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, expected at least "
-            f"{_TRUSTED_TEXT}): it may not be what is said."
+            f"{trusted}): it may not be what is said."
         )
     unsure = [f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < _TRUSTED_WORD]
     if unsure:

@@ -102,8 +102,9 @@ def align_by_synthesis(
         for word, (start, end), score in zip(chorus.words, edges, scores, strict=True)
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
-    method = "synthesis" if own is None else ADAPTED
-    return Alignment(words, method, text_score(evidence), doubts_of(words, evidence), phonemes)
+    adapted = own is not None
+    doubts = doubts_of(words, evidence, adapted=adapted)
+    return Alignment(words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes)
 
 
 def gather(chorus: Chorus) -> Evidence:

@@ -1,8 +1,8 @@
 """Word times adapted to the speakers of a corpus: what a speaker's own clips say of the sounds, beside the synthetic voices.
 
 In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus` writes them, each clip with the
-better-scored alignment of two: by synthesis alone, or with the speaker's own sounds (`speechmix.alignment.own_voice`). Beside
-them, so that it can be stopped and resumed like any stage:
+less doubtful alignment of two, without doubts if one is, else better scored: by synthesis alone, or with the speaker's own
+sounds (`speechmix.alignment.own_voice`). Beside them, so that it can be stopped and resumed like any stage:
 
     adaptation/first.jsonl               the alignment by synthesis, with phonemes
     adaptation/round_1.jsonl             the same with voices learnt from the first, from which the last round's are learnt
@@ -126,7 +126,7 @@ def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
 
 
 class _Round:
-    """What is done with each clip once there are voices: align it again; in the last round keep the better-scored alignment.
+    """What is done with each clip once there are voices: align it again; in the last round keep the less doubtful alignment.
 
     Only the first and the last are compared: with each further chance a text that is not what is said would find one that fits.
     """
@@ -142,7 +142,7 @@ class _Round:
         return {**_of(line, settled), "voice": self._voices.name_for(former)}
 
     def work(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The adapted alignment; in the last round the better of it and the first, with its TextGrid."""
+        """The adapted alignment; in the last round the less doubtful of it and the first, with its TextGrid."""
         former = self._former(line["key"]) or {}
         if "why" in former:
             raise LeftOut(former["why"], former["reason"])
@@ -151,7 +151,7 @@ class _Round:
         again = former if own is None else {**former, **_kept(clip, _aligned(clip, own))}
         if self._textgrids is None:
             return {**{name: again[name] for name in (*_KEPT, *_FOR_THE_NEXT)}, "first": first}
-        best = again if again["score"] > first["score"] else first
+        best = max(first, again, key=lambda line: (not line["doubts"], line["score"]))
         words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in best["words"]]
         write_words(self._textgrids, clip, words)
         return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}

@@ -79,6 +79,13 @@ def test_the_same_gain_says_more_of_a_voice_that_is_unlike_the_speakers():
     assert text_score(strange) > text_score(alike)
 
 
+def test_more_is_expected_of_a_text_with_a_voice_that_was_learnt():
+    between = evidence([BORDERS] * 4, decoy=0.53, likeness=0.55)
+    assert 0.6 < text_score(between) < 0.75
+    assert doubts_of(WORDS, between) == ()
+    assert "expected at least 0.75" in doubts_of(WORDS, between, adapted=True)[0]
+
+
 def test_words_of_low_score_are_named():
     words = [Word("a", 0.2, 0.7, 0.9), Word("b", 0.7, 1.2, 0.3), Word("c", 1.4, 1.8, 0.9)]
     (doubt,) = doubts_of(words, evidence([BORDERS] * 4))

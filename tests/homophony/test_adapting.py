@@ -56,13 +56,14 @@ def aligned(monkeypatch, voice):
 
     def align(audio, text, *, language, own=None):
         asked.append((text, own is not None))
-        score = 0.8 if own is None else 0.9 if text.startswith("les") else 0.7
+        score = 0.8 if own is None else 0.7 if text.startswith("non") else 0.9
+        doubts = ("may not be what is said",) if text.startswith("elle") and own is not None else ()
         shift = 0.0 if own is None else 0.1
         words = tuple(
             Word(word, 0.1 + shift + i / 3, 0.3 + shift + i / 3, score) for i, word in enumerate(text.split())
         )
         phonemes = tuple(Word(name, i / 5, (i + 1) / 5) for i, name in enumerate(("ˈa", "s", "a", "s")))
-        return Alignment(words, "synthesis" if own is None else adapting.ADAPTED, score, (), phonemes)
+        return Alignment(words, "synthesis" if own is None else adapting.ADAPTED, score, doubts, phonemes)
 
     monkeypatch.setattr(adapting, "align_by_synthesis", align)
     return asked
@@ -165,6 +166,15 @@ def test_few_clips_have_no_voice_and_those_of_several_speakers_are_taken_togethe
     several = [row | {"speaker": f"speaker {number % 4}"} for number, row in enumerate(rows)]
     mixed.write_text("".join(f"{json.dumps(row)}\n" for row in several), encoding="utf-8")
     assert adapted_count(align_adapted(tmp_path / "mixed", source=mixed)) == (11, 16)
+
+
+def test_an_alignment_without_doubts_is_not_replaced_by_a_doubtful_one(manifest, tmp_path):
+    rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
+    rows[0] |= {"text": "elle vient"}
+    manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    placed = {line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))}
+    assert (placed["clip_00"]["alignment"], placed["clip_00"]["doubts"]) == ("synthesis", [])
+    assert placed["clip_03"]["alignment"] == "adapted synthesis"
 
 
 def test_words_that_the_corpus_brings_stay_and_a_clip_that_fails_is_left_out(manifest, tmp_path, monkeypatch):
