@@ -15,7 +15,7 @@ from ..inputs.spans import Word
 
 # Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other doubts than before: word
 # times that are kept with another revision are made again.
-REVISION = 2
+REVISION = 3
 
 # Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
 _SPOKEN_MARKS = frozenset("%‰&@#§°")
@@ -39,6 +39,8 @@ class Alignment:
         one scale.
     doubts : tuple of str
         Plain sentences, each a reason why the alignment cannot be trusted. Empty if there is none.
+    phonemes : tuple of Word
+        Where each phoneme (IPA, with stress marks) is heard, in seconds, by aligners that tell.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Alignment:
     method: str
     score: float
     doubts: tuple[str, ...] = ()
+    phonemes: tuple[Word, ...] = ()
 
     @property
     def trusted(self) -> bool:

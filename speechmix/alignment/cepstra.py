@@ -6,7 +6,7 @@ In: mono audio [S]. Out: a `HeardRecording`, and the features of any sound: mel 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class HeardRecording:
     def speech_level(self) -> float:
         """Energy in dB below which a frame passes for silence."""
         return max(self.quiet + 0.35 * (self.loud - self.quiet), self.quiet + 4)
+
+    @cached_property
+    def cepstra(self) -> np.ndarray:
+        """Cepstra [T, 12], a little more noise on it so that silences are alike."""
+        return cepstra_of(self.power + 0.3 * self.noise)
 
 
 def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
@@ -105,3 +110,9 @@ def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
     steps = np.arange(-reach, reach + 1)
     slopes = reduce(np.add, (step * padded[reach + step : reach + step + len(cepstra)] for step in steps))
     return 4 * slopes / np.sum(steps**2)
+
+
+def observed(cepstra: np.ndarray, said: np.ndarray) -> np.ndarray:
+    """What is compared of cepstra [T, 12]: standardised over the frames where words are said, and their slopes, [T, 24]."""
+    standard = (cepstra - cepstra[said].mean(0)) / (cepstra[said].std(0) + 1e-3)
+    return np.c_[standard, slopes_of(standard)].astype(np.float32)

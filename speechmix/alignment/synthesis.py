@@ -11,6 +11,7 @@ of them, and where they differ it is not sure (see `confidence`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,17 +20,20 @@ from ..errors import AlignmentError
 from ..inputs.spans import Word
 from .base import Alignment, words_of
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording, listen
-from .confidence import Evidence, Warp, doubts_of, text_score, word_scores
+from .confidence import Evidence, Warp, doubts_of, seconds_in, text_score, word_scores
 from .espeak import speak
+from .own_voice import OwnVoice
 from .synthetic_voices import Chorus, lay_out, tempo_of
 from .warping import cheapest_path
 
 SPEAKERS = ("", "+f2", "+f5", "+m7")  # several synthetic voices; for each pair of frames the nearest one counts
 PASSES = 4
+ADAPTED = "adapted synthesis"  # the method's name with the speaker's own sounds
 
 # What lying in a gap costs, in the units of `speechmix.alignment.warping`: silence, each decibel above it, anything at most,
 # and speech of any kind: so much more than the synthetic frame that is nearest, of the whole text.
 _GAP_SILENT, _GAP_PER_DB, _GAP_OTHER, _GAP_SPEECH = 0.5, 0.12, 1.1, 0.3
+_AWAY = 12  # frames: 60 ms, so that it is another sound
 _MAX_CELLS = 40_000_000  # T N: a minute or so of speech, a third of a gigabyte
 
 
@@ -45,7 +49,9 @@ class _Way:
 _WAYS = (_Way((0, 3)), _Way((1, 2)), _Way(speech=0.5, louder=5.0), _Way(speech=2.0))
 
 
-def align_by_synthesis(audio: np.ndarray, text: str, *, language: str, sample_rate: int = SAMPLE_RATE) -> Alignment:
+def align_by_synthesis(
+    audio: np.ndarray, text: str, *, language: str, sample_rate: int = SAMPLE_RATE, own: OwnVoice | None = None
+) -> Alignment:
     """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
 
     Parameters
@@ -58,6 +64,8 @@ def align_by_synthesis(audio: np.ndarray, text: str, *, language: str, sample_ra
         A language code of `speechmix.alignment.espeak.voices`.
     sample_rate : int
         Hz.
+    own : OwnVoice, optional
+        The speaker's own sounds, learnt from other clips (`speechmix.alignment.own_voice`).
 
     Returns
     -------
@@ -84,7 +92,7 @@ def align_by_synthesis(audio: np.ndarray, text: str, *, language: str, sample_ra
     if not words_of(text):
         raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
     recording = listen(audio, sample_rate)
-    chorus = Chorus(recording, [speak(text, voice=language + speaker) for speaker in SPEAKERS])
+    chorus = Chorus(recording, [speak(text, voice=language + speaker) for speaker in SPEAKERS], own)
     _check_length(recording, chorus.natural)
     evidence = gather(chorus)
     edges = np.maximum(0.0, (evidence.edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE)
@@ -93,7 +101,10 @@ def align_by_synthesis(audio: np.ndarray, text: str, *, language: str, sample_ra
         Word(word.text, float(start), float(end), float(score))
         for word, (start, end), score in zip(chorus.words, edges, scores, strict=True)
     )
-    return Alignment(words, "synthesis", text_score(evidence), doubts_of(words, evidence))
+    phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
+    adapted = own is not None
+    doubts = doubts_of(words, evidence, adapted=adapted)
+    return Alignment(words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes)
 
 
 def gather(chorus: Chorus) -> Evidence:
@@ -105,7 +116,18 @@ def gather(chorus: Chorus) -> Evidence:
         _warp(chorus, order, flipped=True)
         for order in (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))[: len(forwards)]
     ]
-    return Evidence(chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys))
+    return Evidence(chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), chorus.likeness(warp.times))
+
+
+def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
+    """Where each phoneme of the first speaker is in the recording, by where the synthesis is in each frame."""
+    said = np.flatnonzero(np.isfinite(times))
+    at = np.searchsorted([phoneme.start for phoneme in spoken], times[said], side="right") - 1
+    first = np.flatnonzero(np.diff(at, prepend=-2) | (np.diff(said, prepend=-2) > 1))
+    stops = np.append(said[first[1:] - 1], said[-1]) + 1
+    edges = np.stack([said[first], stops], axis=1) * HOP / SAMPLE_RATE
+    runs = zip(at[first].tolist(), edges.tolist(), strict=True)
+    return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
 
 
 def _warp(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None) -> Warp:
@@ -117,11 +139,21 @@ def _warp(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way
         gap = _gap_costs(chorus.recording, distances, way)
         path = cheapest_path(distances, gap, plan.slot)
         fitted = (plan, path)
-        owner = np.where(path < 0, -1, plan.slot[np.maximum(path, 0)])
-        cost = np.where(path < 0, gap, distances[np.arange(len(path)), np.maximum(path, 0)])
-        warp = Warp(owner, cost)
-        tempo[order] = tempo_of(warp.seconds(len(order)), chorus.natural[order])
-    return warp
+        in_gap, taken = path < 0, np.maximum(path, 0)
+        owner = np.where(in_gap, -1, plan.slot[taken])
+        tempo[order] = tempo_of(seconds_in(owner, len(order)), chorus.natural[order])
+    cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
+    return Warp(owner, cost, np.where(in_gap, np.nan, plan.times[taken]), _nearer(distances, path))
+
+
+def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """Share of the synthetic frames away from the path that are nearer than the one on it [T]; NaN in a gap."""
+    said, nearer = np.flatnonzero(path >= 0), np.full(len(path), np.nan)
+    on_path = path[said][:, None]
+    away = np.abs(np.arange(distances.shape[1]) - on_path) > _AWAY
+    better = distances[said] < np.take_along_axis(distances[said], on_path, axis=1)
+    nearer[said] = ((better & away).sum(1) + 1) / (away.sum(1) + 1)
+    return nearer
 
 
 def _gap_costs(recording: HeardRecording, distances: np.ndarray, way: _Way) -> np.ndarray:

@@ -14,11 +14,13 @@ from functools import cached_property
 import numpy as np
 
 from ..inputs.spans import Word
-from .cepstra import HOP, N_CEPSTRA, SAMPLE_RATE, HeardRecording, cepstra_of, decibels, mel_power, slopes_of
+from .cepstra import HOP, N_CEPSTRA, SAMPLE_RATE, HeardRecording, cepstra_of, decibels, mel_power, observed, slopes_of
 from .espeak import Speech
+from .own_voice import OwnVoice, sounds_at
 
 _RIDGE = 30.0  # frames' worth of belief in an unchanged voice
 _TEMPO = (0.4, 3.0)  # times the synthesis's durations
+_SLOW = 7  # cepstra that follow the sounds more than the speaker: level, tilt, the first formants
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +43,14 @@ class Chorus:
     recording : HeardRecording
     speakers : list of Speech
         Of the same text; the first one's clock is that of all plans.
+    own : OwnVoice, optional
+        The recorded speaker's own sounds: where it knows a sound, the distance is the mean of its and the speakers'.
     """
 
-    def __init__(self, recording: HeardRecording, speakers: list[Speech]):
-        self.recording, self.speakers = recording, speakers
+    def __init__(self, recording: HeardRecording, speakers: list[Speech], own: OwnVoice | None = None):
+        self.recording, self.speakers, self.own = recording, speakers, own
         self.words = speakers[0].words
         self.natural = np.array([max(word.end - word.start, 0.02) for word in self.words])
-
-    @cached_property
-    def _heard(self) -> np.ndarray:
-        return cepstra_of(self.recording.power + 0.3 * self.recording.noise)
 
     @cached_property
     def _spoken(self) -> list[np.ndarray]:
@@ -74,21 +74,44 @@ class Chorus:
             Which speakers.
         """
         voiced = self.recording.energy > self.recording.speech_level if fitted is None else fitted[1] >= 0
-        heard = (self._heard - self._heard[voiced].mean(0)) / (self._heard[voiced].std(0) + 1e-3)
-        heard_deltas = np.c_[heard, slopes_of(heard)].astype(np.float32)
+        heard_deltas = observed(self.recording.cepstra, voiced)
+        heard = heard_deltas[:, :N_CEPSTRA]
         distances = np.full((len(heard), len(plan.times)), np.inf, np.float32)
         for index in of:
-            spoken = self._planned(self.speakers[index], self._spoken[index], plan)
+            spoken = self._at(index, plan.times)
             if fitted is not None:
                 spoken = _fit(spoken, heard, plan, *fitted)
             spoken_deltas = np.c_[spoken, slopes_of(spoken)].astype(np.float32)
             squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
             np.minimum(distances, squared, out=distances)
-        return np.sqrt(np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances)
+        np.sqrt(np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances)
+        if self.own is not None:
+            own = self.own.distances(heard_deltas, sounds_at(self.speakers[0].phonemes, plan.times))
+            known = np.isfinite(own[0])
+            distances[:, known] = (distances[:, known] + own[:, known]) / 2
+        return distances
 
-    def _planned(self, speaker: Speech, cepstra: np.ndarray, plan: Plan) -> np.ndarray:
-        """Standardised cepstra [N, C] of a speaker at the planned times."""
-        clock, times = self.speakers[0], plan.times
+    def likeness(self, times: np.ndarray) -> float:
+        """How alike the recording and the speakers' own voices go: mean correlation of the slow cepstra, -1 to 1.
+
+        Unlike `distances`, nothing is fitted to the recording: a text that is not what is said can be bent to its voice, but
+        then the voices themselves say something else.
+
+        Parameters
+        ----------
+        times : array [T]
+            For each frame of the recording, where the synthesis is: seconds on the first speaker's clock, NaN in a gap.
+        """
+        said = np.isfinite(times)
+        spoken = np.mean([self._at(index, times[said]) for index in range(len(self.speakers))], axis=0)[:, :_SLOW]
+        heard = self.recording.cepstra[said, :_SLOW]
+        spoken, heard = spoken - spoken.mean(0), heard - heard.mean(0)
+        spread = np.sqrt((spoken**2).sum(0) * (heard**2).sum(0))
+        return float(np.mean((spoken * heard).sum(0) / np.maximum(spread, 1e-6)))
+
+    def _at(self, index: int, times: np.ndarray) -> np.ndarray:
+        """Standardised cepstra [N, C] of a speaker at times [N] on the first speaker's clock."""
+        clock, speaker, cepstra = self.speakers[0], self.speakers[index], self._spoken[index]
         if len(speaker.phonemes) == len(clock.phonemes):  # speakers differ a little in tempo, phoneme by phoneme
             times = np.interp(times, _phoneme_edges(clock), _phoneme_edges(speaker))
         position = times * SAMPLE_RATE / HOP

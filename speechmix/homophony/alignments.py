@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,22 +67,33 @@ def align_line(
     """
     clip = clip_of(line)
     check_audio(clip)
-    written = words_in(line["text"], clip.language)
     if "words" in line:
         alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
     elif textgrids is not None:
         alignment = Alignment(tuple(read_words(_textgrid(textgrids, clip.name))), "textgrid", 1.0)
     else:
         alignment = place_clip(clip, method=method, model=model)
+    words, kept_line = kept_words(clip, alignment)
+    write_words(folder, clip, words)
+    return kept_line
+
+
+def kept_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict[str, Any]]:
+    """The clip's written words with their times, and what `align_line` returns of them."""
+    written = words_in(clip.text or "", clip.language)
     words = linked(clip, alignment.words, written)
-    with whole_file(folder / f"{clip.name}.TextGrid") as unfinished:
-        write_textgrid(unfinished, words, clip.duration)
     facts = {"seconds": round(clip.duration, 4), "alignment": alignment.method, "score": round(alignment.score, 4)}
     placed = [
         [place.start, place.stop, round(word.start, 4), round(word.end, 4), word.score and round(word.score, 4)]
         for place, word in zip(written, words, strict=True)
     ]
-    return {**facts, "doubts": list(alignment.doubts), "words": placed}
+    return words, {**facts, "doubts": list(alignment.doubts), "words": placed}
+
+
+def write_words(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
+    """Write a clip's TextGrid, whole or not at all."""
+    with whole_file(folder / f"{clip.name}.TextGrid") as unfinished:
+        write_textgrid(unfinished, list(words), clip.duration)
 
 
 def compare_on_sample(

@@ -6,7 +6,7 @@ In: a row, and the options of the mining. Out: its line of `pairs.jsonl`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -16,21 +16,22 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.rows import Rejected, Row
 from ..stages.journal import LeftOut
-from .mining import mine
+from .miners import Miner
+from .mining import mine_with
 from .study import audio_path, given_pair
 from .template_tables import Template
 from .templates import load_template, load_templates
 
 
-def mined_line(row: Row | Rejected, out: Path, language: str, **options: Any) -> dict[str, Any]:
-    """What is kept of a row: text, language, pairs (the corpus's own, or those mined with the options), audio, words."""
+def mined_line(row: Row | Rejected, out: Path, language: str, miners: Callable[[], Sequence[Miner]]) -> dict[str, Any]:
+    """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find), audio, words."""
     if isinstance(row, Rejected):
         raise LeftOut(row.why, row.reason)
     line: dict[str, Any] = {"text": row.text, "language": language}
     if row.pairs:
         line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
     else:
-        mined = mine(row.text, **options)
+        mined = mine_with(miners(), row.text)
         line["pairs"] = [pair._asdict() for pair in mined.pairs]
         line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
         if not mined.pairs:

@@ -16,7 +16,7 @@ from .french.lexicon import Lexicon
 from .french.partners import INVARIANT as ALIKE
 from .french.partners import NoPartner, Partner
 from .french.text import begins_with_vowel, is_numeral
-from .miners import miners_of
+from .miners import Miner, miners_of
 from .pairs import Dropped, Mined, Pair
 from .parsing import Link
 from .template_tables import CueForm, Template
@@ -59,9 +59,16 @@ def mine(
     """
     if not isinstance(text, str):
         raise InputError(f"mine: text must be a string, found {type(text).__name__}")
+    return mine_with(
+        miners_of(load_templates("french") if templates is None else tuple(templates), parser, lexicon), text
+    )
+
+
+def mine_with(miners: Sequence[Miner], text: str) -> Mined:
+    """Find the pairs of one sentence of many, with parsers and lexicons that were looked for once."""
     pairs: list[Pair] = []
     dropped: list[Dropped] = []
-    for miner in miners_of(load_templates("french") if templates is None else tuple(templates), parser, lexicon):
+    for miner in miners:
         tokens, links = miner.parser.parse(text)
         for template, words in miner.templates:
             of_relation = links_of(template, tokens, links, words)

@@ -15,8 +15,8 @@ done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,12 +29,15 @@ from ..files.names import safe_name, same_file
 from ..files.shards import WHOLE, Shard
 from ..inputs.rows import Rejected, Row
 from ..stages.journal import LeftOut, run_stage
-from ..stages.stage_lines import AT, input_digest, numbered_lines
+from ..stages.stage_lines import AT, input_digest
 from .french.lexicon import Lexicon
 from .mined_lines import content_digest, described, mined_line, row_digest, templates_of
+from .miners import miners_of
 from .mining import RULES
+from .own_rows import OwnRows, place_noted, where_is
 from .parsing import parser_code
-from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, plain_line, refuse_other_pairs, sound_of
+from .study import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs, sound_of
+from .words_stage import words_stage
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -91,18 +94,21 @@ def mine_corpus(
     out = Path(out)
     asked = templates_of(templates)
     words = Lexicon.load(Path(lexicon)) if lexicon else None
-    options: dict[str, Any] = {"source": _where(source), "templates": [described(template) for template in asked]}
+    options: dict[str, Any] = {"source": where_is(source), "templates": [described(template) for template in asked]}
     options |= {"parser": parser, "lexicon": lexicon and content_digest(lexicon), "language": language, "split": split}
     options |= {"sample": sample, "seed": seed, "rules": RULES}
     if code := parser_code(parser):
         options["parser_code"] = code
-    rows = _OwnRows(read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside), shard)
+    rows = OwnRows(read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside), shard)
+
+    # Looked for once, and only if a row brings no pairs of its own.
+    miners = functools.cache(lambda: miners_of(asked, parser, words))
 
     def work(item: tuple[int, Row | Rejected]) -> dict[str, Any]:
-        return mined_line(item[1], out, language, templates=asked, parser=parser, lexicon=words)
+        return mined_line(item[1], out, language, miners)
 
     def ingredients(item: tuple[int, Row | Rejected], stored: dict[str, Any]) -> dict[str, Any]:
-        return {**row_digest(item[1]), **_place(item[0], shard)}
+        return {**row_digest(item[1]), **place_noted(item[0], shard)}
 
     return run_stage(
         out / PAIRS, ((row.name, (place, row)) for place, row in rows), work, options=options, ingredients=ingredients,
@@ -155,33 +161,28 @@ def align_corpus(
     study = Path(study)
     options: dict[str, Any] = {
         "method": "textgrid" if textgrids else method,
-        "textgrids": textgrids and _where(textgrids),
+        "textgrids": textgrids and where_is(textgrids),
     }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
-    if source is None:
-        inputs: Any = {"pairs": input_digest(study / PAIRS, "text", "path", shard=shard)}
-        items: Iterable = ((line["key"], line) for line in numbered_lines(study / PAIRS, shard) if "why" not in line)
-    else:
-        options["source"] = _where(source)
-        rows = _OwnRows(read_corpus(source), shard)
-        items, inputs = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows), rows.inputs
 
     def work(line: dict[str, Any]) -> dict[str, Any]:
-        if "why" in line:
-            raise LeftOut(line["why"], line["reason"])
         return align_line(line, study / "textgrids", method=method, model=model, textgrids=textgrids)
 
-    def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-        if "why" in line:
-            return {"of": digest([line["why"], line["reason"]]), **_place(line[AT], shard)}
-        placed = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
-        of = digest([line["text"], line["language"], REVISION if placed is None else placed])
-        return {"of": of, **sound_of(line["path"], stored), **_place(line[AT], shard)}
+    def placed(line: dict[str, Any]) -> dict[str, Any]:
+        times = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
+        return {"of": digest([line["text"], line["language"], REVISION if times is None else times])}
 
-    return run_stage(
-        study / WORDS, items, work, options=options, ingredients=ingredients, unimportant=("file", AT), inputs=inputs,
-        why="not aligned", shard=shard, overwrite=overwrite, progress=progress,
-    )  # fmt: skip
+    return words_stage(
+        study,
+        study / WORDS,
+        work,
+        placed,
+        source=source,
+        options=options,
+        shard=shard,
+        overwrite=overwrite,
+        progress=progress,
+    )
 
 
 def transcribe_corpus(
@@ -247,7 +248,7 @@ def transcribe_corpus(
 
         def heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
             """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
-            return {"of": heard_digest(line), **sound_of(line["path"], stored or line), **_place(line[AT], shard)}
+            return {"of": heard_digest(line), **sound_of(line["path"], stored or line), **place_noted(line[AT], shard)}
 
         path = run_stage(
             transcripts_of(study, model), items, work, options=options, ingredients=heard, unimportant=("file", AT),
@@ -257,34 +258,6 @@ def transcribe_corpus(
     return paths
 
 
-class _OwnRows:
-    """A shard's rows of a corpus, each with its place in it; and, when all were read, by what the shards know one corpus."""
-
-    def __init__(self, rows: Iterable[Row | Rejected], shard: Shard):
-        self._rows, self._shard = rows, shard
-        self._names = hashlib.blake2b(digest_size=16)
-
-    def __iter__(self) -> Iterator[tuple[int, Row | Rejected]]:
-        for place, row in enumerate(self._rows):
-            self._names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
-            if self._shard.holds(row.name):
-                yield place, row
-
-    def inputs(self) -> dict[str, str]:
-        """What the stage notes of its inputs; of one process alone nothing."""
-        return {"corpus": self._names.hexdigest()} if self._shard.count > 1 else {}
-
-
 def transcripts_of(study: Path, model: Model) -> Path:
     """Output of a model's transcripts, by the name that one process gives it."""
     return study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"
-
-
-def _place(place: int, shard: Shard) -> dict[str, int]:
-    """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say it."""
-    return {AT: place} if shard.count > 1 else {}
-
-
-def _where(source: str | PathLike) -> str:
-    """Return a path in full, and a hub id as it is."""
-    return str(Path(source).resolve()) if Path(source).exists() else str(source)

@@ -90,8 +90,8 @@ def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
     """Line of a row whose pairs nobody asked for."""
     if isinstance(row, Rejected):
         return {"why": row.why, "reason": row.reason}
-    line = {"key": row.name, "text": row.text, "language": row.meta.get("language") or "fr"}
-    line["path"] = audio_path(study, row)
+    line: dict[str, Any] = {"key": row.name, "text": row.text, "language": row.meta.get("language") or "fr"}
+    line |= {"path": audio_path(study, row), "meta": row.meta}
     return line if row.words is None else {**line, "words": [[word.text, word.start, word.end] for word in row.words]}
 
 

@@ -120,7 +120,7 @@ def run_stage(
             where = f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
             return {"key": key, **asked, **_done(work, item, why, where)}
 
-        with _Former(path) as former, _reopened(unfinished, header) as file:
+        with StoredLines(path) as former, _reopened(unfinished, header) as file:
             count = _go_on(file, _shown(items, header["stage"], progress), made, former)
             inputs = inputs() if callable(inputs) else inputs
             file.write(checked({"end": count, "inputs": inputs or {}, "versions": package_versions()}))
@@ -150,7 +150,7 @@ def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str, where: str
         raise
 
 
-def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: _Former) -> int:
+def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: StoredLines) -> int:
     """Write the lines that the unfinished file lacks, behind those that still stand; returns how many items there are."""
     count, whole, standing = 0, file.tell(), True
     for key, item in items:
@@ -173,7 +173,7 @@ def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, for
     return count
 
 
-class _Former:
+class StoredLines:
     """Lines of an earlier, complete output, by key: one after the other while the items are in the same order."""
 
     def __init__(self, path: Path):
@@ -208,7 +208,7 @@ class _Former:
             place += len(text)
         return places
 
-    def __enter__(self) -> _Former:
+    def __enter__(self) -> StoredLines:
         return self
 
     def __exit__(self, *_: object) -> None:

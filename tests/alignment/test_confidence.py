@@ -14,20 +14,22 @@ BORDERS = [(40, 140), (140, 240), (280, 360)]
 WORDS = [Word(text, first / 200, last / 200, 0.9) for text, (first, last) in zip("abc", BORDERS, strict=True)]
 
 
-def warp(borders, cost=1.0):
+def warp(borders, cost=0.5, nearer=0.02):
     owner = np.full(N_FRAMES, -1)
     for index, (first, last) in enumerate(borders):
         owner[first:last] = index
-    return Warp(owner, np.full(N_FRAMES, cost))
+    said = np.where(owner < 0, np.nan, 1.0)
+    return Warp(owner, np.full(N_FRAMES, cost), said * np.arange(N_FRAMES) / 200, said * nearer)
 
 
-def evidence(ways, *, decoy=1.2, sounds=BORDERS):
+def evidence(ways, *, decoy=0.65, sounds=BORDERS, likeness=0.7, nearer=0.02):
     energy = np.full(N_FRAMES, -50.0)
     for first, last in sounds:
         energy[first:last] = 0
     recording = HeardRecording(np.ones((N_FRAMES, 40)), energy, quiet=-50.0, loud=0.0, noise=np.ones(40))
     natural = np.array([last - first for first, last in BORDERS]) / 200
-    return Evidence(recording, natural, warp(BORDERS), tuple(map(warp, ways)), (warp(BORDERS, decoy),))
+    text, others = warp(BORDERS, nearer=nearer), tuple(map(warp, ways))
+    return Evidence(recording, natural, text, others, (warp(BORDERS, decoy),), likeness)
 
 
 def test_ways_that_agree_leave_no_doubt():
@@ -58,9 +60,30 @@ def test_sound_that_no_word_takes_makes_the_words_beside_it_less_sure():
 
 
 def test_a_text_that_fits_worse_than_its_sounds_in_another_order_is_doubted():
-    wrong = evidence([BORDERS] * 4, decoy=0.95)
-    assert text_score(wrong) < 0.65
+    wrong = evidence([BORDERS] * 4, decoy=0.48, likeness=0.3)
+    assert text_score(wrong) < 0.6
     assert "may not be what is said" in doubts_of(WORDS, wrong)[0]
+
+
+@pytest.mark.parametrize("worse", [{"decoy": 0.5}, {"likeness": 0.3}, {"nearer": 0.3}])
+def test_each_sign_of_another_text_lowers_the_score(worse):
+    assert text_score(evidence([BORDERS] * 4, **worse)) < text_score(evidence([BORDERS] * 4)) - 0.02
+
+
+def test_the_same_gain_says_more_of_a_voice_that_is_unlike_the_speakers():
+    strange = evidence([BORDERS] * 4, decoy=0.65, likeness=0.45)
+    alike = evidence([BORDERS] * 4, decoy=0.65, likeness=0.45)
+    object.__setattr__(strange, "warp", warp(BORDERS, cost=0.7))
+    object.__setattr__(strange, "decoys", (warp(BORDERS, cost=0.91),))
+    assert strange.gain == pytest.approx(alike.gain)
+    assert text_score(strange) > text_score(alike)
+
+
+def test_more_is_expected_of_a_text_with_a_voice_that_was_learnt():
+    between = evidence([BORDERS] * 4, decoy=0.53, likeness=0.55)
+    assert 0.6 < text_score(between) < 0.75
+    assert doubts_of(WORDS, between) == ()
+    assert "expected at least 0.75" in doubts_of(WORDS, between, adapted=True)[0]
 
 
 def test_words_of_low_score_are_named():

@@ -11,7 +11,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechmix.cli.homophony import add_selection_options
+from speechmix.cli.homophony_options import add_selection_options
 from speechmix.errors import InputError
 from speechmix.homophony import load_templates
 from speechmix.homophony.counts import summary

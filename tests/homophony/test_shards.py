@@ -65,7 +65,8 @@ def quick_stages():
         return {"transcript": transcript, "errors": int(wrong), "words": 3, "wer": 0.0, "tokens": None}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[], dropped=[]))
+        patch.setattr(stages, "miners_of", lambda *options: ())
+        patch.setattr(mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[], dropped=[]))
         patch.setattr(transcripts, "transcribe_line", transcribe_line)
         yield
 
@@ -378,7 +379,7 @@ def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_pat
     data.save_to_disk(tmp_path / "data")
     shard = Shard(2, 3)
     monkeypatch.setattr(
-        mined_lines, "mine", lambda text, **options: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped=[])
+        mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped=[])
     )
     path = do("mine", tmp_path / "data", tmp_path / "study", shard)
     own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}

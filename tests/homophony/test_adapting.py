@@ -1,0 +1,214 @@
+"""Words aligned again with the speakers' own sounds: which alignment is kept, what is made again, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechmix.alignment import Alignment
+from speechmix.alignment.own_voice import learn
+from speechmix.cli import main
+from speechmix.errors import AlignmentError, InputError
+from speechmix.homophony import adapting
+from speechmix.homophony.adapting import LEAST, adapted_count, align_adapted
+from speechmix.homophony.stages import align_corpus
+from speechmix.inputs.spans import Word
+from speechmix.inputs.word_files import read_words
+from speechmix.stages.stage_lines import kept, lines
+
+RATE = 16_000
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_manifest(folder, names, speaker="anna"):
+    """Clips of one second; of every third one the adapted alignment is the worse one."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number, name in enumerate(names):
+        audio = rng.normal(0, 0.1, RATE) * (1.05 + np.sin(np.arange(RATE) / 900 + number))
+        soundfile.write(folder / f"{name}.wav", audio, RATE)
+        text = "non merci" if number % 3 == 2 else "les livres"
+        rows.append({"path": f"{name}.wav", "text": text, "speaker": speaker, "language": "fr"})
+    (folder / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return folder / "m.jsonl"
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    return write_manifest(tmp_path / "corpus", [f"clip_{i:02}" for i in range(LEAST + 4)])
+
+
+@pytest.fixture(scope="module")
+def voice():
+    rng = np.random.default_rng(0)
+    return learn({(phoneme, 0): rng.normal(mean, 1, (50, 4)) for phoneme, mean in (("a", 2), ("s", -2))})
+
+
+@pytest.fixture(autouse=True)
+def aligned(monkeypatch, voice):
+    """Which texts were aligned, and whether with a voice, by an aligner and a teacher that take no time."""
+    asked = []
+    monkeypatch.setattr(adapting, "frames_by_sound", lambda clips: {})
+    monkeypatch.setattr(adapting, "learn", lambda frames: voice)
+
+    def align(audio, text, *, language, own=None):
+        asked.append((text, own is not None))
+        score = 0.8 if own is None else 0.7 if text.startswith("non") else 0.9
+        doubts = ("may not be what is said",) if text.startswith("elle") and own is not None else ()
+        shift = 0.0 if own is None else 0.1
+        words = tuple(
+            Word(word, 0.1 + shift + i / 3, 0.3 + shift + i / 3, score) for i, word in enumerate(text.split())
+        )
+        phonemes = tuple(Word(name, i / 5, (i + 1) / 5) for i, name in enumerate(("ˈa", "s", "a", "s")))
+        return Alignment(words, "synthesis" if own is None else adapting.ADAPTED, score, doubts, phonemes)
+
+    monkeypatch.setattr(adapting, "align_by_synthesis", align)
+    return asked
+
+
+def test_the_better_scored_alignment_is_kept_and_said(manifest, tmp_path):
+    path = align_adapted(tmp_path / "study", source=manifest)
+    placed = {line["key"]: line for line in kept(path)}
+    assert adapted_count(path) == (11, 16)
+    for number in range(16):
+        line = placed[f"clip_{number:02}"]
+        adapted = number % 3 != 2
+        assert line["alignment"] == ("adapted synthesis" if adapted else "synthesis")
+        assert (line["score"], line["first_score"]) == (0.9 if adapted else 0.8, 0.8)
+        (first, _) = read_words(tmp_path / "study" / "textgrids" / f"{line['key']}.TextGrid")
+        assert first.start == pytest.approx(0.2 if adapted else 0.1)
+        assert "phonemes" not in line
+
+
+def test_again_nothing_is_aligned_and_a_clip_more_is_heard_by_the_others(manifest, tmp_path, aligned):
+    align_adapted(tmp_path / "study", source=manifest)
+    voices = {file.name for file in (tmp_path / "study" / adapting.ADAPTATION / "voices").iterdir()}
+    assert len(aligned) == 16 * (1 + adapting.ROUNDS)
+    aligned.clear()
+    before = (tmp_path / "study" / "words.jsonl").read_bytes()
+    align_adapted(tmp_path / "study", source=manifest)
+    assert aligned == []
+    assert (tmp_path / "study" / "words.jsonl").read_bytes() == before
+    write_manifest(manifest.parent, [f"clip_{i:02}" for i in range(LEAST + 5)])
+    align_adapted(tmp_path / "study", source=manifest)
+    assert [own for _, own in aligned].count(False) == 1
+    assert voices < {file.name for file in (tmp_path / "study" / adapting.ADAPTATION / "voices").iterdir()}
+
+
+def test_stopped_in_the_second_round_it_goes_on_there(manifest, tmp_path, aligned, monkeypatch):
+    whole = align_adapted(tmp_path / "whole", source=manifest)
+    aligned.clear()
+    quick = adapting.align_by_synthesis
+
+    def stopped(*args, **options):
+        if len(aligned) == 40:
+            raise KeyboardInterrupt
+        return quick(*args, **options)
+
+    monkeypatch.setattr(adapting, "align_by_synthesis", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        align_adapted(tmp_path / "study", source=manifest)
+    monkeypatch.setattr(adapting, "align_by_synthesis", quick)
+    path = align_adapted(tmp_path / "study", source=manifest)
+    assert len(aligned) == 16 * (1 + adapting.ROUNDS)
+    assert list(kept(path)) == list(kept(whole))
+
+
+def test_no_clip_is_judged_by_a_voice_that_has_heard_it(manifest, tmp_path, monkeypatch):
+    heard = []
+    monkeypatch.setattr(adapting, "frames_by_sound", lambda clips: heard.append(len(list(clips))) or {})
+    align_adapted(tmp_path / "study", source=manifest)
+    parts = np.bincount(
+        [int(adapting.PARTS * adapting.lot(f"clip_{i:02}", 0)) for i in range(16)], minlength=adapting.PARTS
+    )
+    assert {16 - part for part in parts[parts > 0]} == set(heard)
+
+
+@pytest.mark.long
+def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
+    """Commands of one real speaker, whose borders were read off spectrograms."""
+    pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
+    commands = ROOT.parent / "shared" / "data" / "clips_fr"
+    if not commands.is_dir():
+        pytest.skip("the folder ../shared with recordings is absent")
+    from speechmix.alignment import own_voice, synthesis
+
+    monkeypatch.setattr(adapting, "align_by_synthesis", synthesis.align_by_synthesis)
+    monkeypatch.setattr(adapting, "frames_by_sound", own_voice.frames_by_sound)
+    monkeypatch.setattr(adapting, "learn", own_voice.learn)
+    borders = json.loads((ROOT / "tests" / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))
+    path = align_adapted(tmp_path / "study", source=commands / "manifest.tsv")
+    first = tmp_path / "study" / adapting.ADAPTATION / "first.jsonl"
+
+    def judged(placed):
+        lines = [line for line in kept(placed) if len(borders[line["key"]]) == len(line["words"])]
+        off = [np.abs(np.array([word[2:4] for word in line["words"]]) - borders[line["key"]]) for line in lines]
+        return np.percentile(np.concatenate(off), 95), sum(bool(line["doubts"]) for line in lines)
+
+    (before, doubted), (after, still_doubted) = judged(first), judged(path)
+    assert adapted_count(path)[0] >= 15
+    assert after < before
+    assert still_doubted < doubted
+
+
+def test_few_clips_have_no_voice_and_those_of_several_speakers_are_taken_together(manifest, tmp_path, aligned):
+    rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
+    few = manifest.with_name("few.jsonl")
+    few.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:4]), encoding="utf-8")
+    assert adapted_count(align_adapted(tmp_path / "few", source=few)) == (0, 4)
+    mixed = manifest.with_name("mixed.jsonl")
+    several = [row | {"speaker": f"speaker {number % 4}"} for number, row in enumerate(rows)]
+    mixed.write_text("".join(f"{json.dumps(row)}\n" for row in several), encoding="utf-8")
+    assert adapted_count(align_adapted(tmp_path / "mixed", source=mixed)) == (11, 16)
+
+
+def test_an_alignment_without_doubts_is_not_replaced_by_a_doubtful_one(manifest, tmp_path):
+    rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
+    rows[0] |= {"text": "elle vient"}
+    manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    placed = {line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))}
+    assert (placed["clip_00"]["alignment"], placed["clip_00"]["doubts"]) == ("synthesis", [])
+    assert placed["clip_03"]["alignment"] == "adapted synthesis"
+
+
+def test_words_that_the_corpus_brings_stay_and_a_clip_that_fails_is_left_out(manifest, tmp_path, monkeypatch):
+    rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
+    words = [{"text": "les", "start": 0.25, "end": 0.4}, {"text": "livres", "start": 0.4, "end": 0.9}]
+    rows[0] |= {"words": words}
+    rows[1] |= {"text": "impossible"}
+    manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    quick = adapting.align_by_synthesis
+
+    def refused(audio, text, **options):
+        if text == "impossible":
+            raise AlignmentError("expected speech")
+        return quick(audio, text, **options)
+
+    monkeypatch.setattr(adapting, "align_by_synthesis", refused)
+    placed = {line["key"]: line for line in lines(align_adapted(tmp_path / "study", source=manifest))}
+    assert (placed["clip_00"]["alignment"], placed["clip_00"]["words"][0][2]) == ("given", 0.25)
+    assert (placed["clip_01"]["why"], placed["clip_01"]["reason"]) == ("not aligned", "expected speech")
+    assert placed["clip_03"]["alignment"] == "adapted synthesis"
+
+
+def test_words_placed_otherwise_are_not_replaced_unasked(manifest, tmp_path, aligned):
+    from tests.homophony.test_shards import write_manifest as given_words
+
+    (tmp_path / "given").mkdir()
+    align_corpus(tmp_path / "study", source=given_words(tmp_path / "given", ["a", "b"]))
+    with pytest.raises(InputError, match="made without adaptation"):
+        align_adapted(tmp_path / "study", source=manifest)
+    assert aligned == []
+    assert adapted_count(align_adapted(tmp_path / "study", source=manifest, overwrite=True)) == (11, 16)
+
+
+def test_the_command(manifest, tmp_path, capsys):
+    assert main(["align", str(tmp_path / "study"), "--corpus", str(manifest), "--adapt"]) == 0
+    assert "adapted: used on 11 of 16 clips" in capsys.readouterr().out
+    assert main(["align", str(tmp_path / "study"), "--adapt", "--shard", "1/2"]) != 0
+    assert "--adapt goes with" in capsys.readouterr().err
