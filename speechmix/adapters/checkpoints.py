@@ -24,7 +24,7 @@ from .torchaudio_pair import what_is_wrong
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and pre-training heads.
 _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "project_hid")
 
-_PROCESSOR = ("feature_extractor", "tokenizer", "sampling_rate", "get_vocab")
+_PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
 
 
 def config_of(source: str, options: dict[str, str]) -> Any:
@@ -122,6 +122,7 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
             f"processor= takes a processor, feature extractor or tokenizer object, found {processor!r:.80}"
         )
     extractor = getattr(processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None)
+    extractor = getattr(processor, "audio_processor", extractor)
     tokenizer = getattr(processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None)
     if extractor is None and family.name == "whisper" and family.grid is not None:
         seconds = family.grid(config, 0).duration
@@ -130,6 +131,11 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
                 feature_size=config.num_mel_bins, chunk_length=int(seconds)
             )
     return extractor, tokenizer
+
+
+def prompting(processor: Any, family: Family) -> Any:
+    """The whole processor, where an audio language model needs it to write a prompt around a sound."""
+    return processor if family.projector is not None and hasattr(processor, "audio_token") else None
 
 
 def brief(error: Exception) -> str:
