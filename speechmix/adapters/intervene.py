@@ -116,8 +116,11 @@ def branch_outputs(
             numbers = [number for number, branch in enumerate(branches) if (branch.stack == "encoder") == in_encoder]
             for chunk in _chunks(numbers, at_once or _fitting(max(clean_pass.lengths.values()))):
                 chunk.sort(key=lambda number: branches[number].layers.start)
+                fed = whole if in_encoder else behind
+                if in_encoder and model.converses:  # sound must meet tokens of as many runs: all run from the start
+                    fed = {name: torch.cat([tensor] * (len(chunk) + 1)) for name, tensor in whole.items()}
                 with _growing(model, [branches[number] for number in chunk]):
-                    output = _run(model, whole if in_encoder else behind)
+                    output = _run(model, fed)
                 readings |= dict(zip(chunk, read(output)[1:], strict=True))
     return clean, torch.stack([readings[number] for number in range(len(branches))]) if branches else clean[None][:0]
 

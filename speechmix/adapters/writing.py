@@ -205,8 +205,10 @@ def _answer(model: Model, clip: Clip) -> Written:
     from .prompt import prompted
 
     inputs = inputs_to_device(prompted(model, clip), model.device, model.state_dtype)
+    greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": LONGEST}
+    unheard = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        ids = model.module.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=LONGEST)[0].tolist()
+        ids = model.module.generate(**inputs, **greedy, suppress_tokens=unheard)[0].tolist()
     ids = ids[inputs["input_ids"].shape[1] :]
     ends = getattr(model.module.generation_config, "eos_token_id", None)
     ended = bool(ids) and ids[-1] in ([ends] if isinstance(ends, int) else ends or ())
