@@ -74,7 +74,7 @@ def row_of_first(name: str) -> tuple:
 
 def row_of_more(name: str) -> tuple:
     """Families of `tests.more_families`, against `tests.oracle_by_path`."""
-    from tests.measures.test_oracle_families import fed, sides
+    from tests.measures.test_oracle_families import fed, lists_of, sides
 
     entry, model = MORE_FAMILIES[name], speechmix.load(built(name))
     inputs, worst = entry.inputs(entry.length), []
@@ -82,7 +82,7 @@ def row_of_more(name: str) -> tuple:
         for engine in ("delta", "replay"):
             maps = speechmix.mix(model, fed(entry), spans=sides(entry, "encoder")[0], distance=distance, engine=engine)
             for stack, where in entry.stacks.items():
-                _, rows, columns = sides(entry, stack)
+                rows, columns = lists_of(entry, maps["value_zeroing", stack])
                 expected = oracle_by_path.value_zeroing(model.module, inputs, where, rows, columns, distance)
                 worst.append(apart(maps["value_zeroing", stack].scores, expected))
     weights = lambda stack: oracle_by_path.attention_weights(model.module, inputs, entry.stacks[stack])  # noqa: E731

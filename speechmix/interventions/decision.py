@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.heard import Heard
 from ..adapters.intervene import Branch, branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
@@ -118,6 +119,8 @@ class Decision:
         heard = view.prepared.heard
         if heard is not None and heard.answer is not None and words is not None:
             sources["decoder"] = heard_and_written(view.sources("decoder"), words, heard.answer)
+        elif heard is not None and not sources["encoder"]:
+            sources["encoder"] = _frames_heard(model, view.prepared.inputs, heard)
         return cls(model, view.item, view.prepared, resolved, sources, units)
 
     @property
@@ -258,6 +261,14 @@ def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     sound, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
     n_samples = sound.shape[-1] if rows is None else rows[0] * sound.shape[1] + rows[1]
     return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
+
+
+def _frames_heard(model: Model, inputs: Mapping[str, Tensor], heard: Heard) -> tuple[Source, ...]:
+    """Every frame that became positions of an audio language model's decoder; the projector may have filled its last step."""
+    count = heard.n_windows * heard.frames
+    if model.family.feature_rows is not None:
+        count = min(count, inputs["input_features"].shape[1])
+    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))
 
 
 def is_masked_model(model: Model) -> bool:
