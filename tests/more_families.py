@@ -291,7 +291,10 @@ def _of_sound(count):
 
 def _conversing(model: str, config, encoder: Where, inputs, **options):
     """An audio language model: the attention weights that it returns are its decoder's."""
-    stacks = {"encoder": encoder, "decoder": Where("model.language_model.layers", "self_attn.v_proj", "model.language_model.norm")}
+    stacks = {
+        "encoder": encoder,
+        "decoder": Where("model.language_model.layers", "self_attn.v_proj", "model.language_model.norm"),
+    }
     build = _modelled(f"{model}ForConditionalGeneration", config)
     rounded = {"each_head": False, "tolerance": _ROUNDED, "eager": _ROUNDED}
     return Entry(build, inputs, stacks, heard=True, **rounded, **options)
@@ -331,7 +334,14 @@ def _voxtral():
 
 
 def _granite_speech(multiplier: float):
-    encoder = {"input_dim": 16, "num_layers": 2, "hidden_dim": 32, "num_heads": 4, "output_dim": 12, "conv_kernel_size": 6}
+    encoder = {
+        "input_dim": 16,
+        "num_layers": 2,
+        "hidden_dim": 32,
+        "num_heads": 4,
+        "output_dim": 12,
+        "conv_kernel_size": 6,
+    }
     sizes = {name: size for name, size in _TEXT.items() if name not in _IDS}
     config = transformers.GraniteSpeechConfig(
         encoder_config={**encoder, "context_size": 80, "max_pos_emb": 90},
@@ -407,7 +417,9 @@ MORE_FAMILIES = {
         do_layer_norm_before=False,
         **_OPT,
     ),
-    "gpt_neox": _text("GPTNeoXForCausalLM", "attention.query_key_value", no_sum=("decoder",), eager=_ROUNDED, **_NEOX, **_TEXT),
+    "gpt_neox": _text(
+        "GPTNeoXForCausalLM", "attention.query_key_value", no_sum=("decoder",), eager=_ROUNDED, **_NEOX, **_TEXT
+    ),
     "gpt_neox, in order": _text(
         "GPTNeoXForCausalLM",
         "attention.query_key_value",

@@ -255,7 +255,9 @@ class Model:
                 f"{self.name}: prompt= and answer= are for audio language models; this is a {self.family.name} model"
             )
         if transcribes and answer is not None:
-            raise InputError("answer= is what a clip is answered, transcribes=True says that it is the clip's text: give one")
+            raise InputError(
+                "answer= is what a clip is answered, transcribes=True says that it is the clip's text: give one"
+            )
         prompt, plain = Prompt(self.prompt.text if text is None else text, answer, transcribes), self.name
         if self.prompt.described:
             plain = plain.removesuffix(f" ({self.prompt.described})")

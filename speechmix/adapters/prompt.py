@@ -133,7 +133,9 @@ def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, t
     """
     token = processor.audio_token
     parts = [{"type": "audio", "audio": "sound"}, {"type": "text", "text": text}]
-    ways = [lambda: text] if token in text else [lambda: _chat(processor, parts), lambda: _chat(processor, token + text)]
+    ways = (
+        [lambda: text] if token in text else [lambda: _chat(processor, parts), lambda: _chat(processor, token + text)]
+    )
     for way in ways:
         try:
             written = way()

@@ -248,7 +248,10 @@ def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[in
         ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
         offsets = list(pairwise(ends))
     places = locate_words(words, text)
-    labels = [text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i])) for i, (a, b) in zip(ids, offsets, strict=True)]
+    labels = [
+        text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
+        for i, (a, b) in zip(ids, offsets, strict=True)
+    ]
     return list(ids), labels, [_word_at(place, places) for place in offsets]
 
 

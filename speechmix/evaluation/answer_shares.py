@@ -87,5 +87,7 @@ def _rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
     ]
     if not rows:
         what = "the answer" if target is None else f"word {target}"
-        raise InputError(f"no row of {mixing_map!r} writes {what}: its answer is {mixing_map.provenance.get('answer')!r}")
+        raise InputError(
+            f"no row of {mixing_map!r} writes {what}: its answer is {mixing_map.provenance.get('answer')!r}"
+        )
     return rows

@@ -220,7 +220,9 @@ def _exchanged(decision: Decision, donor: Decision, pairs: Sequence[tuple[Source
 def _heard_instead(decision: Decision, spliced: Clip) -> dict[str, Tensor]:
     heard = inputs_of_sound(decision, spliced)
     changed = [name for name, tensor in heard.items() if not tensor.is_floating_point()]
-    if decision.model.converses and any(not torch.equal(heard[name], decision.prepared.inputs[name]) for name in changed):
+    if decision.model.converses and any(
+        not torch.equal(heard[name], decision.prepared.inputs[name]) for name in changed
+    ):
         raise InputError(
             f"{decision.name}: with the other's sound the clip has another length, and an audio language model another number "
             "of positions; take words of one length, or swap states or values instead"

@@ -73,7 +73,9 @@ def blank(
     asked = item.cue_words if word is None else cue_words(word)
     view = seen_by(model, item, Question(units="word"))
     if model.converses:
-        raise InputError(f"{model.name} reads a prompt and an answer: say another with prompt= or answer=; speechmix.silence is for its sound")
+        raise InputError(
+            f"{model.name} reads a prompt and an answer: say another with prompt= or answer=; speechmix.silence is for its sound"
+        )
     view.prepare(tuple(model.stacks))
     if model.hears and view.prepared.tokens is None:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")

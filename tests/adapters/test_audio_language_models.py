@@ -30,7 +30,8 @@ def model(request):
 @pytest.fixture
 def qwen():
     return shared_models.shared(
-        ("audio-language", "qwen2-audio"), lambda: speechmix.load(tiny.qwen2_audio()[0], processor=tiny.qwen2_audio()[1])
+        ("audio-language", "qwen2-audio"),
+        lambda: speechmix.load(tiny.qwen2_audio()[0], processor=tiny.qwen2_audio()[1]),
     )
 
 
@@ -68,7 +69,7 @@ def test_prompt_sound_and_answer_stand_in_one_row(model):
 
 
 def test_what_is_fed_is_what_the_processor_makes(qwen):
-    module, processor = tiny.qwen2_audio()
+    _, processor = tiny.qwen2_audio()
     told = [{"role": "user", "content": [{"type": "audio", "audio": "x"}, {"type": "text", "text": "Who speaks?"}]}]
     text = processor.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
     expected = processor(text=text, audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt")
@@ -150,7 +151,7 @@ def test_sound_and_audio_tokens_that_do_not_fit_are_refused(qwen):
     place = int((ids[0] == tiny.SOUND).nonzero()[0, 0])
     one_less = torch.cat([ids[:, :place], ids[:, place + 1 :]], dim=1)
     for wrong in (one_less, torch.cat([ids[:, :place], ids[:, place : place + 1], ids[:, place:]], dim=1)):
-        with pytest.raises(InputError, match="audio tokens|one audio token"):
+        with pytest.raises(InputError, match="audio token"):
             speechmix.mix(qwen, {**inputs, "input_ids": wrong, "attention_mask": torch.ones_like(wrong)})
     with pytest.raises(InputError, match="no audio token"):
         speechmix.mix(qwen, {**inputs, "input_ids": torch.zeros_like(ids)})
@@ -160,7 +161,9 @@ def test_sound_and_audio_tokens_that_do_not_fit_are_refused(qwen):
         speechmix.mix(qwen, {**inputs, "input_ids": apart})
     legacy = torch.cat([ids[:, :place], ids[:, place : place + 1], ids[:, ids.shape[1] - 20 :]], dim=1)
     with pytest.raises(InputError, match="audio token"):
-        speechmix.mix(qwen, {**inputs, "input_ids": legacy, "attention_mask": torch.ones_like(legacy)}, stacks="decoder")
+        speechmix.mix(
+            qwen, {**inputs, "input_ids": legacy, "attention_mask": torch.ones_like(legacy)}, stacks="decoder"
+        )
 
 
 def test_frames_become_positions_and_too_many_or_few_are_noticed(qwen):

@@ -12,7 +12,9 @@ from tests.more_families import MORE_FAMILIES, built
 PLACES = (2, 5)
 
 
-@pytest.mark.parametrize("name", ["parakeet", "gemma2", "deberta-v2", "phi", "falcon", "t5", "moonshine", "qwen2-audio", "voxtral"])
+@pytest.mark.parametrize(
+    "name", ["parakeet", "gemma2", "deberta-v2", "phi", "falcon", "t5", "moonshine", "qwen2-audio", "voxtral"]
+)
 def test_a_source_is_a_pass_with_its_values_zeroed(name):
     entry = MORE_FAMILIES[name]
     model = shared_models.shared(("more", name), lambda: speechmix.load(built(name)))

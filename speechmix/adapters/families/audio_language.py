@@ -22,8 +22,7 @@ from ...errors import InputError
 from ...inputs.frames import FrameGrid
 from ..plans import Family, StackPlan
 from ..prompt import prepare_with_prompt
-from .conformers import FAMILIES as CONFORMERS
-from .conformers import GRANITE
+from .conformers import GRANITE, granite_grid
 from .text_decoders import LLAMA
 from .whisper import ENCODER
 
@@ -56,7 +55,9 @@ def _run(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) ->
         return base(**inputs, use_cache=False)
     except _HeardEnough:
         return None
-    except ValueError as error:  # what transformers says where audio tokens and what the projector gives differ in number
+    except (
+        ValueError
+    ) as error:  # what transformers says where audio tokens and what the projector gives differ in number
         if isinstance(error, InputError) or "audio" not in str(error).lower():
             raise
         raise InputError(f"the sound does not fit the audio tokens: {error}") from error
@@ -155,8 +156,6 @@ def _with_mask(tiny_inputs):
     return with_mask
 
 
-_GRANITE = next(family for family in CONFORMERS if "granite_speech_encoder" in family.model_types)
-
 FAMILIES = (
     Family(
         "qwen2-audio",
@@ -187,13 +186,13 @@ FAMILIES = (
         "granite-speech",
         ("granite_speech",),
         stacks=_stacks(_nested(GRANITE, "encoder"), _granite_decoder),
-        grid=lambda config, n_samples: _GRANITE.grid(config, n_samples),
+        grid=granite_grid,
         prepare=prepare_with_prompt,
         run=_run,
         tiny_inputs=_tiny(_granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8),
         auto_class=lambda config: "GraniteSpeechForConditionalGeneration",
         heads=_heads,
         projector=_granite_step,
-        feature_rows=_GRANITE.feature_rows,
+        feature_rows=(320, -160),
     ),
 )

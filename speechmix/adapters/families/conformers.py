@@ -120,7 +120,7 @@ def _parakeet_grid(config, n_samples):
     return FrameGrid(n_frames, 0.01 * hop, 0.0, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
 
 
-def _granite_grid(config, n_samples):
+def granite_grid(config, n_samples):
     """Two centred mel frames make a frame of 20 ms; an odd one at the end is left out."""
     return FrameGrid((n_samples // 160 + 1) // 2, 0.02, 0.005, 0.035, n_samples / 16_000)
 
@@ -215,7 +215,7 @@ FAMILIES = (
         "granite-speech-encoder",
         ("granite_speech_encoder",),
         stacks=_stacks(GRANITE),
-        grid=_granite_grid,
+        grid=granite_grid,
         prepare=_prepare_granite,
         run=_run_granite,
         tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).input_dim, 9),
