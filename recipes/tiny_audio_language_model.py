@@ -2,10 +2,10 @@
 
     python -m recipes.tiny_audio_language_model FOLDER
 
-A clip is four "words", each a tone of 0.3 s. One of them, at any place, is the lowest or the highest tone, or none is; the others
-lie between. Asked which, a Qwen2-Audio (two layers of encoder, two of decoder, its own processor and chat template) answers "low",
-"high" or "none": what it must have used is known in every clip, no answer is right by default, and where the word is differs from
-clip to clip. Out: a folder in hub format.
+A clip is four "words", each a tone of 0.3 s. One of them, at any place, is the lowest or the highest tone, or none is; the
+others lie between. Asked which, a Qwen2-Audio (two layers of encoder, two of decoder, its own processor and chat template)
+answers "low", "high" or "none": what it must have used is known in every clip, no answer is right by default, and where the
+word is differs from clip to clip. Out: a folder in hub format.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ units of the decoder, by the rule of frames: a position belongs to the word that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import nn
 
 from ..errors import InputError
 from ..inputs.frames import FrameGrid
@@ -68,8 +70,20 @@ class Heard:
             )
 
     def of_clip(self, grid: FrameGrid, spans_on: Callable[[FrameGrid], list[Span]]) -> list[Span]:
-        """Units of a clip's sound, as ``spans_on(grid)`` makes them, in positions of the decoder."""
-        return [self._moved(span) for span in spans_on(grid.grouped(self.frames, self.n_windows))]
+        """Units of a clip's sound, as ``spans_on(grid)`` makes them, in positions of the decoder.
+
+        Raises
+        ------
+        InputError
+            As `spans_on`, where there are more words than steps of the projector.
+        """
+        try:
+            return [self._moved(span) for span in spans_on(grid.grouped(self.frames, self.n_windows))]
+        except InputError as error:
+            raise InputError(
+                f"in the decoder, where {self.frames} frames of the encoder are one: {error}. The encoder's own maps are had "
+                "with stacks=['encoder']"
+            ) from error
 
     def of_frames(self, spans: Sequence[Span]) -> list[Span]:
         """Ranges of the encoder's frames as ranges of the decoder's positions; each has at least one."""
@@ -145,3 +159,48 @@ def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) 
             f"{model.name}: audio tokens should come by {positions}, as its projector gives them; found {len(places)}"
         )
     return Heard(start, stop, frames, positions, answer)
+
+
+class _HeardEnough(Exception):
+    """Raised where the decoder would begin, when only the encoder is asked about."""
+
+
+def run_with_sound(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+    """Run an audio language model's base, no further than the stacks need.
+
+    Raises
+    ------
+    InputError
+        If there are no tokens for the decoder, or not one audio token for each position of the sound.
+    """
+    ids, decoder = inputs.get("input_ids"), cast("nn.Module", base.language_model)
+    if ids is None:
+        if "decoder" in stacks or "feature_attention_mask" in inputs:
+            raise InputError(
+                "an audio language model needs input_ids, with its audio tokens, beside input_features: give both, as its "
+                "processor makes them"
+            )
+        encoder: Any = base.audio_tower if hasattr(base, "audio_tower") else base.encoder
+        return encoder(inputs["input_features"])
+
+    def before(module, args, kwargs):
+        if "decoder" not in stacks:
+            raise _HeardEnough
+        length = kwargs["inputs_embeds"].shape[1]
+        if length != ids.shape[1]:
+            raise InputError(
+                f"{ids.shape[1]} tokens became {length} positions of the decoder: there must be one audio token for each "
+                "position of the sound, as the model's processor makes them"
+            )
+
+    hook = decoder.register_forward_pre_hook(before, with_kwargs=True)
+    try:
+        return base(**inputs, use_cache=False)
+    except _HeardEnough:
+        return None
+    except ValueError as error:  # transformers counts audio tokens and what the projector gives
+        if isinstance(error, InputError) or "audio" not in str(error).lower():
+            raise
+        raise InputError(f"the sound does not fit the audio tokens: {error}") from error
+    finally:
+        hook.remove()

@@ -1,10 +1,10 @@
 """What an audio language model is asked about a clip, and what it answers: a prompt with the sound, and an answer behind it.
 
-    <|im_start|>user  Audio 1: <|audio_bos|> sound <|audio_eos|>  Transcribe the speech. <|im_end|> <|im_start|>assistant  ANSWER
+    <|im_start|>user Audio 1: <|audio_bos|> sound <|audio_eos|> Transcribe the speech. <|im_end|> <|im_start|>assistant ANSWER
 
-In: a model with its `Prompt` (`Model.with_prompt`), its processor, and a clip. Out: inputs and tokens. The processor writes the
-conversation (its chat template) and as many audio tokens as the sound has positions. The prompt belongs to the model, not to
-one call: maps and interventions are asked the same, and `Model.fingerprint` holds it.
+In: a model with its `Prompt` (`Model.with_prompt`), its processor, a clip. Out: inputs and tokens. The processor writes the
+conversation (its chat template) and as many audio tokens as the sound has positions. The prompt belongs to the model, not
+to one call: maps and interventions are asked the same, and `Model.fingerprint` holds it.
 """
 
 from __future__ import annotations
@@ -164,6 +164,21 @@ def _rate_of(processor: Any) -> dict[str, Any]:
 def of_the_sound(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs that the sound is in, without those of the text."""
     return {name: tensor for name, tensor in inputs.items() if name not in _OF_TEXT}
+
+
+def asked_and_answered(model: Model, prepared: Prepared) -> dict[str, Any]:
+    """What a map says of the decoder's text: the prompt, where sound and answer are among its positions, whose answer it is."""
+    tokens, heard, written = prepared.tokens, prepared.heard, prepared.written
+    if tokens is None or heard is None:
+        return {}
+    told: dict[str, Any] = {"sound_positions": [heard.start, heard.stop]}
+    if heard.answer is None:
+        return told
+    by = written.by if written else "answer given" if model.prompt.answer is not None else "the clip's text"
+    ids = tokens.ids[heard.answer :]
+    cut = {} if written is None or written.ended else {"answer_cut": f"after {len(ids)} tokens, as long as it may be"}
+    answer = {"answer": model.tokenizer.decode(ids, skip_special_tokens=True), "answer_by": by, **cut}
+    return {**told, "prompt": model.prompt.text, "answer_position": heard.answer, **answer}
 
 
 def given_answer(model: Model, clip: Clip) -> str | None:

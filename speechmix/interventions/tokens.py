@@ -74,7 +74,7 @@ def blank(
     view = seen_by(model, item, Question(units="word"))
     if model.converses:
         raise InputError(
-            f"{model.name} reads a prompt and an answer: say another with prompt= or answer=; speechmix.silence is for its sound"
+            f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; silence is for its sound"
         )
     view.prepare(tuple(model.stacks))
     if model.hears and view.prepared.tokens is None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..adapters.block import Block
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
-from ..adapters.prompt import given_answer
+from ..adapters.prompt import asked_and_answered, given_answer
 from ..adapters.tokens import given_text
 from ..adapters.writing import can_write, feed_as_written, key_of, written_about
 from ..errors import InputError
@@ -32,8 +32,6 @@ from .prepared_inputs import fingerprint_of_inputs, prepared_from
 from .question import AUDIO_UNITS, TEXT_UNITS, Question
 
 if TYPE_CHECKING:
-    from ..adapters.heard import Heard
-    from ..adapters.tokens import Tokens
     from ..inputs.frames import FrameGrid
 
 Item = Clip | Sentence | str | Mapping[str, Any]
@@ -104,8 +102,8 @@ class View(ABC):
     def _fed_to_decoder(self) -> dict[str, Any]:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the prefix, another text."""
         tokens, written, prefix = self.prepared.tokens, self.prepared.written, self._model.prefix
-        if tokens is not None and self.prepared.heard is not None:
-            return self._asked_and_answered(tokens, self.prepared.heard)
+        if self.prepared.heard is not None:
+            return asked_and_answered(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
             return {}
         told: dict[str, Any] = {}
@@ -119,22 +117,6 @@ class View(ABC):
         elif self.item is not None and (prefix.task == "translate" or not self._model.hears):
             told |= {"decoder_text": self.item.translation, "decoder_text_by": "translation given"}
         return told
-
-    def _asked_and_answered(self, tokens: Tokens, heard: Heard) -> dict[str, Any]:
-        """The prompt, where sound and answer are among the positions, and whose answer it is."""
-        told: dict[str, Any] = {"sound_positions": [heard.start, heard.stop]}
-        if heard.answer is None:
-            return told
-        written, prompt = self.prepared.written, self._model.prompt
-        by = written.by if written else "answer given" if prompt.answer is not None else "the clip's text"
-        ids = tokens.ids[heard.answer :]
-        return told | {
-            "prompt": prompt.text,
-            "answer_position": heard.answer,
-            "answer": self._model.tokenizer.decode(ids, skip_special_tokens=True),
-            "answer_by": by,
-            **({} if written is None or written.ended else {"answer_cut": f"after {len(ids)} tokens"}),
-        }
 
     def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Targets (the chosen rows) and sources of a stack that has been seen."""
@@ -224,7 +206,7 @@ class ClipView(View):
         self.item.validate()
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         grid, heard = self._model.grid(len(self.item.audio(self._model.sample_rate))), self.prepared.heard
-        if heard is not None:
+        if heard is not None and "decoder" in stacks:
             spans_on = partial(_audio_spans, self.item, question=self._question)
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
         self._encoder = self._encoder or _audio_spans(self.item, grid, self._question)
@@ -285,7 +267,7 @@ class InputsView(View):
         self.prepared = prepared_from(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()
-        elif self.prepared.heard is not None:
+        elif self.prepared.heard is not None and "decoder" in stacks:
             heard = self.prepared.heard
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
 

@@ -1,4 +1,4 @@
-"""Audio language models: a folder, a clip, a prompt; which positions of the decoder stand for which word; what they are asked."""
+"""Audio language models: a folder, a clip, a prompt; which positions of the decoder stand for which word; the answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_a_folder_with_its_processor_is_loaded_and_asked(name, tmp_path):
     assert list(maps) == [("value_zeroing", "encoder"), ("value_zeroing", "decoder")]
     assert [span.label for span in maps["value_zeroing", "encoder"].sources] == CLIP.text.split()
     found = maps["value_zeroing", "decoder"]
-    assert np.isfinite(found.scores).all() and (found.scores.max(axis=(1, 2)) > 0).all()
+    assert np.isfinite(found.scores).all()
+    assert (found.scores.max(axis=(1, 2)) > 0).all()
     assert found.provenance["prompt"] == "Who speaks?"
     assert found.provenance["answer"] == "le chat"
 

@@ -16,53 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from ...errors import InputError
 from ...inputs.frames import FrameGrid
+from ..heard import run_with_sound
 from ..plans import Family, StackPlan
 from ..prompt import prepare_with_prompt
 from .conformers import GRANITE, granite_grid
 from .text_decoders import LLAMA
 from .whisper import ENCODER
-
-
-class _HeardEnough(Exception):
-    """Raised where the decoder would begin, when only the encoder is asked about."""
-
-
-def _run(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
-    decoder: Any = base.language_model
-    ids = inputs.get("input_ids")
-    if ids is None:
-        raise InputError(
-            "an audio language model needs input_ids, with its audio tokens, beside input_features: give both, as its "
-            "processor makes them"
-        )
-
-    def before(module, args, kwargs):
-        if "decoder" not in stacks:
-            raise _HeardEnough
-        length = kwargs["inputs_embeds"].shape[1]
-        if length != ids.shape[1]:
-            raise InputError(
-                f"{ids.shape[1]} tokens became {length} positions of the decoder: there must be one audio token for each "
-                "position of the sound, as the model's processor makes them"
-            )
-
-    hook = decoder.register_forward_pre_hook(before, with_kwargs=True)
-    try:
-        return base(**inputs, use_cache=False)
-    except _HeardEnough:
-        return None
-    except (
-        ValueError
-    ) as error:  # what transformers says where audio tokens and what the projector gives differ in number
-        if isinstance(error, InputError) or "audio" not in str(error).lower():
-            raise
-        raise InputError(f"the sound does not fit the audio tokens: {error}") from error
-    finally:
-        hook.remove()
 
 
 def _nested(plan: StackPlan, root: str, **changes: Any) -> StackPlan:
@@ -163,7 +124,7 @@ FAMILIES = (
         stacks=_TOWER,
         grid=_qwen2_grid,
         prepare=prepare_with_prompt,
-        run=_run,
+        run=run_with_sound,
         tiny_inputs=_with_mask(_tiny(_qwen2_step, _tower_features, 8)),
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
         heads=_heads,
@@ -175,7 +136,7 @@ FAMILIES = (
         stacks=_TOWER,
         grid=_voxtral_grid,
         prepare=prepare_with_prompt,
-        run=_run,
+        run=run_with_sound,
         tiny_inputs=_tiny(_voxtral_step, _tower_features, 8),
         auto_class=lambda config: "VoxtralForConditionalGeneration",
         heads=_heads,
@@ -188,7 +149,7 @@ FAMILIES = (
         stacks=_stacks(_nested(GRANITE, "encoder"), _granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
-        run=_run,
+        run=run_with_sound,
         tiny_inputs=_tiny(_granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8),
         auto_class=lambda config: "GraniteSpeechForConditionalGeneration",
         heads=_heads,
