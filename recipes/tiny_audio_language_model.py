@@ -112,7 +112,7 @@ def clips(count: int, seed: int, *, neither: int = 0) -> list[tuple[speechmix.Cl
 
 
 def train(
-    steps: int = 120, *, encoder_mixes: bool = True, batch: int = 16, n_clips: int = 200, seed: int = 0
+    steps: int = 240, *, encoder_mixes: bool = True, batch: int = 16, n_clips: int = 200, seed: int = 0
 ) -> transformers.Qwen2AudioForConditionalGeneration:
     """Train on clips of one length, whose prompts are as long, with the loss of the answer and its end.
 
