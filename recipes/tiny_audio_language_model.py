@@ -112,7 +112,7 @@ def clips(count: int, seed: int, *, neither: int = 0) -> list[tuple[speechmix.Cl
 
 
 def train(
-    steps: int = 240, *, encoder_mixes: bool = True, batch: int = 16, n_clips: int = 200, seed: int = 0
+    steps: int = 300, *, encoder_mixes: bool = True, batch: int = 16, n_clips: int = 200, seed: int = 0
 ) -> transformers.Qwen2AudioForConditionalGeneration:
     """Train on clips of one length, whose prompts are as long, with the loss of the answer and its end.
 
@@ -134,8 +134,8 @@ def train(
         asked = loaded.with_prompt(PROMPT, answer=answer)
         rows.append(asked.family.prepare(asked, clip, ("encoder", "decoder")))
     end = torch.tensor([made.tokenizer.eos_token_id])
-    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=steps, pct_start=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps, pct_start=0.1)
     draw = torch.Generator().manual_seed(seed)
     model.train()
     for _ in range(steps):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 import transformers
 from transformers.utils import logging
 
-from ..errors import InputError, ModelError
+from ..errors import InputError, MissingExtraError, ModelError
 from .plans import Family
 from .sources import quantised
 from .torchaudio_pair import what_is_wrong
@@ -47,6 +48,8 @@ def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dic
     """Trained weights of a folder or hub id, as transformers reads them."""
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(quantised(source, config.quantization_config))
+    if getattr(config, "has_lora_adapter", False) and find_spec("peft") is None:
+        raise MissingExtraError("peft", "peft", f"the adapter that {source!r} hears with")
     try:
         with _without_load_bar():
             module, report = cls.from_pretrained(

@@ -233,7 +233,8 @@ def _from_source(
         module = _converted(module, dtype, device)
     else:
         module = trained(cls, place, config, dtype, options if base is None else {})
-        module = (module if base is None else with_adapter(module, source)).to(device)
+        module = module if base is None else with_adapter(module, source)
+        module = (merged(module) if has_adapters(module) else module).to(device)  # Granite-speech comes with one
         check_weights(module, source)
     module.eval().requires_grad_(False)
     if processor is None and family.projector is not None:
