@@ -104,8 +104,8 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     if model.processor is None:
         raise ModelError(
             f"{model.name} was loaded without its processor, which writes the prompt around the sound: load it with "
-            "processor=transformers.AutoProcessor.from_pretrained(...), or pass prepared inputs. Voxtral's needs a library of its "
-            "own: pip install 'mistral-common[audio]'"
+            "processor=transformers.AutoProcessor.from_pretrained(...), or pass prepared inputs. Voxtral's needs a library of "
+            "its own: pip install 'mistral-common[audio]'"
         )
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))

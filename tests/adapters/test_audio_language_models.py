@@ -52,6 +52,24 @@ def test_a_folder_with_its_processor_is_loaded_and_asked(name, tmp_path):
     assert found.provenance["answer"] == "le chat"
 
 
+def test_the_adapter_that_granite_speech_hears_with_is_merged(tmp_path):
+    peft = pytest.importorskip("peft")
+    folder = tiny.saved("granite-speech", tmp_path)
+    adapted, _ = tiny.granite_speech()
+    adapted.add_adapter(peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    adapted.peft_config["default"].base_model_name_or_path = str(folder)
+    transformers.PreTrainedModel.save_pretrained(adapted, folder)  # the adapter alone, beside the model, as on the hub
+    model = speechmix.load(folder, device="cpu")
+    inputs = model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs
+    with torch.no_grad():
+        expected = adapted(**inputs).logits
+        adapted.disable_adapters()
+        plain = adapted(**inputs).logits
+        found = model.module(**inputs).logits
+    assert (found - expected).abs().max() < 1e-4
+    assert (plain - expected).abs().max() > 0.1
+
+
 def test_prompt_sound_and_answer_stand_in_one_row(model):
     found = decoder_map(model)
     start, stop = found.provenance["sound_positions"]

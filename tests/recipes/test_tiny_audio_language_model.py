@@ -1,7 +1,7 @@
 """A trained audio language model whose answer depends on one word of the sound: maps and knock-out find that word, where it is.
 
-Where the encoder may mix, it takes the word to all frames in its first layers, and the decoder has no need to look for it. Where
-it cannot, the decoder does. Maps and the decision must agree on which it is, and an untrained twin must find nothing.
+Where the encoder may mix, it takes the word to all frames in its first layers, and the decoder has no need to look for it.
+Where it cannot, the decoder does. Maps and the decision must agree on which it is, and an untrained twin must find nothing.
 """
 
 from __future__ import annotations
