@@ -47,8 +47,8 @@ A model of one's own, or of another family: [A new architecture](howto/new_archi
   `decoder_input_ids`. **SeamlessM4T v2:** the speech encoder alone.
 - **Qwen2-Audio, Voxtral, Granite-speech:** encoder and decoder, with sound, prompt and answer in one map
   ([Audio language models](howto/audio_language_models.md)). Qwen2-Audio averages pairs of frames in front of the encoder's
-  norm: frames of its last layer are compared behind the norm, each by itself. Granite-speech's decoder is carried or replayed, as its
-  config multiplies what blocks add by one or not.
+  norm: frames of its last layer are compared behind the norm, each by itself. Granite-speech's decoder is carried or
+  replayed, as its config multiplies what blocks add by one or not.
 - **AST:** positions are patches of time and frequency, so that a word is no range of them: prepared inputs, patch by patch.
 - **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its
   default path, which is the one that is measured.
