@@ -30,6 +30,7 @@ _PUBLIC = {
     "MixingMap": "maps.mixing",
     "LogitContributions": "maps.logit_contributions",
     "cue_contribution": "evaluation.cue",
+    "answer_shares": "evaluation.answer_shares",
     "silence": "interventions.sound",
     "blank": "interventions.tokens",
     "knock_out": "interventions.knock_out",

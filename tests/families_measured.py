@@ -44,7 +44,11 @@ A model of one's own, or of another family: [A new architecture](howto/new_archi
 - **Granite-speech** attends within blocks of 200 frames (4 s), SeamlessM4T v2 within chunks: a source of another block is 0,
   but for what a convolution brings over the border.
 - **Moonshine, Speech2Text:** a clip feeds the encoder; decoder and cross-attention are scored on prepared inputs with
-  `decoder_input_ids`. **SeamlessM4T v2, Granite-speech:** the speech encoder alone.
+  `decoder_input_ids`. **SeamlessM4T v2:** the speech encoder alone.
+- **Qwen2-Audio, Voxtral, Granite-speech:** encoder and decoder, with sound, prompt and answer in one map
+  ([Audio language models](howto/audio_language_models.md)). Qwen2-Audio averages pairs of frames in front of the encoder's
+  norm: frames of its last layer are compared behind the norm, each by itself. Granite-speech's decoder is carried or
+  replayed, as its config multiplies what blocks add by one or not.
 - **AST:** positions are patches of time and frequency, so that a word is no range of them: prepared inputs, patch by patch.
 - **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its
   default path, which is the one that is measured.
@@ -74,7 +78,7 @@ def row_of_first(name: str) -> tuple:
 
 def row_of_more(name: str) -> tuple:
     """Families of `tests.more_families`, against `tests.oracle_by_path`."""
-    from tests.measures.test_oracle_families import fed, sides
+    from tests.measures.test_oracle_families import fed, lists_of, sides
 
     entry, model = MORE_FAMILIES[name], speechmix.load(built(name))
     inputs, worst = entry.inputs(entry.length), []
@@ -82,16 +86,27 @@ def row_of_more(name: str) -> tuple:
         for engine in ("delta", "replay"):
             maps = speechmix.mix(model, fed(entry), spans=sides(entry, "encoder")[0], distance=distance, engine=engine)
             for stack, where in entry.stacks.items():
-                _, rows, columns = sides(entry, stack)
+                rows, columns = lists_of(entry, maps["value_zeroing", stack])
                 expected = oracle_by_path.value_zeroing(model.module, inputs, where, rows, columns, distance)
                 worst.append(apart(maps["value_zeroing", stack].scores, expected))
-    weights = lambda stack: oracle_by_path.attention_weights(model.module, inputs, entry.stacks[stack])  # noqa: E731
+
+    def weights(stack):
+        where = entry.stacks[stack]
+        return None if where.attentions is None else oracle_by_path.attention_weights(model.module, inputs, where)
+
     return model, max(worst), attention_apart(model, fed(entry), weights) if entry.shown else None
 
 
 def attention_apart(model, inputs, weights) -> float:
+    from tests.measures.test_oracle_families import by_units
+
     maps = speechmix.mix(model, inputs, measures=["attention"], heads="each")
-    return max(apart(maps["attention", stack].scores, weights(stack)) for stack in model.stacks)
+    shown = {stack: weights(stack) for stack in model.stacks}
+    return max(
+        apart(maps["attention", stack].scores, by_units(expected, maps["attention", stack]))
+        for stack, expected in shown.items()
+        if expected is not None
+    )
 
 
 def apart(found: np.ndarray, expected: np.ndarray) -> float:

@@ -39,8 +39,10 @@ class Entry:
         Of Value Zeroing, beside the largest score.
     eager : float
         Of attention beside the model's own eager path.
-    no_sum : bool
-        Whether measures that count the residual stream refuse.
+    no_sum : tuple of str
+        Stacks in which measures that count the residual stream refuse.
+    heard : bool
+        Whether sound stands among the tokens of a decoder: then its units are the positions that its map says.
     """
 
     build: Callable[[], torch.nn.Module]
@@ -52,7 +54,8 @@ class Entry:
     tokens: int = 7
     tolerance: float = 1e-10
     eager: float = 1e-10
-    no_sum: bool = False
+    no_sum: tuple[str, ...] = ()
+    heard: bool = False
 
 
 def _modelled(class_name: str, config: transformers.PretrainedConfig) -> Callable[[], torch.nn.Module]:
@@ -276,6 +279,82 @@ def _deberta():
     return Entry(_modelled("DebertaV2ForMaskedLM", config), tokens, {"encoder": where}, length=37)
 
 
+_SOUND = 59
+
+
+def _of_sound(count):
+    """Tokens with so many of sound among them."""
+    ids = tokens(count + 9)["input_ids"]
+    ids[:, 4 : 4 + count] = _SOUND
+    return ids
+
+
+def _conversing(model: str, config, encoder: Where, inputs, **options):
+    """An audio language model: the attention weights that it returns are its decoder's."""
+    stacks = {
+        "encoder": encoder,
+        "decoder": Where("model.language_model.layers", "self_attn.v_proj", "model.language_model.norm"),
+    }
+    build = _modelled(f"{model}ForConditionalGeneration", config)
+    rounded = {"each_head": False, "tolerance": _ROUNDED, "eager": _ROUNDED}
+    return Entry(build, inputs, stacks, heard=True, **rounded, **options)
+
+
+_TOWER = {"num_mel_bins": 16, "max_source_positions": 220}
+_TOWER_STACK = Where("model.audio_tower.layers", "self_attn.v_proj", "model.audio_tower.layer_norm", attentions="")
+
+
+def _qwen2_audio(length):
+    """211 frames of the encoder's 220 are sound: 105 pairs."""
+    inputs = {"input_features": _noise(1, 16, 440), "input_ids": _of_sound(length // 2)}
+    mask = torch.zeros(1, 440, dtype=torch.long)
+    mask[:, : 2 * length] = 1
+    return {**inputs, "feature_attention_mask": mask, "attention_mask": torch.ones_like(inputs["input_ids"])}
+
+
+def _qwen2_audio_entry():
+    tower = {"encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48, "d_model": 32, **_TOWER}
+    config = transformers.Qwen2AudioConfig(
+        audio_config={"model_type": "qwen2_audio_encoder", **tower},
+        text_config={"model_type": "qwen2", **_GROUPED},
+        audio_token_index=_SOUND,
+    )
+    return _conversing("Qwen2Audio", config, _TOWER_STACK, _qwen2_audio)
+
+
+def _voxtral():
+    tower = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "hidden_size": 32, **_TOWER}
+    config = transformers.VoxtralConfig(
+        audio_config={"model_type": "voxtral_encoder", **tower},
+        text_config={"model_type": "llama", "head_dim": 8, **_GROUPED},
+        audio_token_id=_SOUND,
+    )
+    inputs = lambda length: {"input_features": _noise(1, 16, 440), "input_ids": _of_sound(55)}  # noqa: E731
+    return _conversing("Voxtral", config, _TOWER_STACK, inputs)
+
+
+def _granite_speech(multiplier: float):
+    encoder = {
+        "input_dim": 16,
+        "num_layers": 2,
+        "hidden_dim": 32,
+        "num_heads": 4,
+        "output_dim": 12,
+        "conv_kernel_size": 6,
+    }
+    sizes = {name: size for name, size in _TEXT.items() if name not in _IDS}
+    config = transformers.GraniteSpeechConfig(
+        encoder_config={**encoder, "context_size": 80, "max_pos_emb": 90},
+        projector_config={"model_type": "blip_2_qformer", "encoder_hidden_size": 32, **sizes},
+        text_config={"model_type": "granite", "residual_multiplier": multiplier, **_GROUPED},
+        audio_token_index=_SOUND,
+        has_lora_adapter=False,
+    )
+    where = Where("model.encoder.layers", "attn.to_kv", values=lambda width: slice(width // 2, None), attentions=None)
+    inputs = lambda length: {"input_features": _noise(1, length, 16), "input_ids": _of_sound(3 * -(-length // 15))}  # noqa: E731
+    return _conversing("GraniteSpeech", config, where, inputs)
+
+
 _OPT = {name: size for name, size in _TEXT.items() if name != "intermediate_size"} | {
     "ffn_dim": 48,
     "word_embed_proj_dim": 32,
@@ -293,7 +372,11 @@ MORE_FAMILIES = {
     # its eager path adds the mask of chunks as ones, so that only the path that is measured keeps them apart
     "seamless-m4t-v2, in chunks": replace(_seamless(60), shown=False),
     "parakeet": _parakeet(),
-    "granite-speech": _granite(),
+    "granite-speech-encoder": _granite(),
+    "qwen2-audio": _qwen2_audio_entry(),
+    "voxtral": _voxtral(),
+    "granite-speech": _granite_speech(1.0),
+    "granite-speech, scaled": replace(_granite_speech(0.5), no_sum=("decoder",)),
     "unispeech": _waveform_encoder("UniSpeech"),
     "unispeech-sat": _waveform_encoder("UniSpeechSat", do_stable_layer_norm=True, feat_extract_norm="layer"),
     "sew": _sew(),
@@ -334,7 +417,9 @@ MORE_FAMILIES = {
         do_layer_norm_before=False,
         **_OPT,
     ),
-    "gpt_neox": _text("GPTNeoXForCausalLM", "attention.query_key_value", no_sum=True, eager=_ROUNDED, **_NEOX, **_TEXT),
+    "gpt_neox": _text(
+        "GPTNeoXForCausalLM", "attention.query_key_value", no_sum=("decoder",), eager=_ROUNDED, **_NEOX, **_TEXT
+    ),
     "gpt_neox, in order": _text(
         "GPTNeoXForCausalLM",
         "attention.query_key_value",
@@ -344,11 +429,11 @@ MORE_FAMILIES = {
         **_TEXT,
     ),
     "phi": _text(
-        "PhiForCausalLM", "self_attn.v_proj", norm="model.final_layernorm", no_sum=True, eager=_ROUNDED, **_TEXT
+        "PhiForCausalLM", "self_attn.v_proj", norm="model.final_layernorm", no_sum=("decoder",), eager=_ROUNDED, **_TEXT
     ),
-    "falcon": _falcon(_last(6), no_sum=True),
+    "falcon": _falcon(_last(6), no_sum=("decoder",)),
     "falcon, two norms": _falcon(
-        _of_heads(2, 4), new_decoder_architecture=True, num_kv_heads=2, multi_query=False, no_sum=True
+        _of_heads(2, 4), new_decoder_architecture=True, num_kv_heads=2, multi_query=False, no_sum=("decoder",)
     ),
     # with ALiBi its eager path computes other logits than the one that is measured
     "falcon, in order": _falcon(_of_heads(4, 3), parallel_attn=False, multi_query=False, alibi=True, shown=False),

@@ -22,8 +22,9 @@ class Where:
     ----------
     values : tuple of int, optional
         Which columns of the value projection's output are values (a projection that makes queries and keys too).
-    attentions : str
-        What transformers calls the stack's attention weights.
+    attentions : str or None
+        What transformers calls the stack's attention weights in the model's output; empty for what its attention modules
+        return beside their output; None where nobody shows them.
     """
 
     layers: str
@@ -31,7 +32,7 @@ class Where:
     final_norm: str | None = None
     values: Callable[[int], slice | torch.Tensor] = field(default=lambda width: slice(None))
     heads: int = 4
-    attentions: str = "attentions"
+    attentions: str | None = "attentions"
 
 
 def at(root, path):
@@ -46,7 +47,8 @@ def first(output):
 
 def no_cache(module):
     """Keyword that keeps a decoder from remembering keys and values between calls of its layers."""
-    return {"use_cache": False} if hasattr(module.config, "use_cache") else {}
+    decodes = hasattr(module.config, "use_cache") or hasattr(module.config, "text_config")
+    return {"use_cache": False} if decodes else {}
 
 
 def run(module, inputs, layers):
@@ -104,6 +106,11 @@ def value_zeroing(module, inputs, where, targets, sources, distance="cosine", he
 def attention_weights(module, inputs, where):
     """Weights [L, H, T, K] as the model's own eager attention returns them."""
     configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
+    shown, handles = [], []
+    if not where.attentions:
+        path = where.value.rpartition(".")[0]
+        keep = lambda part, args, output: shown.append(output[1])  # noqa: E731
+        handles = [at(layer, path).register_forward_hook(keep) for layer in at(module, where.layers)]
     before = {key: config._attn_implementation for key, config in configs.items()}
     try:
         for config in configs.values():
@@ -113,4 +120,6 @@ def attention_weights(module, inputs, where):
     finally:
         for key, config in configs.items():
             config._attn_implementation = before[key]
-    return torch.stack([weights[0] for weights in output[where.attentions]]).numpy()
+        for handle in handles:
+            handle.remove()
+    return torch.stack([weights[0] for weights in shown or output[where.attentions]]).numpy()

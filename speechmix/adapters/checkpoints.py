@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 import transformers
 from transformers.utils import logging
 
-from ..errors import InputError, ModelError
+from ..errors import InputError, MissingExtraError, ModelError
 from .plans import Family
 from .sources import quantised
 from .torchaudio_pair import what_is_wrong
@@ -24,7 +25,7 @@ from .torchaudio_pair import what_is_wrong
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and pre-training heads.
 _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "project_hid")
 
-_PROCESSOR = ("feature_extractor", "tokenizer", "sampling_rate", "get_vocab")
+_PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
 
 
 def config_of(source: str, options: dict[str, str]) -> Any:
@@ -47,6 +48,8 @@ def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dic
     """Trained weights of a folder or hub id, as transformers reads them."""
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(quantised(source, config.quantization_config))
+    if getattr(config, "has_lora_adapter", False) and find_spec("peft") is None:
+        raise MissingExtraError("peft", "peft", f"the adapter that {source!r} hears with")
     try:
         with _without_load_bar():
             module, report = cls.from_pretrained(
@@ -122,6 +125,7 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
             f"processor= takes a processor, feature extractor or tokenizer object, found {processor!r:.80}"
         )
     extractor = getattr(processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None)
+    extractor = getattr(processor, "audio_processor", extractor)
     tokenizer = getattr(processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None)
     if extractor is None and family.name == "whisper" and family.grid is not None:
         seconds = family.grid(config, 0).duration
@@ -130,6 +134,11 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
                 feature_size=config.num_mel_bins, chunk_length=int(seconds)
             )
     return extractor, tokenizer
+
+
+def prompting(processor: Any, family: Family) -> Any:
+    """The whole processor, where an audio language model needs it to write a prompt around a sound."""
+    return processor if family.projector is not None and hasattr(processor, "audio_token") else None
 
 
 def brief(error: Exception) -> str:

@@ -116,8 +116,11 @@ def branch_outputs(
             numbers = [number for number, branch in enumerate(branches) if (branch.stack == "encoder") == in_encoder]
             for chunk in _chunks(numbers, at_once or _fitting(max(clean_pass.lengths.values()))):
                 chunk.sort(key=lambda number: branches[number].layers.start)
+                fed = whole if in_encoder else behind
+                if in_encoder and model.converses:  # sound must meet tokens of as many runs: all run from the start
+                    fed = {name: torch.cat([tensor] * (len(chunk) + 1)) for name, tensor in whole.items()}
                 with _growing(model, [branches[number] for number in chunk]):
-                    output = _run(model, whole if in_encoder else behind)
+                    output = _run(model, fed)
                 readings |= dict(zip(chunk, read(output)[1:], strict=True))
     return clean, torch.stack([readings[number] for number in range(len(branches))]) if branches else clean[None][:0]
 
@@ -227,13 +230,14 @@ class _Growing:
                 self._project_once(stack.layers[index])
 
     def _change(self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]) -> None:
-        def before(*_):
-            self._changing.enter_context(_ChangedValues(layer, changes, heads if attention.softmax else None))
+        def before(module, args, kwargs):
+            runs = len(arguments_by_name(module, args, kwargs)[0])
+            self._changing.enter_context(_ChangedValues(layer, changes, runs, heads if attention.softmax else None))
 
         def after(*_):
             self._changing.close()
 
-        self._hook(attention.module.register_forward_pre_hook(before))
+        self._hook(attention.module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(attention.module.register_forward_hook(after))
 
     def _project_once(self, layer: Layer) -> None:
@@ -269,13 +273,15 @@ class _ChangedValues(TorchFunctionMode):
     ----------
     layer : int
     changes : list of (row, Branch)
+    runs : int
+        Rows of the batch; where attention is within blocks (Granite-speech), each has several in the function's.
     heads : int, optional
         Where attention is the module's own code: they enter the product behind its softmax, which may hold all heads in a row.
     """
 
-    def __init__(self, layer: int, changes: list[tuple[int, Branch]], heads: int | None):
+    def __init__(self, layer: int, changes: list[tuple[int, Branch]], runs: int, heads: int | None):
         super().__init__()
-        self._layer, self._changes, self._heads = layer, changes, heads
+        self._layer, self._changes, self._runs, self._heads = layer, changes, runs, heads
         self._product = WeightedValues() if heads is not None else None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -294,7 +300,11 @@ class _ChangedValues(TorchFunctionMode):
         return output
 
     def _changed_rows(self, values: Tensor) -> Tensor:
-        """Values [runs, H, T, d] of all runs."""
+        """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is within blocks."""
+        if len(values) != self._runs:
+            blocks = len(values) // self._runs
+            whole = values.unflatten(0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
+            return self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
         values = values.clone()
         for row, branch in self._changes:
             values[row] = self._changed(values[row], branch)

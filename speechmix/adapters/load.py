@@ -17,7 +17,7 @@ import torch
 from ..errors import InputError, ModelError
 from .adapted import base_of, has_adapters, merged, with_adapter
 from .check import self_check
-from .checkpoints import brief, config_of, processor_at, processors_of, trained, transformers_class
+from .checkpoints import brief, config_of, processor_at, processors_of, prompting, trained, transformers_class
 from .families.registry import family_of_type
 from .lending import dtype_named
 from .model import Model
@@ -152,7 +152,8 @@ def _from_object(
         module = _converted(_copied(module) if module is owned else module, dtype, device)
     if module is not owned:
         module.eval().requires_grad_(False)
-    return Model(module, family, name, init, seed, *processors_of(processor, family, config))
+    extractor, tokenizer = processors_of(processor, family, config)
+    return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))
 
 
 def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
@@ -232,9 +233,12 @@ def _from_source(
         module = _converted(module, dtype, device)
     else:
         module = trained(cls, place, config, dtype, options if base is None else {})
-        module = (module if base is None else with_adapter(module, source)).to(device)
+        module = module if base is None else with_adapter(module, source)
+        module = (merged(module) if has_adapters(module) else module).to(device)  # Granite-speech comes with one
         check_weights(module, source)
     module.eval().requires_grad_(False)
+    if processor is None and family.projector is not None:
+        processor = processor_at("AutoProcessor", place, options)
     extractor, tokenizer = processors_of(processor, family, config)
     if processor is None:
         if family.grid is not None:
@@ -243,4 +247,4 @@ def _from_source(
         if tokenizer is not None and 2 * len(tokenizer) < getattr(config, "vocab_size", 0):
             tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
     name = Path(source).resolve().name if Path(source).is_dir() else source
-    return Model(module, family, name, init, seed, extractor, tokenizer)
+    return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))

@@ -27,6 +27,7 @@ from .layers import Stack, bind, layer_modules
 from .lending import lent, parts_of
 from .memory import check_fits
 from .prefix import DecoderPrefix, check_prefix
+from .prompt import Prompt
 from .remembering import HeardSounds
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Model:
     stacks : dict of str to Stack
     prefix : DecoderPrefix
         What a Whisper's decoder is told; see `with_prefix`.
+    processor : optional
+        Of an audio language model, which writes the prompt around the sound.
+    prompt : Prompt
+        What an audio language model is asked; see `with_prompt`.
     written : dict of str to Written
         What the model wrote about clips and sentences that came without a text for its decoder.
     weight_products : WeightProducts, optional
@@ -74,6 +79,8 @@ class Model:
     feature_extractor: Any = None
     tokenizer: Any = None
     prefix: DecoderPrefix = field(default_factory=DecoderPrefix)
+    processor: Any = None
+    prompt: Prompt = field(default_factory=Prompt)
     written: dict[str, Written] = field(default_factory=dict, repr=False, compare=False)
     stacks: dict[str, Stack] = field(init=False, repr=False)
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
@@ -120,9 +127,21 @@ class Model:
         return self.family.grid is not None
 
     @property
+    def converses(self) -> bool:
+        """True for an audio language model, whose decoder reads sound among its tokens."""
+        return self.family.projector is not None and "decoder" in self.stacks
+
+    @property
+    def projector_step(self) -> tuple[int, int]:
+        """How many frames of the encoder become how many positions of an audio language model's decoder."""
+        if self.family.projector is None:
+            raise ModelError(f"{self.name} is no audio language model: no sound is among its decoder's tokens")
+        return self.family.projector(self.config)
+
+    @property
     def can_spell(self) -> bool:
-        """True for a speech model with a tokenizer and a CTC or language-model head."""
-        headed = type(self.module).__name__.endswith(("ForCTC", "ForConditionalGeneration"))
+        """True for a speech recogniser with a tokenizer and a CTC or language-model head."""
+        headed = type(self.module).__name__.endswith(("ForCTC", "ForConditionalGeneration")) and not self.converses
         return headed and self.tokenizer is not None and self.feature_extractor is not None
 
     @property
@@ -165,8 +184,13 @@ class Model:
         if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
             seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
             self._fingerprint = seen, fingerprint(*parts)
-        told = self.prefix.facts
+        told = self._asked if self.converses else self.prefix.facts
         return self._fingerprint[1] if told is None else digest([self._fingerprint[1], *told])[:16]
+
+    @property
+    def _asked(self) -> tuple[Any, ...]:
+        """The prompt, and how it is written around a sound."""
+        return (*self.prompt.facts, str(getattr(self.processor, "chat_template", None)))
 
     def forget_fingerprint(self) -> None:
         """Let the next `fingerprint` be made from every number again."""
@@ -199,10 +223,54 @@ class Model:
         check_prefix(self, prefix)
         if self.prefix.described:
             plain = plain.removesuffix(f" ({self.prefix.described})")
+        return self._told(plain, prefix.described, prefix=prefix)
+
+    def with_prompt(self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False) -> Model:
+        """Return an audio language model that is asked something else: the same weights, another name and fingerprint.
+
+        A model as it is loaded is asked to transcribe, and its decoder is fed the clip's text as the answer, as a Whisper's is.
+        Asked something else, it answers for itself, unless the answer is given.
+
+        Parameters
+        ----------
+        text : str, optional
+            What it is asked, behind the sound; by default what it is asked now.
+        answer : str, optional
+            What its decoder is fed as the answer; by default what the model writes itself (greedy).
+        transcribes : bool
+            The answer is the clip's text: for another way to ask for a transcript.
+
+        Raises
+        ------
+        InputError
+            If the model is no audio language model, or an answer is given to a prompt that transcribes.
+
+        Examples
+        --------
+        >>> model = speechmix.load("Qwen/Qwen2-Audio-7B-Instruct")                            # doctest: +SKIP
+        >>> asked = model.with_prompt("Is the speaker a child?", answer="Yes.")               # doctest: +SKIP
+        """
+        if not self.converses:
+            raise InputError(
+                f"{self.name}: prompt= and answer= are for audio language models; this is a {self.family.name} model"
+            )
+        if transcribes and answer is not None:
+            raise InputError(
+                "answer= is what a clip is answered, transcribes=True says that it is the clip's text: give one"
+            )
+        prompt, plain = Prompt(self.prompt.text if text is None else text, answer, transcribes), self.name
+        if self.prompt.described:
+            plain = plain.removesuffix(f" ({self.prompt.described})")
+        return self._told(plain, prompt.described, prompt=prompt)
+
+    def _told(self, plain: str, described: str, **told: DecoderPrefix | Prompt) -> Model:
+        """The same model, told something else."""
         other = copy(self)
-        other.prefix, other.stacks, other.written = prefix, dict(self.stacks), {}
+        for name, value in told.items():
+            setattr(other, name, value)
+        other.stacks, other.written = dict(self.stacks), {}
         other.weight_products = other.heard = None
-        other.name = f"{plain} ({prefix.described})" if prefix.described else plain
+        other.name = f"{plain} ({described})" if described else plain
         return other
 
     def translate(self, sentence: Sentence | str) -> Sentence:

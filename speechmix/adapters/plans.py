@@ -190,6 +190,11 @@ class Family:
     feature_rows : tuple of int, optional
         Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the next, and samples that the
         first takes beyond that.
+    projector : callable, optional
+        Of an audio language model, whose decoder reads sound among its tokens: ``projector(config)`` gives how many frames
+        of the encoder become how many positions of the decoder (`heard.py`).
+    converse : callable, optional
+        ``converse(processor, audio, text)`` gives the inputs of a prompt with a sound, where `prompt.conversation` does not.
     """
 
     name: str
@@ -204,3 +209,5 @@ class Family:
     batches: Callable[[Any], bool] = lambda config: False
     feeds_decoder: bool = True
     feature_rows: tuple[int, int] | None = None
+    projector: Callable[[Any], tuple[int, int]] | None = None
+    converse: Callable[[Any, Any, str], Mapping[str, Tensor]] | None = None

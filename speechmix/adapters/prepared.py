@@ -13,6 +13,7 @@ import torch
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    from .heard import Heard
     from .tokens import Tokens
     from .writing import Written
 
@@ -32,6 +33,8 @@ class Prepared:
         What the model wrote itself, where that is what its decoder is fed.
     sound : str, optional
         Hash of the sound that the inputs were made of, where what is made of them is remembered (remembering.py).
+    heard : Heard, optional
+        Where sound is among the decoder's tokens, in an audio language model.
     """
 
     inputs: dict[str, torch.Tensor]
@@ -39,6 +42,7 @@ class Prepared:
     source_tokens: Tokens | None = None
     written: Written | None = None
     sound: str | None = None
+    heard: Heard | None = None
 
     @property
     def decoder_tokens(self) -> Tokens:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -106,6 +106,11 @@ class Tokens:
         """Rows, by what positions hold or predict (`ahead`)."""
         return self._spans(self.ahead)
 
+    def span_of(self, place: int, *, ahead: int = 0) -> Span:
+        """One position as a unit, labelled with the token that it holds, or the one that it predicts."""
+        token = place + ahead
+        return Span(place, place + 1, self.labels[token], self.kinds[token], self.words[token])
+
     def decided(self, ids: Sequence[int], foil_ids: Sequence[int]) -> Tokens:
         """Return the tokens with the one that decides between two spellings; unchanged where one is the other's beginning.
 
@@ -124,10 +129,7 @@ class Tokens:
                 continue
             start, *rest = run
             if word is None or self.units == "token":
-                spans += [
-                    Span(p, p + 1, self.labels[p + ahead], self.kinds[p + ahead], self.words[p + ahead])
-                    for p in (start, *rest)
-                ]
+                spans += [self.span_of(p, ahead=ahead) for p in (start, *rest)]
             else:
                 spans.append(Span(start, start + len(rest) + 1, self.word_labels[word], "word", word))
         return spans
@@ -193,8 +195,8 @@ def given_text(model: Model, clip: Clip) -> str | None:
     return text if text and text.strip() else None
 
 
-def text_with_foil(clip: Clip) -> str:
-    """Return the clip's text with the target word spelled as its foil.
+def text_with_foil(clip: Clip, text: str | None = None) -> str:
+    """Return the clip's text, or another that its words are in, with the target word spelled as its foil.
 
     Raises
     ------
@@ -203,7 +205,7 @@ def text_with_foil(clip: Clip) -> str:
     """
     if not clip.words or clip.target is None or clip.foil is None:
         raise InputError(f"{clip.name} has no target with a foil: give words=, target= and foil=")
-    text = _text_of(clip)
+    text = _text_of(clip) if text is None else text
     place = locate_words([word.text for word in clip.words], text)[clip.target]
     if place is None:
         raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {text!r}")
@@ -222,24 +224,35 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
     text = " " + text.strip()  # Whisper was trained on text that follows a space
     prefix = decoder_prefix(model, clip)
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
-    places = locate_words([word.text for word in spoken], text)
-    words = [_word_at(offsets, places) for offsets in encoded["offset_mapping"]]
-    labels = [
-        text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
-        for i, (a, b) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    ]
+    text_ids, labels, words = located_tokens(tokenizer, text, [word.text for word in spoken])
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
     return Tokens(
-        ids=[*(i for i, _ in ahead), *encoded["input_ids"], *(i for i, _ in after)],
+        ids=[*(i for i, _ in ahead), *text_ids, *(i for i, _ in after)],
         labels=[*(label for _, label in ahead), *labels, *(label for _, label in after), tokenizer.eos_token],
         words=[*[None] * len(ahead), *words, *[None] * len(after), None],
         kinds=[*["special"] * len(ahead), *["token"] * len(words), *["special"] * len(after), "special"],
         ahead=1,
     )
+
+
+def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[int], list[str], list[int | None]]:
+    """Tokens of a text without special ones: ids, labels as they are written, and which of the words each is of."""
+    if getattr(tokenizer, "is_fast", False):
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    else:  # the text grows by what each token adds
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
+        offsets = list(pairwise(ends))
+    places = locate_words(words, text)
+    labels = [
+        text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
+        for i, (a, b) in zip(ids, offsets, strict=True)
+    ]
+    return list(ids), labels, [_word_at(place, places) for place in offsets]
 
 
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:

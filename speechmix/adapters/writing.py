@@ -20,7 +20,7 @@ from ..inputs.clips import Clip
 from .prefix import TICK, decoder_prefix, first_timestamp, timestamp
 from .remembering import encoder_output, features_of
 from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
-from .transfers import to_device
+from .transfers import inputs_to_device, to_device
 
 if TYPE_CHECKING:
     from ..inputs.sentences import Sentence
@@ -57,9 +57,10 @@ class Written:
 
 
 def can_write(model: Model) -> bool:
-    """True for a trained model with a decoder behind an encoder, a language-model head and a tokenizer."""
+    """True for a trained model with a decoder fed by an encoder, a language-model head and a tokenizer."""
     headed = getattr(model.module, "can_generate", lambda: False)()
-    return headed and "cross" in model.stacks and model.tokenizer is not None and model.init == "trained"
+    fed = "cross" in model.stacks or (model.converses and model.processor is not None)
+    return headed and fed and model.tokenizer is not None and model.init == "trained"
 
 
 def key_of(model: Model, item: Clip | Sentence) -> str:
@@ -80,11 +81,13 @@ def written_about(model: Model, item: Clip | Sentence) -> Written:
     if key not in model.written:
         if not can_write(model):
             remedy = "text= (translation= where it translates)" if model.hears else "translation="
+            remedy = "answer=" if model.converses else remedy
             raise InputError(
                 f"{item.name} has no text to feed the decoder, and {model.label} writes none itself (a trained model with "
                 f"its head does): give {remedy}, or ask for stacks=['encoder']"
             )
-        model.written[key] = _transcript(model, item) if isinstance(item, Clip) else _translation(model, item)
+        write: Any = _answer if model.converses else _transcript if isinstance(item, Clip) else _translation
+        model.written[key] = write(model, item)
     return model.written[key]
 
 
@@ -195,6 +198,23 @@ def _transcript(model: Model, clip: Clip) -> Written:
     ids, n_prefix, ended = greedy_ids(model, clip)
     text = spelled(model, ids[n_prefix:])
     return Written(tuple(ids), n_prefix, text, f"{what} of the model ({model.label}, greedy)", ended)
+
+
+def _answer(model: Model, clip: Clip) -> Written:
+    """What an audio language model answers, by transformers' own greedy `generate`; the ids of the answer alone."""
+    from .prompt import prompted
+
+    inputs = inputs_to_device(prompted(model, clip), model.device, model.state_dtype)
+    greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": LONGEST}
+    unheard = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
+    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        ids = model.module.generate(**inputs, **greedy, suppress_tokens=unheard)[0].tolist()
+    ids = ids[inputs["input_ids"].shape[1] :]
+    ends = getattr(model.module.generation_config, "eos_token_id", None)
+    ended = bool(ids) and ids[-1] in ([ends] if isinstance(ends, int) else ends or ())
+    ids = ids[:-1] if ended else ids
+    text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
+    return Written(tuple(ids), 0, text, f"answer of the model ({model.label}, greedy)", ended)
 
 
 def _tokens_of(model: Model, written: Written) -> Tokens:

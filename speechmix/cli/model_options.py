@@ -26,7 +26,7 @@ def add_loading_options(command: _Options, *, precision: bool = False) -> None:
 
 
 def add_prefix_options(command: _Options) -> None:
-    """Add what a Whisper's decoder is told."""
+    """Add what a Whisper's decoder is told, and what an audio language model is asked."""
     from ..inputs.clip_facts import TASKS
 
     command.add_argument("--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)")
@@ -34,6 +34,14 @@ def add_prefix_options(command: _Options) -> None:
         "--spoken-as", metavar="LANGUAGE", help="language a Whisper is told is spoken (default: that of the clip)"
     )
     command.add_argument("--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes")
+    command.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="what an audio language model is asked (default: to transcribe; it is fed the text)",
+    )
+    command.add_argument(
+        "--answer", metavar="TEXT", help="what it is fed as the answer to the prompt (default: what it writes itself)"
+    )
 
 
 def add_measures_option(command: _Options) -> None:
@@ -46,12 +54,12 @@ def add_measures_option(command: _Options) -> None:
 
 
 def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
-    """Load a model as the options say, and tell it its prefix where they name one.
+    """Load a model as the options say, and tell it its prefix, or its prompt, where they name one.
 
     Raises
     ------
     InputError, ModelError
-        As `speechmix.load` and `Model.with_prefix` do.
+        As `speechmix.load`, `Model.with_prefix` and `Model.with_prompt` do.
     """
     from ..adapters import load
 
@@ -64,7 +72,9 @@ def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
         "timestamps": asked.get("timestamps") or None,
     }
     prefix: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    return model.with_prefix(**prefix) if prefix else model
+    model = model.with_prefix(**prefix) if prefix else model
+    prompt, answer = asked.get("prompt"), asked.get("answer")
+    return model if prompt is None and answer is None else model.with_prompt(prompt, answer=answer)
 
 
 def model_loaders(

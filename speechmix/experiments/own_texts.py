@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ..adapters.model import Model
+from ..adapters.prompt import given_answer
 from ..adapters.tokens import given_text
 from ..adapters.writing import Written, can_write, key_of, written_about
 from ..errors import InputError
@@ -69,6 +70,8 @@ def remember_written(
 
 def needs_text(model: Model, clip: Clip) -> bool:
     """Whether a model has a decoder to be fed and the clip brings no text for it."""
+    if model.converses:
+        return model.processor is not None and given_answer(model, clip) is None
     return "cross" in model.stacks and model.tokenizer is not None and given_text(model, clip) is None
 
 

@@ -95,6 +95,19 @@ class FrameGrid:
         """
         return cls(n_frames, stride, 0.0, width, n_frames * stride, fixed=True)
 
+    def grouped(self, size: int, n_groups: int) -> FrameGrid:
+        """Grid whose frames are so many neighbouring frames of this one each, from the first on.
+
+        Examples
+        --------
+        >>> pairs = FrameGrid.fixed_window(1_500).grouped(2, 750)
+        >>> pairs.stride, pairs.centre(0), pairs.frames_between(0.0, 0.1)
+        (0.04, 0.01, (0, 3))
+        """
+        further = (size - 1) * self.stride
+        centre = self.first_centre + further / 2
+        return FrameGrid(n_groups, size * self.stride, centre, self.width + further, self.duration, self.fixed)
+
     def centre(self, frame: int) -> Seconds:
         """Seconds at the centre of a frame."""
         return self.first_centre + frame * self.stride

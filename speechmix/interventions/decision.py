@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.heard import Heard
 from ..adapters.intervene import Branch, branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
@@ -33,7 +34,7 @@ from ..inputs.sentences import Sentence
 from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
 from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
-from .sources import Source, together, tokens_as_sources, words_as_sources
+from .sources import Source, heard_and_written, together, tokens_as_sources, words_as_sources
 
 _IDS, ENCODED = "decoder_input_ids", "encoder_states"  # inputs: of a decoder; what an encoder has made of a sound
 _INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
@@ -51,6 +52,8 @@ class Decision:
     prepared : Prepared
     objective : Objective
     sources : dict of stack to tuple of Source
+        In the decoder of an audio language model a word's sound has the word's number; the words of the answer are numbered on
+        behind the clip's.
     units : {"word", "token"}
         What sources are, where they are parts of a text.
 
@@ -113,6 +116,11 @@ class Decision:
         words = None if view.item is None else [word.text for word in view.item.words or ()]
         find = tokens_as_sources if units == "token" and words is not None else partial(words_as_sources, words=words)
         sources = {stack: find(view.sources(stack)) for stack in stacks}
+        heard = view.prepared.heard
+        if heard is not None and heard.answer is not None and words is not None:
+            sources["decoder"] = heard_and_written(view.sources("decoder"), words, heard.answer)
+        elif heard is not None and not sources["encoder"]:
+            sources["encoder"] = _frames_heard(model, view.prepared.inputs, heard)
         return cls(model, view.item, view.prepared, resolved, sources, units)
 
     @property
@@ -248,11 +256,19 @@ def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
 
 def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     """Every frame of prepared audio by itself; None for other items, whose words or tokens are the sources."""
-    if not model.hears or not isinstance(item, Mapping):
+    if not model.hears or model.converses or not isinstance(item, Mapping):
         return None
     sound, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
     n_samples = sound.shape[-1] if rows is None else rows[0] * sound.shape[1] + rows[1]
     return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
+
+
+def _frames_heard(model: Model, inputs: Mapping[str, Tensor], heard: Heard) -> tuple[Source, ...]:
+    """Every frame that became positions of an audio language model's decoder; the projector may have filled its last step."""
+    count = heard.n_windows * heard.frames
+    if model.family.feature_rows is not None:
+        count = min(count, inputs["input_features"].shape[1])
+    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))
 
 
 def is_masked_model(model: Model) -> bool:

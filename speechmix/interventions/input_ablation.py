@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..adapters.prompt import of_the_sound
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
@@ -96,7 +97,7 @@ def inputs_ablated(
 def sides_of(decision: Decision) -> list[str]:
     """What can be taken away of this item."""
     hears = decision.model.hears and isinstance(decision.item, Clip)
-    reads = not decision.model.hears or decision.prepared.tokens is not None
+    reads = not decision.model.hears or (decision.prepared.tokens is not None and not decision.model.converses)
     return [*(["sound"] if hears else []), *(["text"] if reads else []), *(["both"] if hears and reads else [])]
 
 
@@ -192,5 +193,6 @@ def _clip_of(decision: Decision) -> Clip:
 
 def inputs_of_sound(decision: Decision, clip: Clip) -> dict[str, Tensor]:
     """What the model hears of a clip."""
-    prepared = decision.model.family.prepare(decision.model, clip, ("encoder",))
-    return {name: torch.as_tensor(tensor) for name, tensor in prepared.inputs.items()}
+    inputs = decision.model.family.prepare(decision.model, clip, ("encoder",)).inputs
+    inputs = of_the_sound(inputs) if decision.model.converses else inputs
+    return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}

@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap
 from .decision import Decision
+from .input_ablation import inputs_of_sound
 from .knock_out import decision_map_of, place_of, windows
 from .sound import FILL_RATE, with_sound
 from .sources import Source
@@ -204,7 +205,7 @@ def _exchanged(decision: Decision, donor: Decision, pairs: Sequence[tuple[Source
     clip, other = decision.item, donor.item
     if isinstance(clip, Clip) and isinstance(other, Clip):
         spliced = _spliced(clip, other, [own.index for own, _ in pairs])
-        return inputs | decision.model.family.prepare(decision.model, spliced, ("encoder",)).inputs
+        return inputs | _heard_instead(decision, spliced)
     inputs["input_ids"] = inputs["input_ids"].clone()
     for own, its in pairs:
         if len(own.positions) != len(its.positions):
@@ -214,6 +215,19 @@ def _exchanged(decision: Decision, donor: Decision, pairs: Sequence[tuple[Source
             )
         inputs["input_ids"][:, list(own.positions)] = donor.prepared.inputs["input_ids"][:, list(its.positions)]
     return inputs
+
+
+def _heard_instead(decision: Decision, spliced: Clip) -> dict[str, Tensor]:
+    heard = inputs_of_sound(decision, spliced)
+    changed = [name for name, tensor in heard.items() if not tensor.is_floating_point()]
+    if decision.model.converses and any(
+        not torch.equal(heard[name], decision.prepared.inputs[name]) for name in changed
+    ):
+        raise InputError(
+            f"{decision.name}: with the other's sound the clip has another length, and an audio language model another number "
+            "of positions; take words of one length, or swap states or values instead"
+        )
+    return heard
 
 
 def _spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:

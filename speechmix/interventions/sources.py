@@ -6,7 +6,7 @@ In: the spans of a stack. Out: `Source`s, each with its positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..inputs.spans import Span
 
@@ -55,6 +55,22 @@ def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tupl
         if span.word is not None:
             positions.setdefault(span.word, []).extend(range(span.start, span.stop))
     return tuple(Source(word, words[word], tuple(positions[word]), of_word=word) for word in sorted(positions))
+
+
+def heard_and_written(spans: Sequence[Span], words: Sequence[str], answer: int) -> tuple[Source, ...]:
+    """Words of an audio language model's decoder: as they are heard, and numbered on behind them as they are written.
+
+    Examples
+    --------
+    >>> said_twice = [Span(3, 9, "les", word=0), Span(12, 13, "les", "token", 0)]
+    >>> [(source.index, source.label, source.positions[0]) for source in heard_and_written(said_twice, ["les"], 12)]
+    [(0, 'les', 3), (1, 'les (written)', 12)]
+    """
+    heard = words_as_sources([span for span in spans if span.start < answer], words)
+    written = words_as_sources([span for span in spans if span.start >= answer], words)
+    return heard + tuple(
+        replace(source, index=len(words) + source.index, label=f"{source.label} (written)") for source in written
+    )
 
 
 def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:

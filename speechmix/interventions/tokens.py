@@ -72,6 +72,10 @@ def blank(
     item = Sentence(item) if isinstance(item, str) else item
     asked = item.cue_words if word is None else cue_words(word)
     view = seen_by(model, item, Question(units="word"))
+    if model.converses:
+        raise InputError(
+            f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; silence is for its sound"
+        )
     view.prepare(tuple(model.stacks))
     if model.hears and view.prepared.tokens is None:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")

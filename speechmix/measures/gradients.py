@@ -67,7 +67,7 @@ class GradientPass:
     def value(self, stack: str, layer: int, states: Tensor) -> Tensor:
         """Objective [n] with other states [n, K, D] entering a layer."""
         inputs: dict[str, Any] = dict(self.inputs)
-        if stack != "encoder" and "encoder" in self.model.stacks:  # then the encoder need not run again
+        if stack != "encoder" and "cross" in self.model.stacks:  # then the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
             inputs["encoder_outputs"] = BaseModelOutput(self._memory.expand(len(states), -1, -1))
         for name, value in inputs.items():
@@ -103,7 +103,7 @@ class GradientPass:
             return self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
 
     def _value(self, inputs: Mapping[str, Any]) -> Tensor:
-        if {"encoder", "decoder"} <= set(self.model.stacks) and "decoder_input_ids" not in inputs:
+        if "cross" in self.model.stacks and "decoder_input_ids" not in inputs:
             raise InputError(f"{self.model.name} predicts nothing without decoder_input_ids: give them with the inputs")
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
         objective = self._objective

@@ -83,7 +83,7 @@ def prepare_ahead(model: Model, items: Iterable[Item], *, count: int = 1) -> Gen
     ...     for group in in_groups(prepare_ahead(model, clips, count=8), 8):
     ...         mix(model, group, clips_at_once=8)
     """
-    if model.heard is None or model.feature_extractor is None or not model.hears:
+    if model.heard is None or model.feature_extractor is None or not model.hears or model.converses:
         return read_ahead(items, sample_rate=model.sample_rate, count=count)
     return ahead(items, lambda clip: features_of(model, clip), count=count)
 

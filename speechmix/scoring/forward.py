@@ -49,6 +49,8 @@ def mix(
     objective: ObjectiveOption = "auto",
     steps: int = 50,
     baseline: str = "mean",
+    prompt: str | None = None,
+    answer: str | None = None,
     batch_size: int | str = "auto",
     clips_at_once: int | str = "auto",
     window: tuple[float, float] | None = None,
@@ -115,6 +117,11 @@ def mix(
     baseline : {"mean", "zero"}
         Of integrated gradients and DeepLift: every position at the mean of the states, or zeros, from where a layer norm
         makes nearly all of the change within the first thousandth of the path, so that no sum over steps is complete.
+    prompt : str, optional
+        What an audio language model is asked about the clip (`Model.with_prompt`). By default it is asked to transcribe, and
+        its decoder is fed the clip's text, if it has one.
+    answer : str, optional
+        What its decoder is fed as the answer to the prompt; by default the model writes its answer itself (greedy).
     batch_size : int or "auto"
         (Target position, source) pairs handled at once, about; "auto" takes what fits 32 MiB, on a GPU a quarter of
         what is free.
@@ -151,6 +158,8 @@ def mix(
     >>> maps["value_zeroing", "encoder"].scores.shape
     (2, 2, 2)
     """
+    if prompt is not None or answer is not None:
+        model = model.with_prompt(prompt, answer=answer)
     question = Question(
         measures=several(measures) or (),
         stacks=several(stacks),

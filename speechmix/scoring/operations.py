@@ -107,6 +107,11 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
     InputError
         If the model cannot hear or read as much at a time.
     """
+    if model.converses:
+        raise InputError(
+            f"{model.name}: what an audio language model takes cannot be told beforehand: its decoder reads sound, prompt and "
+            "answer. Time a few clips instead"
+        )
     words = max(2, round(WORDS_PER_SECOND * seconds))
     n_tokens = max(6, _PREFIX + round(TOKENS_PER_WORD * words))
     inputs, rows = {}, model.family.feature_rows

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..adapters.heard import heard_among
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
 from ..adapters.tokens import Tokens
@@ -23,6 +24,10 @@ def prepared_from(inputs: Mapping[str, Any], model: Model) -> Prepared:
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
     prepared = Prepared(tensors)
+    if model.converses and "input_ids" in tensors:
+        ids = tensors["input_ids"][0].tolist()
+        mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
+        prepared.tokens, prepared.heard = Tokens.from_ids(ids, model.tokenizer, mask=mask), heard_among(model, ids)
     if not model.hears:
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
         tokens = Tokens.from_ids(tensors["input_ids"][0].tolist(), model.tokenizer, mask=mask)

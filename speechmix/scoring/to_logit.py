@@ -239,7 +239,8 @@ def _by_layers(
     stack = writing_stack(model)
     read = _read(model, stack, inputs, objectives)
     parts = LogitParts(view, question, stack, read.rows, read.readers, reference=reference)
-    with Capture(list(model.stacks.values()), parts.on_block):
+    read_into = [stack for name, stack in model.stacks.items() if name != "encoder" or not model.converses]
+    with Capture(read_into, parts.on_block):  # of an audio language model up to where sound enters its decoder
         model.family.run(model.base, inputs, tuple(model.stacks))
     kinds = {"scores": parts.mapped, "direct": parts.direct, "layer_parts": parts.of_layers}
     keys = [(kind, name) for kind, values in kinds.items() for name in values]

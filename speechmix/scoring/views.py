@@ -13,11 +13,13 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.block import Block
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
+from ..adapters.prompt import asked_and_answered, given_answer
 from ..adapters.tokens import given_text
 from ..adapters.writing import can_write, feed_as_written, key_of, written_about
 from ..errors import InputError
@@ -75,6 +77,7 @@ class View(ABC):
         self._encoder = None if question.spans is None else _checked_spans(question.spans)
         self._decoder: list[Span] | None = None  # of a model that has a decoder alone
         self._target_rows: dict[str, list[Span]] = {}
+        self._heard: list[Span] = []  # units of the sound in the decoder of an audio language model
 
     @property
     @abstractmethod
@@ -99,6 +102,8 @@ class View(ABC):
     def _fed_to_decoder(self) -> dict[str, Any]:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the prefix, another text."""
         tokens, written, prefix = self.prepared.tokens, self.prepared.written, self._model.prefix
+        if self.prepared.heard is not None:
+            return asked_and_answered(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
             return {}
         told: dict[str, Any] = {}
@@ -126,6 +131,8 @@ class View(ABC):
         stack = block.stack.name
         if self._encoder is None and stack != "decoder":
             self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
+        if stack == "encoder" and self.prepared.heard is not None:
+            self.prepared.heard.check(len(block.unmasked), self._model.name)
         targets, sources = self._both_sides(stack)
         for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
             beyond = next((span for span in spans if span.stop > length), None)
@@ -148,6 +155,8 @@ class View(ABC):
     def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
         if stack == "decoder" and self._decoder is not None:
             return self._decoder, self._decoder
+        if stack == "decoder" and self.prepared.heard is not None:
+            return self.prepared.heard.units(self.prepared.decoder_tokens, self._heard)
         encoder = self._encoder or []
         targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
@@ -190,12 +199,16 @@ class ClipView(View):
     def feeds_decoder(self) -> bool:
         if self._model.tokenizer is None or not self._model.family.feeds_decoder:
             return False
-        return given_text(self._model, self.item) is not None or self._is_written
+        given = given_answer if self._model.converses else given_text
+        return given(self._model, self.item) is not None or self._is_written
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
-        grid = self._model.grid(len(self.item.audio(self._model.sample_rate)))
+        grid, heard = self._model.grid(len(self.item.audio(self._model.sample_rate))), self.prepared.heard
+        if heard is not None and "decoder" in stacks:
+            spans_on = partial(_audio_spans, self.item, question=self._question)
+            self._heard = heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
         self._encoder = self._encoder or _audio_spans(self.item, grid, self._question)
 
     def provenance(self) -> dict[str, Any]:
@@ -248,15 +261,18 @@ class InputsView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        return "decoder_input_ids" in self._inputs
+        return ("input_ids" if self._model.converses else "decoder_input_ids") in self._inputs
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.prepared = prepared_from(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()
+        elif self.prepared.heard is not None and "decoder" in stacks:
+            heard = self.prepared.heard
+            self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
 
     def provenance(self) -> dict[str, Any]:
-        return {**_NOTHING, "fingerprint": fingerprint_of_inputs(self._inputs)}
+        return {**_NOTHING, "fingerprint": fingerprint_of_inputs(self._inputs), **self._fed_to_decoder()}
 
 
 _NOTHING: dict[str, Any] = dict.fromkeys(

@@ -54,7 +54,9 @@ def test_a_model_is_loaded_from_its_folder_and_scored(build, tmp_path):
     module.save_pretrained(tmp_path)
     model = speechmix.load(tmp_path, device="cpu")
     assert type(model.module) is type(module)
-    assert {name: len(stack) for name, stack in model.stacks.items()} == {"encoder": 2}
+    assert {name: len(stack) for name, stack in model.stacks.items() if name == "encoder" or build is not granite} == {
+        "encoder": 2
+    }
     (name, tiny), *_ = model.family.tiny_inputs(model.config).items()
     long = torch.randn(1, 4 * tiny.shape[1], tiny.shape[2]) if build is not ast else tiny
     found = speechmix.mix(model, {name: long}, spans=[(0, 1), (1, 4)])["value_zeroing", "encoder"].scores

@@ -12,7 +12,9 @@ from tests.more_families import MORE_FAMILIES, built
 PLACES = (2, 5)
 
 
-@pytest.mark.parametrize("name", ["parakeet", "gemma2", "deberta-v2", "phi", "falcon", "t5", "moonshine"])
+@pytest.mark.parametrize(
+    "name", ["parakeet", "gemma2", "deberta-v2", "phi", "falcon", "t5", "moonshine", "qwen2-audio", "voxtral"]
+)
 def test_a_source_is_a_pass_with_its_values_zeroed(name):
     entry = MORE_FAMILIES[name]
     model = shared_models.shared(("more", name), lambda: speechmix.load(built(name)))
@@ -31,5 +33,24 @@ def test_a_source_is_a_pass_with_its_values_zeroed(name):
                 )
 
 
-def _margin(model, inputs):
-    return model.module(**inputs, **oracle.no_cache(model.module)).logits[0, 6, 0].item()
+def test_a_step_of_the_projector_is_a_source_and_encoders_may_attend_in_blocks():
+    entry = MORE_FAMILIES["granite-speech"]
+    model = shared_models.shared(("more", "granite-speech"), lambda: speechmix.load(built("granite-speech")))
+    inputs = entry.inputs(100)  # two blocks of 80 frames; 7 steps of 15 frames, from the decoder's position 4 on
+    positions = {"encoder": [[5], [91]], "decoder": [[4, 5, 6], [3]]}
+    for stack, words in {"encoder": [[5], [91]], "decoder": [[4], [3]]}.items():
+        read = lambda output: output.logits[:, 28, 0]  # noqa: E731
+        drops = speechmix.knock_out(model, inputs, stacks=[stack], words=words, objective=read).table
+        where = entry.stacks[stack]
+        for number, layer in enumerate(oracle.at(model.module, where.layers)):
+            for (word,), rows in zip(words, positions[stack], strict=True):
+                clean = _margin(model, inputs, 28)
+                with oracle.zeroed(oracle.at(layer, where.value), where, rows, None):
+                    drop = clean - _margin(model, inputs, 28)
+                found = drops[(drops["layer"] == number) & (drops["word"] == word)]["drop"].item()
+                assert found == pytest.approx(drop, abs=1e-5)
+                assert drop != 0
+
+
+def _margin(model, inputs, place=6):
+    return model.module(**inputs, **oracle.no_cache(model.module)).logits[0, place, 0].item()

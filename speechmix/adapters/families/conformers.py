@@ -1,4 +1,4 @@
-"""wav2vec2-BERT, wav2vec2-conformer, SeamlessM4T v2 (speech encoder), Parakeet and Granite-speech (encoder): Conformers.
+"""wav2vec2-BERT, wav2vec2-conformer, SeamlessM4T v2 (speech encoder), Parakeet, Granite-speech's encoder: Conformers.
 
 A layer is half a feed-forward, attention, a convolution over time, half a feed-forward and a norm of the sum. The convolution
 takes a change of one frame's attention to the frames around it. All read mel features, in frames of 20 ms or (Parakeet) 80 ms;
@@ -76,7 +76,7 @@ _PARAKEET = StackPlan(
     ),
     closing_norm="norm_out",
 )
-_GRANITE = StackPlan(
+GRANITE = StackPlan(
     name="encoder",
     layers="layers",
     blocks=(AttentionPlan.of("attn", value="to_kv", key="to_kv", output="to_out", norm="attn.pre_norm"),),
@@ -120,7 +120,7 @@ def _parakeet_grid(config, n_samples):
     return FrameGrid(n_frames, 0.01 * hop, 0.0, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
 
 
-def _granite_grid(config, n_samples):
+def granite_grid(config, n_samples):
     """Two centred mel frames make a frame of 20 ms; an odd one at the end is left out."""
     return FrameGrid((n_samples // 160 + 1) // 2, 0.02, 0.005, 0.035, n_samples / 16_000)
 
@@ -146,7 +146,7 @@ def _run_parakeet(base, inputs, stacks):
 
 
 def _run_granite(base, inputs, stacks):
-    return getattr(base, "encoder", base)(inputs["input_features"])
+    return base(inputs["input_features"])
 
 
 def _encoder_config(config):
@@ -212,14 +212,14 @@ FAMILIES = (
         feature_rows=(160, 0),
     ),
     Family(
-        "granite-speech",
-        ("granite_speech", "granite_speech_encoder"),
-        stacks=_stacks(_GRANITE, "encoder.", ""),
-        grid=_granite_grid,
+        "granite-speech-encoder",
+        ("granite_speech_encoder",),
+        stacks=_stacks(GRANITE),
+        grid=granite_grid,
         prepare=_prepare_granite,
         run=_run_granite,
         tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).input_dim, 9),
-        auto_class=lambda config: {"granite_speech": "AutoModelForSpeechSeq2Seq"}.get(config.model_type, "AutoModel"),
+        auto_class=lambda config: "AutoModel",
         heads=lambda config, stack: _encoder_config(config).num_heads,
         feature_rows=(320, -160),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import ModelError
 from ..plans import Family
 from . import (
+    audio_language,
     conformers,
     parallel_decoders,
     seq2seq,
@@ -75,6 +76,7 @@ for _table in (
     text_decoders,
     parallel_decoders,
     seq2seq,
+    audio_language,
 ):
     for _family in _table.FAMILIES:
         register(_family)

@@ -30,7 +30,7 @@ _GATED = FeedForwardPlan(
     activation="mlp.act_fn",
     gate="mlp.gate_proj",
 )
-_LLAMA = StackPlan(
+LLAMA = StackPlan(
     name="decoder",
     layers="layers",
     blocks=(_ATTENTION,),
@@ -40,19 +40,19 @@ _LLAMA = StackPlan(
     feed_forwards=(_GATED,),
 )
 _GEMMA3 = replace(
-    _LLAMA,
+    LLAMA,
     blocks=(replace(_ATTENTION, branch_norm="post_attention_layernorm"),),
     feed_forwards=(replace(_GATED, norm="pre_feedforward_layernorm", branch_norm="post_feedforward_layernorm"),),
 )
 _PHI3 = replace(
-    _LLAMA,
+    LLAMA,
     blocks=(AttentionPlan.of("self_attn", value="qkv_proj", key="qkv_proj", output="o_proj", norm="input_layernorm"),),
     feed_forwards=(
         replace(_GATED, gate="mlp.gate_up_proj:0", up="mlp.gate_up_proj:1", activation="mlp.activation_fn"),
     ),
 )
 _OLMO2 = replace(
-    _LLAMA, blocks=(replace(_ATTENTION, norm=None, branch_norm="post_attention_layernorm"),), feed_forwards=()
+    LLAMA, blocks=(replace(_ATTENTION, norm=None, branch_norm="post_attention_layernorm"),), feed_forwards=()
 )
 
 
@@ -88,11 +88,11 @@ def _family(name, plan, *model_types):
 
 FAMILIES = (
     _family("gpt2", _GPT2, "gpt2"),
-    _family("llama", _LLAMA, "llama", "mistral", "smollm3"),
-    _family("qwen", _LLAMA, "qwen2", "qwen3"),
-    _family("qwen-moe", replace(_LLAMA, feed_forwards=()), "qwen3_moe"),
+    _family("llama", LLAMA, "llama", "mistral", "smollm3"),
+    _family("qwen", LLAMA, "qwen2", "qwen3"),
+    _family("qwen-moe", replace(LLAMA, feed_forwards=()), "qwen3_moe"),
     _family("phi3", _PHI3, "phi3"),
     _family("olmo2", _OLMO2, "olmo2"),
-    _family("gemma", _LLAMA, "gemma"),
+    _family("gemma", LLAMA, "gemma"),
     _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
 )

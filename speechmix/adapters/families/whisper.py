@@ -22,7 +22,7 @@ _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_lay
 _FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
 
 
-_ENCODER = StackPlan(
+ENCODER = StackPlan(
     name="encoder",
     layers="encoder.layers",
     blocks=(_SELF,),
@@ -31,7 +31,7 @@ _ENCODER = StackPlan(
     feed_forwards=(_FEED_FORWARD,),
 )
 _DECODER = replace(
-    _ENCODER,
+    ENCODER,
     name="decoder",
     layers="decoder.layers",
     blocks=(_SELF, _CROSS),
@@ -41,7 +41,7 @@ _DECODER = replace(
 
 
 def _stacks(config):
-    return _ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False)
+    return ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False)
 
 
 def _grid(config, n_samples):

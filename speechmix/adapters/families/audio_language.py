@@ -1,0 +1,159 @@
+"""Qwen2-Audio, Voxtral and Granite-speech: an audio encoder, a projector, and a language model that reads sound among tokens.
+
+The encoder's frames pass the projector and take the place of audio tokens in the decoder's input (`heard.py`); there is no
+cross-attention. Encoders of Qwen2-Audio and Voxtral are Whisper's, that of Granite-speech is a Conformer; the decoders are
+Qwen2, Llama and Granite. Qwen2-Audio's encoder averages pairs of frames in front of its norm: frames of its last layer are
+compared behind the norm all the same, each by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...inputs.frames import FrameGrid
+from ..heard import run_with_sound
+from ..plans import Family, StackPlan
+from ..prompt import prepare_with_prompt
+from .conformers import GRANITE, granite_grid
+from .text_decoders import LLAMA
+from .whisper import ENCODER
+
+
+def _nested(plan: StackPlan, root: str, **changes: Any) -> StackPlan:
+    """A plan whose layers and norm lie at other places."""
+    layers, norm = plan.layers.rpartition(".")[2], plan.final_norm
+    norm = norm and f"{root}.{norm.rpartition('.')[2]}"
+    return replace(plan, layers=f"{root}.{layers}", final_norm=norm, **changes)
+
+
+def _granite_decoder(config: Any) -> StackPlan:
+    """What blocks give is multiplied before it is added: then layers are replayed."""
+    plain = config.text_config.residual_multiplier == 1
+    return _nested(LLAMA, "language_model", **({} if plain else {"feed_forwards": ()}))
+
+
+def _stacks(encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]) -> Callable[[Any], tuple[StackPlan, ...]]:
+    return lambda config: (encoder, decoder_of(config))
+
+
+_TOWER = _stacks(_nested(ENCODER, "audio_tower"), lambda config: _nested(LLAMA, "language_model"))
+
+
+def _heads(config, stack):
+    encoder = getattr(config, "audio_config", None) or config.encoder_config
+    return (encoder if stack == "encoder" else config.text_config).num_attention_heads
+
+
+def _qwen2_grid(config, n_samples):
+    """Mel frames every 10 ms, halved; of the window of 30 s the encoder's mask leaves the clip."""
+    window, n_mel = FrameGrid.fixed_window(config.audio_config.max_source_positions), -(-n_samples // 160)
+    n_frames = (n_mel - 1) // 2 + 1
+    if n_frames > window.n_frames:
+        return window
+    return replace(window, n_frames=n_frames, duration=n_samples / 16_000, fixed=False)
+
+
+def _voxtral_grid(config, n_samples):
+    return FrameGrid.fixed_window(config.audio_config.max_source_positions)
+
+
+def _qwen2_step(config):
+    return 2, 1
+
+
+def _voxtral_step(config):
+    return config.audio_config.intermediate_size // config.audio_config.hidden_size, 1
+
+
+def _granite_step(config):
+    return config.window_size, config.window_size // config.downsample_rate
+
+
+def _converse_with_voxtral(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+    """Its tokenizer writes the conversation, and takes the sound in it as the bytes of a file."""
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, audio, processor.feature_extractor.sampling_rate, format="WAV", subtype="FLOAT")
+    sound = {"type": "audio", "base64": base64.b64encode(file.getvalue()).decode("ascii")}
+    told = [{"role": "user", "content": [sound, {"type": "text", "text": text}]}]
+    return processor.apply_chat_template(told, processor_kwargs={"return_tensors": "pt"})
+
+
+def _tiny(step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int):
+    """A whole window of sound, with audio tokens for as many frames as the self-check leaves of it."""
+
+    def tiny_inputs(config):
+        generator = torch.Generator().manual_seed(0)
+        size, positions = step(config)
+        n_sound, sound = -(-frames // size) * positions, config.audio_token_id
+        ids = torch.randint(config.text_config.vocab_size - 1, (1, n_sound + 4), generator=generator)
+        ids[ids >= sound] += 1  # any token but that of sound
+        ids[:, 2 : 2 + n_sound] = sound
+        return {"input_features": torch.randn(*features(config), generator=generator), "input_ids": ids}
+
+    return tiny_inputs
+
+
+def _tower_features(config):
+    return 1, config.audio_config.num_mel_bins, 2 * config.audio_config.max_source_positions
+
+
+def _with_mask(tiny_inputs):
+    """With the mask of a sound that fills the window."""
+
+    def with_mask(config):
+        inputs = tiny_inputs(config)
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        return inputs | {"feature_attention_mask": torch.ones(1, inputs["input_features"].shape[2], dtype=torch.long)}
+
+    return with_mask
+
+
+FAMILIES = (
+    Family(
+        "qwen2-audio",
+        ("qwen2_audio",),
+        stacks=_TOWER,
+        grid=_qwen2_grid,
+        prepare=prepare_with_prompt,
+        run=run_with_sound,
+        tiny_inputs=_with_mask(_tiny(_qwen2_step, _tower_features, 8)),
+        auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
+        heads=_heads,
+        projector=_qwen2_step,
+    ),
+    Family(
+        "voxtral",
+        ("voxtral",),
+        stacks=_TOWER,
+        grid=_voxtral_grid,
+        prepare=prepare_with_prompt,
+        run=run_with_sound,
+        tiny_inputs=_tiny(_voxtral_step, _tower_features, 8),
+        auto_class=lambda config: "VoxtralForConditionalGeneration",
+        heads=_heads,
+        projector=_voxtral_step,
+        converse=_converse_with_voxtral,
+    ),
+    Family(
+        "granite-speech",
+        ("granite_speech",),
+        stacks=_stacks(_nested(GRANITE, "encoder"), _granite_decoder),
+        grid=granite_grid,
+        prepare=prepare_with_prompt,
+        run=run_with_sound,
+        tiny_inputs=_tiny(_granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8),
+        auto_class=lambda config: "GraniteSpeechForConditionalGeneration",
+        heads=_heads,
+        projector=_granite_step,
+        feature_rows=(320, -160),
+    ),
+)
