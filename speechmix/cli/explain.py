@@ -31,7 +31,7 @@ def add_command(commands) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "explain",
-        help="why did the model write this word? what it came from, and what happens without it",
+        help="why did the model write this word, and what happens without it?",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -18,7 +18,7 @@ import soundfile
 from speechmix.cli import main
 from speechmix.errors import InputError, StorageError
 from speechmix.files.shards import WHOLE, Shard, shard_of
-from speechmix.homophony import mine, mined_lines, stages, transcripts
+from speechmix.homophony import mine, mined_lines, stages, transcripts, words_stage
 from speechmix.homophony.selection import select_examples
 from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.homophony.status import missing_shards, status_text, study_status
@@ -237,7 +237,7 @@ def test_killed_in_the_middle_and_requeued(stage, manifest, whole, tmp_path, mon
             do(earlier, manifest, tmp_path, shard)
     worker = {
         "mine": (stages, "mined_line"),
-        "align": (stages, "sound_of"),
+        "align": (words_stage, "sound_of"),
         "transcribe": (transcripts, "transcribe_line"),
     }
     module, name = worker[stage]

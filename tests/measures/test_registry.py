@@ -127,7 +127,16 @@ def test_no_function_swallows_options_it_does_not_know():
 
 def test_the_options_of_mix_are_those_of_a_question():
     signature = inspect.signature(mix).parameters
-    how = {"model", "clip", "batch_size", "clips_at_once", "out", "progress"}
+    how = {
+        "model",
+        "clip",
+        "batch_size",
+        "clips_at_once",
+        "out",
+        "progress",
+        "prompt",
+        "answer",
+    }  # the model's own, these two
     assert {name: p.default for name, p in signature.items() if name not in how} == {
         option.name: option.default for option in fields(Question)
     }
