@@ -79,10 +79,12 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
     from speechmix.experiments import store
     from speechmix.experiments.run import score_clips
 
-    source = bundled.models()["tiny-french-ctc"]
-    models = [speechmix.load(source, device="cpu"), speechmix.load(source, device="cpu", init="random", seed=0)]
+    models, clips = [], []
+    if name != "page":
+        source = bundled.models()["tiny-french-ctc"]
+        models = [speechmix.load(source, device="cpu"), speechmix.load(source, device="cpu", init="random", seed=0)]
+        clips = clips_of(count + (name == "one more"))
     store.mix = simulated(layers)
-    clips = clips_of(count + (name == "one more")) if name != "page" else []
     empty, began, processor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic(), time.process_time()
     if name == "page":
         from speechmix.reports.study_page import report
