@@ -27,7 +27,7 @@ def model(request):
     return speechmix.load(models()[request.param], device="cpu")
 
 
-@pytest.mark.parametrize("name", ["llama", "whisper-80", "wav2vec2-stable"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("whisper-80", marks=pytest.mark.long), "wav2vec2-stable"])
 def test_every_single_number_counts(name):
     module = build(name)
     before = fingerprint(module)

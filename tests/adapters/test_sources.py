@@ -151,6 +151,7 @@ class TestThings:
         for key, scores in speechmix.mix(expected, clip).items():
             np.testing.assert_array_equal(speechmix.mix(model, clip)[key].scores, scores.scores)
 
+    @pytest.mark.long
     def test_wrappers_are_taken_off(self):
         module = build("bert")
         assert speechmix.load(torch.nn.DataParallel(module)).module is module

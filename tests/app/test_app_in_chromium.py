@@ -422,7 +422,10 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     )
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, True), (420, False), (420, True)])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [pytest.param(1280, True, marks=pytest.mark.long), (420, False), pytest.param(420, True, marks=pytest.mark.long)],
+)
 def test_it_fits_the_width_and_follows_the_colour_scheme(server, tmp_path, width, dark):
     with Browser(width, 900, dark=dark) as browser:
         browser.open(server.url)

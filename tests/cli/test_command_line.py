@@ -136,6 +136,7 @@ def test_an_unknown_metric_is_refused_before_anything_is_run(folder, capsys):
     assert "--metric should be one of top_1, spearman" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     from speechmix import bundled
 

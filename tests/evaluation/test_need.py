@@ -83,6 +83,7 @@ def test_a_model_that_guesses_has_nothing_to_lose():
     assert (row["lost"], row["verdict"]) == (0, "at chance")
 
 
+@pytest.mark.long
 def test_chance_is_rarely_called_need():
     """The null: what a model without a cue gets right by guessing, intact and silenced alike."""
     rng, needed = np.random.default_rng(0), 0

@@ -1,6 +1,7 @@
 """Figures of a run's clips: drawn when all models are done, the twin beside the trained model, no more often than needed."""
 
 import PIL.Image
+import pytest
 
 from speechmix.errors import InputError
 from speechmix.experiments import drawing
@@ -15,6 +16,7 @@ def figure_of(folder, model):
     return folder / "figures" / safe_name(model.label) / "a.png"
 
 
+@pytest.mark.long
 def test_a_trained_models_figure_is_drawn_again_when_it_gets_a_twin(models, tmp_path):  # noqa: F811
     trained, _ = models
     runs.score_clips(trained, [clip("a")], tmp_path, **QUIET)

@@ -101,6 +101,7 @@ def test_states_are_kept_and_probes_fitted_again_only_for_what_is_new(tmp_path, 
     assert table.groupby("label")["n"].unique().map(list).to_dict() == {"number": ["10"], "voice": ["7"]}
 
 
+@pytest.mark.long
 def test_clips_without_a_number_are_not_probed(tmp_path, counted):
     done, lines = run(tmp_path, clips(meta={}))
     assert done.done == 36

@@ -262,6 +262,7 @@ def test_spacy_not_installed(monkeypatch):
         mine("les chats", parser="spacy:fr_core_news_md")
 
 
+@pytest.mark.long
 def test_spacy_model_not_installed():
     pytest.importorskip("spacy")
     with pytest.raises(InputError, match="is not installed"):

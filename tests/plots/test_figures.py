@@ -169,7 +169,9 @@ def test_rows_with_one_source_do_not_set_the_scale():
     assert ax.images[0].colorbar.extend == "max"
 
 
-@pytest.mark.parametrize(("targets", "sources"), [(1, 1), (1, 9), (50, 50), (2, 40), (30, 2)])
+@pytest.mark.parametrize(
+    ("targets", "sources"), [(1, 1), (1, 9), pytest.param(50, 50, marks=pytest.mark.long), (2, 40), (30, 2)]
+)
 def test_labels_of_any_number_of_words_do_not_overlap(targets, sources):
     ax = heat_map(mixing_map(1, targets, sources))
     saved(ax.figure)
@@ -270,7 +272,12 @@ def test_evenly():
 
 @pytest.mark.parametrize(
     ("n_stacks", "n_measures"),
-    [(1, 1), pytest.param(1, 3, marks=pytest.mark.long), (3, 1), pytest.param(3, 3, marks=pytest.mark.long)],
+    [
+        (1, 1),
+        pytest.param(1, 3, marks=pytest.mark.long),
+        pytest.param(3, 1, marks=pytest.mark.long),
+        pytest.param(3, 3, marks=pytest.mark.long),
+    ],
 )
 def test_clip_figure_has_a_row_for_each_measure_and_stack(n_measures, n_stacks):
     maps = {

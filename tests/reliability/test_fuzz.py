@@ -32,9 +32,9 @@ def run(tmp_path: Path, inputs: int, seconds: float) -> dict:
 
 
 def test_damaged_files_short(tmp_path):
-    result = run(tmp_path, 30, 120)
+    result = run(tmp_path, 12, 120)
     assert not result["faults"], "\n".join(result["faults"])
-    assert sum(sum(count.values()) for count in result["counts"].values()) == 30
+    assert sum(sum(count.values()) for count in result["counts"].values()) == 12
 
 
 @pytest.mark.long

@@ -130,8 +130,14 @@ def test_a_damaged_map_is_left_out_and_named(folder):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"model": None}, {"init": 3}, {"seed": "one"}, {"words": 3}, {"words": [["a"]]}, {"words": [["a", "b", "c"]]},
-        {"words": [["b", 0.5, 0.1]]}, {"cue": 99}, {"target": "x"}, {"text": ["a"]}, {"foil": 1},
+        {"model": None}, {"words": 3}, {"cue": 99},
+        *(
+            pytest.param(wrong, marks=pytest.mark.long)
+            for wrong in (
+                {"init": 3}, {"seed": "one"}, {"words": [["a"]]}, {"words": [["a", "b", "c"]]}, {"words": [["b", 0.5, 0.1]]},
+                {"target": "x"}, {"text": ["a"]}, {"foil": 1},
+            )
+        ),
     ],
 )  # fmt: skip
 def test_a_map_of_unknown_origin_is_left_out(folder, wrong):

@@ -298,6 +298,7 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
         trial.write(tmp_path)
 
 
+@pytest.mark.long
 def test_judges_are_compared_word_by_word():
     trial = trial_of("tiny-french-whisper")
     drops = trial.drops[(trial.drops["stack"] == "cross")].pivot_table(

@@ -115,6 +115,7 @@ def test_the_table_is_tidy_and_says_what_was_left_out():
     assert probes.ties == "the pair or the target word"
 
 
+@pytest.mark.long
 def test_tables_of_several_models_and_labels_lie_in_one_file(tmp_path):
     probes = probes_of_left_cues()
     probes.write(tmp_path)
@@ -148,6 +149,7 @@ def number(sentence: speechmix.Sentence) -> str:
     return "pl" if "cats" in sentence.text else "sg"
 
 
+@pytest.mark.long
 def test_texts_with_a_label_by_function_and_groups_by_column():
     model = text_models.bert()
     probes = speechmix.probe(model, sentences(), label=number, position=["cue", "target", "between"], group="filler")
