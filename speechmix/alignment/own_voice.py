@@ -119,7 +119,7 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
         whole.setdefault((phoneme, WHOLE), []).append(some)
     pooled = {sound: np.concatenate(some) for sound, some in whole.items()}
     known = {sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST}
-    if sum(third == WHOLE for _, third in known) < 2:
+    if sum(third != WHOLE for _, third in known) < 2:  # distances are put in units by two thirds or more
         return None
     mixtures = [_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
     mixtures += [_mixture(some, _GAUSSIANS) for some in known.values()]

@@ -33,9 +33,8 @@ MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that
 _SETS_AT_ONCE = 64  # whose inputs are in memory
 
-Margins = Callable[
-    [np.ndarray], np.ndarray
-]  # of sets [m, n] of players that are there: m margins (or arrays of numbers)
+# Of sets [m, n] of players that are there: m margins, or m arrays of one shape.
+Margins = Callable[[np.ndarray], np.ndarray]
 
 
 def shapley(

@@ -40,6 +40,11 @@ def test_a_third_that_is_not_known_is_judged_by_the_phoneme_and_a_phoneme_that_i
 def test_one_phoneme_or_a_few_frames_make_no_voice():
     assert learn({("a", 0): frames("a")}) is None
     assert learn({(phoneme, 0): frames(phoneme, 10) for phoneme in CENTRES}) is None
+    few = {
+        (phoneme, third): frames(phoneme, 25) for phoneme in CENTRES for third in range(3)
+    }  # enough of each phoneme alone
+    assert learn(few) is None
+    assert learn({**few, ("a", 0): frames("a")}) is None
 
 
 def test_a_voice_is_the_same_after_a_file_and_a_damaged_file_is_named(voice, tmp_path):
