@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.spans import Word
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording, observed
+from .threads import on_one_thread
 
 Sound = tuple[str, int]  # a phoneme (IPA) and its third: 0, 1, 2; WHOLE stands for all of it
 
@@ -121,8 +122,9 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
     known = {sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST}
     if sum(third != WHOLE for _, third in known) < 2:  # distances are put in units by two thirds or more
         return None
-    mixtures = [_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
-    mixtures += [_mixture(some, _GAUSSIANS) for some in known.values()]
+    with on_one_thread():
+        mixtures = [_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
+        mixtures += [_mixture(some, _GAUSSIANS) for some in known.values()]
     weights, means, variances = (np.stack(arrays).astype(np.float32) for arrays in zip(*mixtures, strict=True))
     raw = OwnVoice((_ANY, *known), weights, means, variances, 0.0, 1.0)
     return _in_units(raw, {sound: some for sound, some in frames.items() if sound in known})

@@ -24,6 +24,7 @@ from .confidence import Evidence, Warp, doubts_of, seconds_in, text_score, word_
 from .espeak import speak
 from .own_voice import OwnVoice
 from .synthetic_voices import Chorus, lay_out, tempo_of
+from .threads import on_one_thread
 from .warping import cheapest_path
 
 SPEAKERS = ("", "+f2", "+f5", "+m7")  # several synthetic voices; for each pair of frames the nearest one counts
@@ -91,10 +92,11 @@ def align_by_synthesis(
     """
     if not words_of(text):
         raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
-    recording = listen(audio, sample_rate)
-    chorus = Chorus(recording, [speak(text, voice=language + speaker) for speaker in SPEAKERS], own)
-    _check_length(recording, chorus.natural)
-    evidence = gather(chorus)
+    with on_one_thread():
+        recording = listen(audio, sample_rate)
+        chorus = Chorus(recording, [speak(text, voice=language + speaker) for speaker in SPEAKERS], own)
+        _check_length(recording, chorus.natural)
+        evidence = gather(chorus)
     edges = np.maximum(0.0, (evidence.edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE)
     scores = word_scores(evidence)
     words = tuple(

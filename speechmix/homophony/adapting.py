@@ -57,7 +57,7 @@ def align_adapted(
     Parameters
     ----------
     study, source, overwrite, progress
-        As of `speechmix.homophony.stages.align_corpus`. Takes about three times as long.
+        As of `speechmix.homophony.stages.align_corpus`. Takes two to three times as long.
 
     Returns
     -------

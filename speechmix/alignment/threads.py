@@ -1,0 +1,14 @@
+"""One thread for small products of matrices, whose threads would wait for one another longer than they compute.
+
+The aligner's arrays are a few hundred rows. On two cores that something else uses, too, threads took three to four times the
+processor time of one thread, to the same word times; and what an alignment gives does not hang on how many cores there are.
+"""
+
+from __future__ import annotations
+
+from threadpoolctl import threadpool_limits
+
+
+def on_one_thread() -> threadpool_limits:
+    """A context in which BLAS and OpenMP (numpy, scipy, scikit-learn) compute on one thread."""
+    return threadpool_limits(limits=1)
