@@ -38,6 +38,10 @@ def links(parser, text, relation):
         ("Ce tout petit changement.", ["ce changement"]),
         ("Le petit Jacques et la Loire.", []),
         ("Un vrai bonheur.", ["un bonheur"]),
+        # in quotation marks
+        ('Elle vend la « maison », une "grande" table et “nos” livres.', ["la maison", "une table", "nos livres"]),
+        ("Les grandes « Ce n'est pas le vent.", ["le vent"]),
+        ("La «\xa0Marie\xa0» et le « oui ».", []),
         # pronoun or determiner
         ("Son père la tourmente dans la tourmente.", ["son père", "la tourmente"]),
         ("Je la porte à la porte.", ["la porte"]),

@@ -20,6 +20,8 @@ _BE_LIKE = frozenset(
 _AFTER_NOUN = frozenset("de du des d' que qu'".split())
 # Before un, a number: l'amendement numéro un fait débat.
 _NUMBERED = frozenset("numéro numéros article chapitre page acte tome".split())
+# Around a noun, or an adjective before it, they change nothing: la « maison », un "grand" jour.
+_QUOTES = frozenset('« » " “ ” „ ‹ ›'.split())
 _FROZEN = {("du", "tout"), ("un", "peu"), ("le", "mieux"), ("la", "la"), ("un", "petit", "peu")}
 
 
@@ -72,14 +74,14 @@ class LexiconParser:
 
 def _noun_of(tokens: list[Token], kinds: list[WordKind], index: int) -> int | None:
     """Noun of a determiner: walk over what may stand before it. None if there is none."""
-    after = _next(kinds, index)
+    after = _next(kinds, index, over=_QUOTES)
     if after is None or not _is_determiner(kinds, index, after):
         return None
     bits = kinds[index].determiner
     at: int | None = after
     compared = False
     while at is not None:
-        word, following = kinds[at], _next(kinds, at)
+        word, following = kinds[at], _next(kinds, at, over=_QUOTES)
         next_word = None if following is None else kinds[following]
         if tokens[at].capital and at > 0 and word.key not in TITLES:
             return None
@@ -186,14 +188,16 @@ def _is_head(word: WordKind, bits: int, *, first: bool) -> bool:
     return bool(word.noun_bits & bits) and not elliptic
 
 
-def _next(kinds: list[WordKind], index: int) -> int | None:
-    """Index of the next word, over hesitations and the commas beside them; None at other signs and at the end."""
+def _next(kinds: list[WordKind], index: int, over: frozenset[str] = frozenset()) -> int | None:
+    """Index of the next word, over hesitations, the commas beside them and the signs named; None at others and at the end."""
     at = index + 1
     while at < len(kinds):
         kind = kinds[at]
         pause = kind.key in (",", "...", "…") and at + 1 < len(kinds)
-        if kind.hesitation or (
-            pause and (kinds[at + 1].hesitation or kinds[at - 1].hesitation or kinds[at + 1] is kinds[at - 1])
+        if (
+            kind.hesitation
+            or (kind.sign and kind.key in over)
+            or (pause and (kinds[at + 1].hesitation or kinds[at - 1].hesitation or kinds[at + 1] is kinds[at - 1]))
         ):
             at += 1
         else:
