@@ -185,7 +185,7 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
         target=(target.start, target.stop),
         cue_form=text[cue.start : cue.stop],
         target_form=target_form,
-        foil=partner.form.replace("oe", "œ") if partner.form and "œ" in target_form.lower() else partner.form,
+        foil=_written_like(partner.form, target_form) if partner.form else partner.form,
         number=number,
         person="" if template.inflection != "finite" else agreement[:-1] or "3",
         tense=partner.tense,
@@ -200,6 +200,15 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
         via=None if link.via is None else (tokens[link.via].start, tokens[link.via].stop),
         via_form=None if link.via is None else text[tokens[link.via].start : tokens[link.via].stop],
     )
+
+
+def _written_like(foil: str, target: str) -> str:
+    """A foil with its target's ligature and capitals: where they differed, they would be what a model decides."""
+    if "œ" in target.lower():
+        foil = foil.replace("oe", "œ")
+    if len(target) > 1 and target.isupper():
+        return foil.upper()
+    return foil[0].upper() + foil[1:] if target[0].isupper() else foil
 
 
 def _heard(template: Template, form: CueForm, contrast: str, tokens, link: Link) -> tuple[bool, bool]:

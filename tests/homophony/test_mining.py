@@ -43,6 +43,13 @@ def test_foil_keeps_the_ligature():
 
 
 @pytest.mark.parametrize(
+    ("text", "foil"), [("L'avis du Gouvernement.", "Gouvernements"), ("LE COMTE DORT.", "COMTES"), ("Un « Évêque »", "Évêques")]
+)
+def test_foil_keeps_the_capitals(text, foil):
+    assert mine(text, templates=[load_template("det_noun")]).pairs[0].foil == foil
+
+
+@pytest.mark.parametrize(
     ("text", "number", "person", "audible", "liaison", "foil"),
     [
         ("ils aiment", "p", "3", True, True, "aime"),
@@ -82,6 +89,11 @@ def test_verb_without_other_number_has_another_person_as_foil():
         ("il y avait", "impersonal", False),
         ("il semblait que", "impersonal", False),
         ("il était tard", "impersonal", False),
+        ("il était difficile de fuir", "impersonal", False),
+        ("il vaudrait mieux", "impersonal", False),
+        ("il arrivait un train", "impersonal", False),
+        ("il était capable de fuir", "number", True),
+        ("il se serait permis de fuir", "number", False),
         ("il était grand", "number", True),
         ("il s'agissait de", "impersonal", False),
         ("il s'agitait", "number", False),

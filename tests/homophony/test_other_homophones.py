@@ -23,7 +23,7 @@ def pairs(text, templates, **options):
             "Over there is their own dog.",
             [("is", "there", "their"), ("Over", "there", "their"), ("own", "their", "there")],
         ),
-        ("english", "It’s a shame that its own tail hurt.", [("a", "It’s", "its"), ("own", "its", "it's")]),
+        ("english", "It’s a shame that its own tail hurt.", [("a", "It’s", "Its"), ("own", "its", "it's")]),
         ("english", "There, is it?", []),
         ("dutch", "Ik vind dat hij rijdt.", [("Ik", "vind", "vindt"), ("hij", "rijdt", "rijd")]),
         ("dutch", "Dan word jij moe en wordt hij wakker.", [("jij", "word", "wordt"), ("hij", "wordt", "word")]),
@@ -54,7 +54,7 @@ def needs_lexique():
     [
         ("Il a mangé pour parler.", [("Il", "a", "à"), ("a", "mangé", "manger"), ("pour", "parler", "parlé")]),
         ("Elle est allée bien chanter.", [("est", "allée", "aller")]),
-        ("Ces gens-là ont ses propres mots.", [("-là", "Ces", "ses"), ("propres", "ses", "ces")]),
+        ("Ces gens-là ont ses propres mots.", [("-là", "Ces", "Ses"), ("propres", "ses", "ces")]),
         ("Grâce à lui, de finir.", [("Grâce", "à", "a")]),
     ],
 )

@@ -35,8 +35,13 @@ _IMPERSONAL = frozenset("falloir pleuvoir neiger grêler venter bruiner advenir"
 _IMPERSONAL_BEFORE = {
     "que": frozenset("sembler paraître arriver suffire importer convenir apparaître résulter ressortir être".split()),
     "de": frozenset("convenir suffire importer".split()),
-    "un": frozenset("exister rester manquer suffire".split()),
+    "un": frozenset("exister rester manquer suffire arriver venir survenir".split()),
 }
+# Il est difficile de partir: these are said of what is done, not of him who does it.
+_OF_DEEDS = frozenset(
+    "possible impossible difficile facile nécessaire utile inutile permis défendu interdit urgent rare superflu".split()
+)
+_COPULAS = frozenset("être devenir sembler paraître".split())
 _SEASONS = frozenset("froid chaud beau nuit jour noir sombre doux frais bon mauvais".split())
 _HOURS = frozenset("temps tard tôt midi minuit".split())
 _AUXILIARIES = frozenset(("avoir", "être"))
@@ -80,10 +85,12 @@ def verb_of_pronoun(kinds: Sequence[WordKind], index: int, following: Callable[[
 
 
 def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
-    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que, il existe un."""
+    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que, il existe un, il vaut mieux."""
     lemmas = kinds[verb].verbs
     clitics = {kind.key for kind in kinds[pronoun + 1 : verb]}
     if lemmas & _IMPERSONAL or ("y" in clitics and "avoir" in lemmas) or ("s'" in clitics and "agir" in lemmas):
+        return True
+    if "valoir" in lemmas and verb + 1 < len(kinds) and kinds[verb + 1].key == "mieux":
         return True
     behind = [
         kind
@@ -96,10 +103,11 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
         return True  # il a fallu
     if "faire" in lemmas and behind[0].key in _SEASONS:
         return True
+    second = behind[1].key if len(behind) > 1 else ""
+    if lemmas & _COPULAS and not clitics & {"se", "s'"} and behind[0].key in _OF_DEEDS and second in ("de", "d'"):
+        return True
     if "être" in lemmas:
-        return behind[0].key in _HOURS or (
-            bool(behind[0].adjective_bits) and len(behind) > 1 and behind[1].key in ("que", "qu'")
-        )
+        return behind[0].key in _HOURS or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
     key = "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
     if not key and (behind[0].key in ("un", "une", "des", "plusieurs") or behind[0].counted):
         key = "un"
