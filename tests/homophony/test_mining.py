@@ -43,7 +43,8 @@ def test_foil_keeps_the_ligature():
 
 
 @pytest.mark.parametrize(
-    ("text", "foil"), [("L'avis du Gouvernement.", "Gouvernements"), ("LE COMTE DORT.", "COMTES"), ("Un « Évêque »", "Évêques")]
+    ("text", "foil"),
+    [("L'avis du Gouvernement.", "Gouvernements"), ("LE COMTE DORT.", "COMTES"), ("Un « Évêque »", "Évêques")],
 )
 def test_foil_keeps_the_capitals(text, foil):
     assert mine(text, templates=[load_template("det_noun")]).pairs[0].foil == foil
