@@ -112,7 +112,7 @@ def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
     return 4 * slopes / np.sum(steps**2)
 
 
-def observed(cepstra: np.ndarray, said: np.ndarray) -> np.ndarray:
+def observed(cepstra: np.ndarray, in_words: np.ndarray) -> np.ndarray:
     """What is compared of cepstra [T, 12]: standardised over the frames where words are said, and their slopes, [T, 24]."""
-    standard = (cepstra - cepstra[said].mean(0)) / (cepstra[said].std(0) + 1e-3)
+    standard = (cepstra - cepstra[in_words].mean(0)) / (cepstra[in_words].std(0) + 1e-3)
     return np.c_[standard, slopes_of(standard)].astype(np.float32)

@@ -119,15 +119,15 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
     for (phoneme, _), some in frames.items():
         whole.setdefault((phoneme, WHOLE), []).append(some)
     pooled = {sound: np.concatenate(some) for sound, some in whole.items()}
-    known = {sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST}
-    if sum(third != WHOLE for _, third in known) < 2:  # distances are put in units by two thirds or more
+    frequent = {sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST}
+    if sum(third != WHOLE for _, third in frequent) < 2:  # distances are put in units by two thirds or more
         return None
     with on_one_thread():
         mixtures = [_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
-        mixtures += [_mixture(some, _GAUSSIANS) for some in known.values()]
+        mixtures += [_mixture(some, _GAUSSIANS) for some in frequent.values()]
     weights, means, variances = (np.stack(arrays).astype(np.float32) for arrays in zip(*mixtures, strict=True))
-    raw = OwnVoice((_ANY, *known), weights, means, variances, 0.0, 1.0)
-    return _in_units(raw, {sound: some for sound, some in frames.items() if sound in known})
+    raw = OwnVoice((_ANY, *frequent), weights, means, variances, 0.0, 1.0)
+    return _in_units(raw, {sound: some for sound, some in frames.items() if sound in frequent})
 
 
 def _mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -180,10 +180,10 @@ def frames_by_sound(clips: Iterable[tuple[HeardRecording, Sequence[Word]]]) -> d
         spans = [
             (word.text, round(word.start * SAMPLE_RATE / HOP), round(word.end * SAMPLE_RATE / HOP)) for word in phonemes
         ]
-        said = np.zeros(len(recording.energy), bool)
+        in_words = np.zeros(len(recording.energy), bool)
         for _, first, stop in spans:
-            said[first:stop] = True
-        frames = observed(recording.cepstra, said)
+            in_words[first:stop] = True
+        frames = observed(recording.cepstra, in_words)
         for phoneme, first, stop in spans:
             for third, some in enumerate(np.array_split(frames[first:stop], THIRDS)):
                 sound = (plain(phoneme), third)

@@ -123,11 +123,11 @@ def gather(chorus: Chorus) -> Evidence:
 
 def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
     """Where each phoneme of the first speaker is in the recording, by where the synthesis is in each frame."""
-    said = np.flatnonzero(np.isfinite(times))
-    at = np.searchsorted([phoneme.start for phoneme in spoken], times[said], side="right") - 1
-    first = np.flatnonzero(np.diff(at, prepend=-2) | (np.diff(said, prepend=-2) > 1))
-    stops = np.append(said[first[1:] - 1], said[-1]) + 1
-    edges = np.stack([said[first], stops], axis=1) * HOP / SAMPLE_RATE
+    word_frames = np.flatnonzero(np.isfinite(times))
+    at = np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
+    first = np.flatnonzero(np.diff(at, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1))
+    stops = np.append(word_frames[first[1:] - 1], word_frames[-1]) + 1
+    edges = np.stack([word_frames[first], stops], axis=1) * HOP / SAMPLE_RATE
     runs = zip(at[first].tolist(), edges.tolist(), strict=True)
     return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
 
@@ -150,11 +150,11 @@ def _warp(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way
 
 def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
     """Share of the synthetic frames away from the path that are nearer than the one on it [T]; NaN in a gap."""
-    said, nearer = np.flatnonzero(path >= 0), np.full(len(path), np.nan)
-    on_path = path[said][:, None]
+    word_frames, nearer = np.flatnonzero(path >= 0), np.full(len(path), np.nan)
+    on_path = path[word_frames][:, None]
     away = np.abs(np.arange(distances.shape[1]) - on_path) > _AWAY
-    better = distances[said] < np.take_along_axis(distances[said], on_path, axis=1)
-    nearer[said] = ((better & away).sum(1) + 1) / (away.sum(1) + 1)
+    better = distances[word_frames] < np.take_along_axis(distances[word_frames], on_path, axis=1)
+    nearer[word_frames] = ((better & away).sum(1) + 1) / (away.sum(1) + 1)
     return nearer
 
 

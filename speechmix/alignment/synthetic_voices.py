@@ -87,8 +87,8 @@ class Chorus:
         np.sqrt(np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances)
         if self.own is not None:
             own = self.own.distances(heard_deltas, sounds_at(self.speakers[0].phonemes, plan.times))
-            known = np.isfinite(own[0])
-            distances[:, known] = (distances[:, known] + own[:, known]) / 2
+            own_sounds = np.isfinite(own[0])
+            distances[:, own_sounds] = (distances[:, own_sounds] + own[:, own_sounds]) / 2
         return distances
 
     def likeness(self, times: np.ndarray) -> float:
@@ -102,9 +102,9 @@ class Chorus:
         times : array [T]
             For each frame of the recording, where the synthesis is: seconds on the first speaker's clock, NaN in a gap.
         """
-        said = np.isfinite(times)
-        spoken = np.mean([self._at(index, times[said]) for index in range(len(self.speakers))], axis=0)[:, :_SLOW]
-        heard = self.recording.cepstra[said, :_SLOW]
+        in_words = np.isfinite(times)
+        spoken = np.mean([self._at(index, times[in_words]) for index in range(len(self.speakers))], axis=0)[:, :_SLOW]
+        heard = self.recording.cepstra[in_words, :_SLOW]
         spoken, heard = spoken - spoken.mean(0), heard - heard.mean(0)
         spread = np.sqrt((spoken**2).sum(0) * (heard**2).sum(0))
         return float(np.mean((spoken * heard).sum(0) / np.maximum(spread, 1e-6)))

@@ -65,8 +65,8 @@ def item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
         seen[name] = seen.get(name, 0) + 1
         label = name if seen[name] == 1 else f"{name} ({seen[name]})"
         target = item.words[item.target].text if item.words and isinstance(item.target, int) else ""
-        known = {"text": item.text, "target": "" if target == _MASK else target, "foil": item.foil}
-        rows.append({**dict(item.meta), "clip": label, **known})
+        cells = {"text": item.text, "target": "" if target == _MASK else target, "foil": item.foil}
+        rows.append({**dict(item.meta), "clip": label, **cells})
     return pd.DataFrame(rows)
 
 

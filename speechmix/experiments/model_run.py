@@ -124,15 +124,15 @@ class ModelRun:
 
     def score(self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress) -> list[Part]:
         """Score clips; returns the part files that hold what became of them."""
-        kept: dict[str, list[Key]] = {}
+        keys_of_clip: dict[str, list[Key]] = {}
         with Results(self._folder, self._owner, shard, report) as results, self._model.unchanged():
             for answer in self.answers(results, clips, report, progress):
-                kept[answer.clip.name] = answer.keys
+                keys_of_clip[answer.clip.name] = answer.keys
                 if answer.error is None:
                     run.done += 1
                 else:
                     run.skip(answer.clip.name, answer.error, self._model.label)
-            return results.settled([key for clip in clips for key in kept.get(clip.name, ())])
+            return results.settled([key for clip in clips for key in keys_of_clip.get(clip.name, ())])
 
     def heard(self, clips: Sequence[Clip]) -> list[Clip]:
         """Return those of some clips that the model is to hear."""
@@ -209,8 +209,8 @@ class ModelRun:
 
     def _transcript(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str | None:
         """What the model writes of a clip, for its line: as kept; else written now, of a clip that is drawn."""
-        if kept := next((key for key in keys if key.kind == TRANSCRIPTS), None):
-            return json.loads(results.row(kept)["content"])[0]["transcript"]
+        if stored_key := next((key for key in keys if key.kind == TRANSCRIPTS), None):
+            return json.loads(results.row(stored_key)["content"])[0]["transcript"]
         model = self._model
         transcribes = model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
         if not transcribes or clip.name not in self._drawn:

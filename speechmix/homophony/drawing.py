@@ -92,9 +92,9 @@ def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: 
     return drawn
 
 
-def _values(column: str, found: Collection[str]) -> tuple[str, ...]:
+def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
     """Values of a column that must be there, or are; a contrast of one number alone has none to balance ("")."""
-    return _ALL_VALUES.get(column, ()) if set(found) & set(_ALL_VALUES.get(column, ())) else tuple(sorted(found))
+    return _ALL_VALUES.get(column, ()) if set(values) & set(_ALL_VALUES.get(column, ())) else tuple(sorted(values))
 
 
 def drawn_by_count(
@@ -145,18 +145,20 @@ def drawn_by_count(
         groups = _groups(units, balance.get(template, ()))
         for number, (value, of_value) in enumerate(groups.items()):
             share = count // len(groups) + (number < count % len(groups))
-            chosen = _lowest(of_value, share, seed)
-            names |= {candidate.name for unit in chosen for candidate in units[unit]}
-            counts = {"asked": share, "there": len(of_value), "drawn": len(chosen)}
+            drawn = _lowest(of_value, share, seed)
+            names |= {candidate.name for unit in drawn for candidate in units[unit]}
+            counts = {"asked": share, "there": len(of_value), "drawn": len(drawn)}
             table.append({"template": template, "value": " ".join(value), **counts})
     return names, table
 
 
-def _template_meant(asked: str, known: Collection[str]) -> str:
+def _template_meant(asked: str, templates: Collection[str]) -> str:
     for name in (asked, asked + _PAPER):
-        if name in known:
+        if name in templates:
             return name
-    raise InputError(f"--draw names the template {asked!r}, which was not mined; there are {', '.join(sorted(known))}")
+    raise InputError(
+        f"--draw names the template {asked!r}, which was not mined; there are {', '.join(sorted(templates))}"
+    )
 
 
 def _units(candidates: Iterable[Candidate], readings: int) -> dict[str, list[Candidate]]:

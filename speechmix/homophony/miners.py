@@ -59,8 +59,10 @@ def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> N
     """Raise `InputError` for a template that can find nothing."""
     where = f"template {template.name!r} can find nothing"
     if template.relation not in BESIDE and parser.relations and template.relation not in parser.relations:
-        known = ", ".join((*filter(None, parser.relations), *BESIDE))
-        raise InputError(f"{where}: the relation {template.relation!r} is unknown to the parser, which finds {known}")
+        relations = ", ".join((*filter(None, parser.relations), *BESIDE))
+        raise InputError(
+            f"{where}: the relation {template.relation!r} is unknown to the parser, which finds {relations}"
+        )
     french = template.language == "fr"
     for cue in template.cues:
         # a French clitic is cut off a word (gens-là)
@@ -80,11 +82,11 @@ def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> N
 
 
 def _refuse_absent_targets(template: Template, lexicon: Lexicon, where: str) -> None:
-    known = lexicon.features()
+    features = lexicon.features()
     for name, asked, there in (
-        ("part of speech", template.target_pos, known.parts_of_speech),
-        ("meaning", template.meanings, known.meanings | known.moods),
-        ("tense", template.tenses, known.moods),
+        ("part of speech", template.target_pos, features.parts_of_speech),
+        ("meaning", template.meanings, features.meanings | features.moods),
+        ("tense", template.tenses, features.moods),
     ):
         absent = [entry for entry in asked if entry not in there]
         if absent and (name == "meaning" or len(absent) == len(asked)):

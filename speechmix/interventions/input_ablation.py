@@ -175,8 +175,8 @@ def inputs_without(
     if side != "sound":
         name = "decoder_input_ids" if decision.model.hears else "input_ids"
         positions = [position for source in removed for position in source.positions]
-        inputs, kept = blanked(decision.model, inputs, positions, fill=token_fill, side=name)
-        places = kept if decision.model.hears or "cross" not in decision.sources else None
+        inputs, remaining = blanked(decision.model, inputs, positions, fill=token_fill, side=name)
+        places = remaining if decision.model.hears or "cross" not in decision.sources else None
     return inputs, places
 
 

@@ -361,7 +361,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         from .inseq_objects import to_inseq
 
         measure = next(iter(self))[0] if measure is None and len({name for name, _ in self}) == 1 else measure
-        return to_inseq([one for (name, _), one in self.items() if name == measure])
+        return to_inseq([mixing_map for (name, _), mixing_map in self.items() if name == measure])
 
     def __repr__(self) -> str:
         return "Maps(" + ", ".join(f"{measure}/{stack}" for measure, stack in self._maps) + ")"

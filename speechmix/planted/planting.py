@@ -160,7 +160,7 @@ def plant(
     contents = {name: _contents(recipe, drawn) for name in home.inputs}
     layers = _layers(recipe, home, stack, layer, Noise(noise, seed))
     module = home.build(Blueprint(layers, basis, constant, recipe.shift))
-    said, other = (NO, YES) if recipe.answer < 0 else (YES, NO)
+    answer, other_answer = (NO, YES) if recipe.answer < 0 else (YES, NO)
     return Planted(
         recipe,
         family,
@@ -172,8 +172,8 @@ def plant(
         _reached(recipe, home, stack),
         _decisive(recipe, home, stack),
         TARGET,
-        said,
-        other,
+        answer,
+        other_answer,
         basis,
     )
 

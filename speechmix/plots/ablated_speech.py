@@ -50,8 +50,8 @@ def speech_ablation_figure(
     InputError
         If the table has no such rows.
     """
-    known = means[means["reading"] == reading] if len(means) else means
-    rows = known[known["aggregation"].isin([aggregation, ""])] if len(known) else known
+    of_reading = means[means["reading"] == reading] if len(means) else means
+    rows = of_reading[of_reading["aggregation"].isin([aggregation, ""])] if len(of_reading) else of_reading
     if rows.empty:
         raise InputError(f"no mean of the reading {reading!r}, aggregation {aggregation!r}, to draw")
     parts = [name for name in ("template", "number") if name in rows]

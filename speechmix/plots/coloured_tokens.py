@@ -115,8 +115,8 @@ class ColouredTokens:
         return max(abs(limit) for limit in limits)
 
     def _row(self, index: int, target: Span) -> str:
-        chosen = " checked" if index == self.row else ""
-        choice = f'<input type="radio" name="row"{chosen}>{self._marked(target)}'
+        checked = " checked" if index == self.row else ""
+        choice = f'<input type="radio" name="row"{checked}>{self._marked(target)}'
         given = "".join(
             self._token(place, source, share)
             for place, (source, share) in enumerate(

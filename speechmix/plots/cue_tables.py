@@ -85,14 +85,14 @@ def said_rows(table: pd.DataFrame) -> str:
     >>> said_rows(pd.concat([own, published_beside(own.assign(measure="attention"))]))
     'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a picture, ±1)'
     """
-    own, known = rows_named(table), evidence(table)
+    own, published = rows_named(table), evidence(table)
     if not own:
-        return f"published: {known}" if known else ""
-    said = f"decoder, cross-attention: {own}"
-    if not known:
-        return said
+        return f"published: {published}" if published else ""
+    row_names = f"decoder, cross-attention: {own}"
+    if not published:
+        return row_names
     like = "as published" if own == ROW_NAMES[ALL_ROWS] else f"NOT as published, which is of {ROW_NAMES[ALL_ROWS]}"
-    return f"{said}, {like} ({known})"
+    return f"{row_names}, {like} ({published})"
 
 
 def checked(

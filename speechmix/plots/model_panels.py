@@ -110,8 +110,8 @@ def model_panels(
             ax.set_xlabel("relative depth", size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     figure.supylabel(f"{label}, {panels.spoken(measures[0])}", size=LABEL_SIZE, parse_math=False)
-    if said := said_rows(rows):
-        figure.suptitle(panels.wrapped(said, 0.8 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    if row_names := said_rows(rows):
+        figure.suptitle(panels.wrapped(row_names, 0.8 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     inits = [init for init in INIT_DASHES if init in set(rows["init"])]
     handles = [_handle(name, init) for name in names for init in inits]
     panels.add_legend(figure, handles, columns=len(names), loc="outside lower center")

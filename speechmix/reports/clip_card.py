@@ -97,8 +97,10 @@ def clip_card(
 
 def _fed_texts(maps: Maps) -> list[str]:
     """What decoders were fed that the clip does not say: their models' own transcripts, translations."""
-    told = (panels.fed_text(one.provenance, 200) for by_model in maps.values() for one in by_model.values())
-    return [f"decoder fed the {text}" for text in dict.fromkeys(told) if text]
+    fed_texts = (
+        panels.fed_text(mixing_map.provenance, 200) for by_model in maps.values() for mixing_map in by_model.values()
+    )
+    return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
 
 
 def _placed(

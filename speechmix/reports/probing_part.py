@@ -99,9 +99,9 @@ def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
     order = {"deciding": 0, "target": 1}
     rank = table["position"].map(lambda position: order.get(position, 2))
     best = rank.groupby([table["model"], table["part"], table["stack"]]).transform("min")
-    kept = table[rank == best]
-    several = kept.groupby(["model", "part", "stack"])["position"].transform("nunique") > 1
-    return kept[~several | (kept["position"] == kept["position"].min())]
+    best_ranked = table[rank == best]
+    several = best_ranked.groupby(["model", "part", "stack"])["position"].transform("nunique") > 1
+    return best_ranked[~several | (best_ranked["position"] == best_ranked["position"].min())]
 
 
 def _with_cross(table: pd.DataFrame) -> pd.DataFrame:
@@ -127,14 +127,14 @@ def _by_layer(claims: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns="side") if set(table["side"]) == {"all"} else table
 
 
-def _agreement(study: Study, chosen: pd.DataFrame) -> list[Item]:
+def _agreement(study: Study, positions: pd.DataFrame) -> list[Item]:
     """Do mixing and probing agree over layers? A table, where there are layers enough."""
     if study.table.empty:
         return []
     mixing = without_control(study.table).rename(columns={"side": "part"})
     agreement = probing_agreement(
         mixing[mixing["init"] == "trained"],
-        _with_cross(chosen[chosen["init"] == "trained"].drop(columns="position")),
+        _with_cross(positions[positions["init"] == "trained"].drop(columns="position")),
         by=["part", "model", "stack", "measure"],
     ).dropna(subset="pearson")
     if agreement.empty:

@@ -143,9 +143,9 @@ class Study:
         """The headline of the word after the target, which tells nothing of it: a control; None where there is none."""
         if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
             return None
-        given = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
-        given["contribution"] = given[AFTER_TARGET]
-        return with_claims(headline(given))[0]
+        control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
+        control_table["contribution"] = control_table[AFTER_TARGET]
+        return with_claims(headline(control_table))[0]
 
     @cached_property
     def main_rows(self) -> dict[str, HeadlineRow]:

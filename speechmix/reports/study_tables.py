@@ -71,12 +71,12 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows
 
 def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
     """Rows of clips that are in both tables, with the clips' columns; categories where the table has categories."""
-    kept = [name for name in table if name not in ("side", "control")]
+    columns = [name for name in table if name not in ("side", "control")]
     if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
-        return table[kept].merge(clips, on="clip")
+        return table[columns].merge(clips, on="clip")
     row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
     row = row_of_clip[table["clip"].cat.codes]
-    beside = taken(table, kept, row >= 0)
+    beside = taken(table, columns, row >= 0)
     for name in clips:
         if name != "clip":
             beside[name] = pd.Categorical(clips[name]).take(row[row >= 0])

@@ -67,7 +67,9 @@ class ScoresByLayer:
 def maps_from(collected: Sequence[ScoresByLayer]) -> Iterator[FinishedMaps]:
     """Bring the scores of all clips of a pass to the host; for each clip, what makes the map of a measure and stack of them."""
     stacked = [
-        (clip, key, torch.stack(layers)) for clip, one in enumerate(collected) for key, layers in one.scores.items()
+        (clip, key, torch.stack(layers))
+        for clip, layers_of_clip in enumerate(collected)
+        for key, layers in layers_of_clip.scores.items()
     ]
     arrays = dict(
         zip(((clip, key) for clip, key, _ in stacked), to_host([scores for *_, scores in stacked]), strict=True)

@@ -111,9 +111,9 @@ class Results:
         """From now on do another shard, whose parts are then known, too; what is new of the former is written."""
         self.write()
         self._shard = shard
-        known = {part.path for part in self._parts}
+        stored_paths = {part.path for part in self._parts}
         for path in part_paths(self._place):
-            if path.name.startswith(shard.prefix) and path not in known:
+            if path.name.startswith(shard.prefix) and path not in stored_paths:
                 self._take_in(path)
 
     def _map_files(self) -> MapFiles:
@@ -259,10 +259,10 @@ class Results:
         }
         others = [key for key in keys if self._places[key].part not in whole]
         settled = [self._parts[number] for number in sorted(whole)] + ([self._one_part(others)] if others else [])
-        kept = {part.path for part in settled} | self._folder.standing_parts().keys()
+        standing_paths = {part.path for part in settled} | self._folder.standing_parts().keys()
         for other in self._parts:
             is_own = self._shard.count == 1 or other.shard == self._shard.label
-            if is_own and other.path not in kept:
+            if is_own and other.path not in standing_paths:
                 remove_part(self._folder, other)
         return settled
 

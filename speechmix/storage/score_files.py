@@ -318,13 +318,13 @@ def _repeated(text: str, count: int) -> pa.DictionaryArray:
 
 def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     """Label, kind and times of the unit of each row; times are missing where they are not known."""
-    said: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for name in ("label", "kind"):
         texts = pa.array([getattr(span, name) for span in spans], pa.string()).dictionary_encode()
-        said[name] = pa.DictionaryArray.from_arrays(texts.indices.take(pa.array(index)), texts.dictionary)
+        columns[name] = pa.DictionaryArray.from_arrays(texts.indices.take(pa.array(index)), texts.dictionary)
     for name in ("onset", "offset"):
-        said[name] = pa.array([getattr(span, name) for span in spans], pa.float64()).take(pa.array(index))
-    return said
+        columns[name] = pa.array([getattr(span, name) for span in spans], pa.float64()).take(pa.array(index))
+    return columns
 
 
 def scores_in(folder: Path, files: Sequence[str] | None, former: Path) -> ds.Dataset:

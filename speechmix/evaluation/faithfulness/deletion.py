@@ -157,7 +157,9 @@ class _Text:
             )
         self._removals = Removals(decision, "text", options["fill"])
         maps, self.notes = maps_by_measure(decision, measures)
-        self._vectors = [vector for name, found in maps.items() for vector in self._of_measure(found, name)]
+        self._vectors = [
+            vector for name, measure_maps in maps.items() for vector in self._of_measure(measure_maps, name)
+        ]
         self._vectors += [*orders(decision, self._stack), WordScores(self._stack, ORACLE, "", None, self._drops())]
         drawn = random_orders(decision, self._stack, options["draws"])
         counts = self._counts()

@@ -86,7 +86,9 @@ class ItemOnTrial:
         maps, failed = maps_by_measure(decision, self._measures)
         self.notes += failed
         vectors = [
-            vector for name, found in maps.items() for vector in word_scores(found, name, decision, aggregations)
+            vector
+            for name, measure_maps in maps.items()
+            for vector in word_scores(measure_maps, name, decision, aggregations)
         ]
         stacks = list(dict.fromkeys(vector.stack for vector in vectors))
         vectors += [order for stack in stacks for order in orders(decision, stack)]

@@ -188,11 +188,11 @@ def surely_above(differences: np.ndarray) -> np.ndarray:
     result = np.full(len(differences), np.nan)
     if not rows.any():
         return result
-    known = np.nan_to_num(differences[rows])  # a missing group adds nothing to a sum
+    filled = np.nan_to_num(differences[rows])  # a missing group adds nothing to a sum
     counts = np.isfinite(differences[rows]).sum(axis=1)
     signs = _signs(differences.shape[1])
-    means = signs @ known.T / counts  # [flips, R]
-    variances = ((known**2).sum(axis=1) / counts - means**2).clip(1e-12)
+    means = signs @ filled.T / counts  # [flips, R]
+    variances = ((filled**2).sum(axis=1) / counts - means**2).clip(1e-12)
     t = means * np.sqrt((counts - 1) / variances)
     largest = t.max(axis=1)
     result[rows] = (largest[:, None] >= t[0] - 1e-9).mean(axis=0)
@@ -248,8 +248,8 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
 def _unbeaten(measures: pd.DataFrame) -> str:
     """The baselines that no row is surely better than; all of them where each is beaten by another row."""
     names = {"random": "random scores", "length": "the order by length", "position": "the order by position"}
-    kept = [told for name, told in names.items() if not (measures[f"p_{name}"] < _LEVEL).any()]
-    return " and ".join(part for part in (", ".join(kept[:-1]), *kept[-1:]) if part) or "all three baselines"
+    unbeaten = [told for name, told in names.items() if not (measures[f"p_{name}"] < _LEVEL).any()]
+    return " and ".join(part for part in (", ".join(unbeaten[:-1]), *unbeaten[-1:]) if part) or "all three baselines"
 
 
 def _counts(board: pd.DataFrame) -> str:

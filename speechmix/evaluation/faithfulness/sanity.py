@@ -144,13 +144,13 @@ def seed_agreement(
     rows = []
     for index, item in enumerate(items):
         maps = [mix_one(model, item, measures=measures) for model in models]
-        for one, other in itertools.combinations(maps, 2):
-            rows += [{"item": index, **agreement} for agreement in _agreements(one, other)]
+        for first_map, second_map in itertools.combinations(maps, 2):
+            rows += [{"item": index, **agreement} for agreement in _agreements(first_map, second_map)]
     pairs = len(models) * (len(models) - 1) // 2
     return _means(pd.DataFrame(rows), ["measure", "stack"]).assign(pairs=pairs)
 
 
-def map_agreement(one: MixingMap, other: MixingMap) -> float:
+def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
     """Spearman between the shares of two maps, layer by layer without the diagonal, mean over layers; NaN where none varies.
 
     Raises
@@ -160,13 +160,13 @@ def map_agreement(one: MixingMap, other: MixingMap) -> float:
     """
     from scipy.stats import spearmanr
 
-    if one.scores.shape != other.scores.shape:
-        raise InputError(f"maps of one shape expected, found {one.scores.shape} and {other.scores.shape}")
-    shares = [normalize_rows(mixing_map.mean_heads().scores.astype(float)) for mixing_map in (one, other)]
+    if first_map.scores.shape != second_map.scores.shape:
+        raise InputError(f"maps of one shape expected, found {first_map.scores.shape} and {second_map.scores.shape}")
+    shares = [normalize_rows(mixing_map.mean_heads().scores.astype(float)) for mixing_map in (first_map, second_map)]
     rows, columns = shares[0].shape[-2:]
     cells = np.ones((rows, columns), bool)
-    if one.stack != "cross":
-        cells = np.tril(cells, -1) if one.stack == "decoder" else ~np.eye(rows, columns, dtype=bool)
+    if first_map.stack != "cross":
+        cells = np.tril(cells, -1) if first_map.stack == "decoder" else ~np.eye(rows, columns, dtype=bool)
     pairs = [(a[cells], b[cells]) for a, b in zip(*shares, strict=True)]
     rhos = [spearmanr(a, b)[0] for a, b in pairs if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0]
     return float(np.mean(rhos)) if rhos else float("nan")
@@ -176,9 +176,13 @@ def _overwrite(module, other) -> None:
     module.load_state_dict(other.state_dict())
 
 
-def _agreements(one: Maps, other: Maps) -> Iterator[dict[str, object]]:
-    for measure, stack in one:
-        yield {"measure": measure, "stack": stack, "rho": map_agreement(one[measure, stack], other[measure, stack])}
+def _agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, object]]:
+    for measure, stack in first_maps:
+        yield {
+            "measure": measure,
+            "stack": stack,
+            "rho": map_agreement(first_maps[measure, stack], second_maps[measure, stack]),
+        }
 
 
 def _means(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:

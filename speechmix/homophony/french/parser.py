@@ -47,9 +47,9 @@ class LexiconParser:
 
     def refused(self, relation: str, cue: str) -> str:
         """Say why a form can never be a cue; "" if it can."""
-        known = tuple(SUBJECTS) if relation == "subject" else tuple(DETERMINERS)
+        forms = tuple(SUBJECTS) if relation == "subject" else tuple(DETERMINERS)
         what = "subject pronoun" if relation == "subject" else "determiner"
-        return "" if cue in known else f"it is no {what} that the parser knows; there are {', '.join(known)}"
+        return "" if cue in forms else f"it is no {what} that the parser knows; there are {', '.join(forms)}"
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
         """Return the tokens of a sentence and the links between them."""

@@ -127,7 +127,7 @@ def _partner_of_lemma(lexicon: Lexicon, form: str, person: str, readings: list) 
     ]
     if ranked and max(ranked)[1].contrast == NUMBER:
         return max(ranked)[1]
-    _, reading, tense = min(readings, key=lambda one: one[0])
+    _, reading, tense = min(readings, key=lambda agreeing: agreeing[0])
     regular = _regular_other_number(lexicon, form, reading, tense, person)
     return regular or (max(ranked)[1] if ranked else AUDIBLE)
 
