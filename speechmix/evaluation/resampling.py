@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 MANY_GROUPS = 1000
-_MOST_DRAWN = 2**22  # numbers at a time
+_MOST_DRAWN = 2**20  # numbers at a time
 _ROUNDING = 1e-12  # of the mean size of the values: sums that differ by less are equally far from zero
 
 

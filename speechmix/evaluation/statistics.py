@@ -68,13 +68,14 @@ def intervals_of_means(
     are_alike = bool((is_finite == is_finite[:1]).all())
     for pattern in is_finite[:1] if are_alike else np.unique(is_finite, axis=0):
         rows = np.flatnonzero((is_finite == pattern).all(axis=1))
-        part = values[rows][:, pattern]
+        part = values if are_alike and pattern.all() else values[rows][:, pattern]
         if part.shape[1] < 2:
             continue
         constant = np.ptp(part, axis=1) == 0
         low[rows[constant]] = high[rows[constant]] = part[constant, 0]
         if not constant.all() and part.shape[1] > MANY_GROUPS:
-            limits = bootstrap_limits(part[~constant].T, level=LEVEL, resamples=resamples, seed=seed)
+            varied = part[~constant] if constant.any() else part
+            limits = bootstrap_limits(varied.T, level=LEVEL, resamples=resamples, seed=seed)
             low[rows[~constant]], high[rows[~constant]] = limits
         elif not constant.all():
             interval = bootstrap(

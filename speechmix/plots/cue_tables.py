@@ -208,12 +208,14 @@ def curve_table(
     """
     if band not in BANDS:
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
-    curves = []
+    keys, curves = [*by, *_CURVE], []
     means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
-    for key, part in means.groupby([*by, *_CURVE], sort=False, observed=True):
-        told = dict(zip([*by, *_CURVE], key, strict=True))
-        values = part.pivot(index=["layer", "depth"], columns="unit", values=value).sort_index()
-        curve = values.index.to_frame(index=False).assign(mean=values.mean(axis=1).to_numpy(), units=values.shape[1])
+    depths = distinct(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
+    for key, matrix in matrices(means, keys, rows="layer", columns="unit", value=value):
+        told = dict(zip(keys, key, strict=True))
+        values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
+        places = {"layer": values.index, "depth": [depths[(*key, layer)] for layer in values.index]}
+        curve = pd.DataFrame({**places, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]})
         low = high = np.full(len(curve), np.nan)
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))

@@ -124,7 +124,9 @@ def _check(path: Path, written: FileMark, mark: object) -> None:
 def _row_group(path: Path, group: int, mark: object) -> pa.Table:
     """A row group: the next clip that is asked for may well lie in it too."""
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=["clip"])
-    return file.read_row_group(group, columns=["clip", *_PLACES, "score"])
+    rows = file.read_row_group(group, columns=["clip", *_PLACES, "score"])
+    pa.default_memory_pool().release_unused()  # what unpacking took: of many row groups a quarter of a gigabyte
+    return rows
 
 
 def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
