@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.changed_values import Branch
 from ..adapters.heard import Heard
-from ..adapters.intervene import Branch, branch_outputs
+from ..adapters.intervene import branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
 from ..adapters.text import MASK
