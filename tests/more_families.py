@@ -322,6 +322,30 @@ def _qwen2_audio_entry():
     return _conversing("Qwen2Audio", config, _TOWER_STACK, _qwen2_audio)
 
 
+def _omni():
+    """Frames in chunks of 60, which attend within themselves; the last is shorter."""
+    tower = {
+        "encoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "d_model": 32,
+        "num_mel_bins": 16,
+    }
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    seen = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    config = transformers.Qwen2_5OmniThinkerConfig(
+        audio_config={**tower, "n_window": 60, "output_dim": 32},
+        text_config={**_GROUPED, "rope_parameters": rope},
+        vision_config={**seen, "fullatt_block_indexes": [0]},
+        audio_token_index=_SOUND,
+        image_token_index=58,
+        video_token_index=57,
+        vision_start_token_id=56,
+    )
+    where = replace(_TOWER_STACK, final_norm="model.audio_tower.ln_post", attentions=None)
+    return _conversing("Qwen2_5OmniThinker", config, where, _qwen2_audio)
+
+
 def _voxtral():
     tower = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "hidden_size": 32, **_TOWER}
     config = transformers.VoxtralConfig(
@@ -374,6 +398,7 @@ MORE_FAMILIES = {
     "parakeet": _parakeet(),
     "granite-speech-encoder": _granite(),
     "qwen2-audio": _qwen2_audio_entry(),
+    "qwen2.5-omni": _omni(),
     "voxtral": _voxtral(),
     "granite-speech": _granite_speech(1.0),
     "granite-speech, scaled": replace(_granite_speech(0.5), no_sum=("decoder",)),

@@ -54,20 +54,24 @@ class ChangedValues(TorchFunctionMode):
     changes : list of (row, Branch)
     runs : int
         Rows of the batch; where attention is within blocks (Granite-speech), each has several in the function's.
+    packed : int
+        Of packed states (packed.py), where each block is a call of its own: positions of a run.
     heads : int, optional
         Where attention is the module's own code: they enter the product behind its softmax, which may hold all heads in a row.
     """
 
-    def __init__(self, layer: int, changes: list[tuple[int, Branch]], runs: int, heads: int | None):
+    def __init__(self, layer: int, changes: list[tuple[int, Branch]], runs: int, heads: int | None, *, packed: int = 0):
         super().__init__()
         self._layer, self._changes, self._runs, self._heads = layer, changes, runs, heads
+        self._packed, self._passed = packed, 0  # positions that calls before this one were about
         self._product = WeightedValues() if heads is not None else None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args
-            return func(query, key, self._changed_rows(value), *rest, **kwargs)
+            changed = self._changed_block(value) if self._packed else self._changed_rows(value)
+            return func(query, key, changed, *rest, **kwargs)
         output = func(*args, **kwargs)
         if self._product is not None and self._product.comes(func, args, output):
             weights, value = args[:2]
@@ -89,13 +93,23 @@ class ChangedValues(TorchFunctionMode):
             values[row] = self._changed(values[row], branch)
         return values
 
-    def _changed(self, values: Tensor, branch: Branch) -> Tensor:
-        """Values [H, T, d] of one run."""
-        changed, positions = values.clone(), list(branch.positions)
+    def _changed_block(self, values: Tensor) -> Tensor:
+        """Values [1, H, t, d] of the next block of packed states."""
+        run, start = divmod(self._passed, self._packed)
+        self._passed += values.shape[2]
+        for row, branch in self._changes:
+            values = self._changed(values[0], branch, start)[None] if row == run else values
+        return values
+
+    def _changed(self, values: Tensor, branch: Branch, start: int = 0) -> Tensor:
+        """Values [H, t, d] of one run, from the position `start` on."""
+        changed, stop = values.clone(), start + values.shape[1]
+        here = [index for index, position in enumerate(branch.positions) if start <= position < stop]
+        positions = [branch.positions[index] - start for index in here]
         if branch.values is None:
             changed[:, positions] = 0
         else:
-            new = branch.values[self._layer].to(values)
+            new = branch.values[self._layer].to(values)[:, here]
             changed[:, positions] = new[:: len(new) // len(values)]  # grouped-query attention holds fewer heads
         return changed
 

@@ -24,6 +24,7 @@ from .capture import arguments_by_name, attention_readable
 from .changed_values import Branch, ChangedValues
 from .layers import Stack
 from .model import Model
+from .packed import packed_as, with_runs
 from .parts import AttentionModules, Layer
 from .remembering import encoder_output
 
@@ -157,6 +158,7 @@ class _Growing:
     def __init__(self, model: Model, branches: Sequence[Branch], undo: ExitStack):
         self.lengths: dict[str, int] = {}
         self._rows = list(enumerate(branches, start=1))  # row in the batch of each branch; 0 is the clean run
+        self._heard = 1 + sum(branch.stack == "encoder" for branch in branches)  # runs that packed states hold
         self._undo = undo
         self._changing = undo.enter_context(ExitStack())  # open while an attention module runs whose values are changed
         by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
@@ -175,7 +177,8 @@ class _Growing:
         leaving = [(row, b) for row, b in self._rows if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}]
 
         def before(module, args, kwargs):
-            hidden, kwargs = arguments_by_name(module, args, kwargs)
+            entered, kwargs = arguments_by_name(module, args, kwargs)
+            hidden = with_runs(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
             self.lengths |= {name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names}
             batch = {1, len(hidden), 1 if memory is None else len(memory)}
@@ -188,7 +191,7 @@ class _Growing:
             if isinstance(bias, Tensor) and bias.ndim == 3:  # WavLM's: [rows * heads, T, T], the same in all rows
                 given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
             grown = {name: x if name in _SHARED else _grown(x, rows, batch) for name, x in kwargs.items()}
-            return (hidden,), {**grown, **given}
+            return (packed_as(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
@@ -200,8 +203,10 @@ class _Growing:
 
     def _change(self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]) -> None:
         def before(module, args, kwargs):
-            runs = len(arguments_by_name(module, args, kwargs)[0])
-            self._changing.enter_context(ChangedValues(layer, changes, runs, heads if attention.softmax else None))
+            states = arguments_by_name(module, args, kwargs)[0]
+            by_runs, own_heads = with_runs(states, self._heard), heads if attention.softmax else None
+            packed = by_runs.shape[1] if states.ndim == 2 else 0
+            self._changing.enter_context(ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed))
 
         def after(*_):
             self._changing.close()

@@ -24,6 +24,7 @@ from .block import first_output
 from .capture import arguments_by_name
 from .layers import Stack
 from .model import Model
+from .packed import with_runs
 from .transfers import inputs_to_device
 
 Read = TypeVar("Read")
@@ -93,11 +94,11 @@ def _watch(stack: Stack, kept: list[Read], read: Callable[[str, Tensor], Read], 
     last = len(stack) - 1
 
     def before(module, args, kwargs):
-        kept.append(read(stack.name, arguments_by_name(module, args, kwargs)[0]))
+        kept.append(read(stack.name, with_runs(arguments_by_name(module, args, kwargs)[0])))
 
     def after(index):
         def hook(module, args, output):
-            states = first_output(output)
+            states = with_runs(first_output(output))
             if final_norm and index == last and stack.final_norm is not None:
                 states = stack.final_norm(states)
             kept.append(read(stack.name, states))

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.packed import packed_as, with_runs
 from ..adapters.transfers import to_host
 from ..errors import InputError, MissingExtraError
 
@@ -143,10 +144,12 @@ def _replacing(stack: str, index: int, change: Callable) -> Callable:
     def hook(layer: nn.Module, args: tuple, kwargs: dict):
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
+        before = kwargs[name] if name in kwargs else args[names.index(name)]
+        changed = packed_as(before, change(stack, index, with_runs(before)))
         if name in kwargs:
-            return args, {**kwargs, name: change(stack, index, kwargs[name])}
+            return args, {**kwargs, name: changed}
         place = names.index(name)
-        return (*args[:place], change(stack, index, args[place]), *args[place + 1 :]), kwargs
+        return (*args[:place], changed, *args[place + 1 :]), kwargs
 
     return hook
 

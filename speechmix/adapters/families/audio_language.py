@@ -1,9 +1,10 @@
-"""Qwen2-Audio, Voxtral and Granite-speech: an audio encoder, a projector, and a language model that reads sound among tokens.
+"""Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech: an audio encoder, and a language model that reads sound among tokens.
 
-The encoder's frames pass the projector and take the place of audio tokens in the decoder's input (`heard.py`); there is no
-cross-attention. Encoders of Qwen2-Audio and Voxtral are Whisper's, that of Granite-speech is a Conformer; the decoders are
-Qwen2, Llama and Granite. Qwen2-Audio's encoder averages pairs of frames in front of its norm: frames of its last layer are
-compared behind the norm all the same, each by itself.
+The encoder's frames pass a projector and take the place of audio tokens in the decoder's input (`heard.py`); there is no
+cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are Whisper's, that of Granite-speech is a Conformer; the
+decoders are Qwen2, Llama and Granite. Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm:
+frames of the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its thinker: the encoder
+hears chunks of 2 s by themselves, all in a row (packed.py), and sound of any length.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...errors import InputError
 from ...inputs.frames import FrameGrid
 from ..heard import run_with_sound
 from ..plans import Family, StackPlan
@@ -43,6 +45,15 @@ def _stacks(encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]) -> Calla
     return lambda config: (encoder, decoder_of(config))
 
 
+def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+    if "feature_attention_mask" not in inputs:
+        raise InputError(
+            "Qwen2.5-Omni needs feature_attention_mask, which says how long the sound is, beside input_features and input_ids: "
+            "give all, as its processor makes them"
+        )
+    return run_with_sound(base, inputs, stacks)
+
+
 _TOWER = _stacks(_nested(ENCODER, "audio_tower"), lambda config: _nested(LLAMA, "language_model"))
 
 
@@ -58,6 +69,12 @@ def _qwen2_grid(config, n_samples):
     if n_frames > window.n_frames:
         return window
     return replace(window, n_frames=n_frames, duration=n_samples / 16_000, fixed=False)
+
+
+def _omni_grid(config, n_samples):
+    """As Qwen2-Audio's without a window: positions begin again in each chunk, so that sound is as long as it is."""
+    n_frames = (-(-n_samples // 160) - 1) // 2 + 1
+    return replace(FrameGrid.fixed_window(max(n_frames, 1)), duration=n_samples / 16_000, fixed=False)
 
 
 def _voxtral_grid(config, n_samples):
@@ -117,6 +134,11 @@ def _with_mask(tiny_inputs):
     return with_mask
 
 
+def _omni_features(config):
+    """Of a whole chunk and a part of another."""
+    return 1, config.audio_config.num_mel_bins, 2 * (config.audio_config.n_window + 4)
+
+
 FAMILIES = (
     Family(
         "qwen2-audio",
@@ -127,6 +149,23 @@ FAMILIES = (
         run=run_with_sound,
         tiny_inputs=_with_mask(_tiny(_qwen2_step, _tower_features, 8)),
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
+        heads=_heads,
+        projector=_qwen2_step,
+    ),
+    Family(
+        "qwen2.5-omni",
+        ("qwen2_5_omni_thinker",),
+        stacks=_stacks(
+            replace(_nested(ENCODER, "audio_tower"), final_norm="audio_tower.ln_post"),
+            lambda config: _nested(LLAMA, "language_model"),
+        ),
+        grid=_omni_grid,
+        prepare=prepare_with_prompt,
+        run=_omni_run,
+        tiny_inputs=lambda config: _with_mask(_tiny(_qwen2_step, _omni_features, config.audio_config.n_window + 4))(
+            config
+        ),
+        auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
         heads=_heads,
         projector=_qwen2_step,
     ),
