@@ -18,9 +18,10 @@ import torch
 from ..errors import InputError, ModelError
 from ..timing import phase
 from .heard import heard_among
+from .located import located_tokens
 from .memory import check_fits
 from .prepared import Prepared
-from .tokens import Tokens, given_text, located_tokens, text_with_foil
+from .tokens import Tokens, given_text, text_with_foil
 from .writing import Written, written_about
 
 if TYPE_CHECKING:
