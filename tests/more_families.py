@@ -235,6 +235,27 @@ def _speech_to_text():
     )
 
 
+def _speecht5():
+    sizes = {name: 48 if "ffn" in name else size for name, size in _SIDES.items()}
+    near = {"encoder_max_relative_position": 40, "max_speech_positions": 300, "decoder_start_token_id": 2}
+    config = transformers.SpeechT5Config(hidden_size=32, **{**sizes, **near, **_CONVOLUTIONS, **_IDS})
+    return Entry(
+        _modelled("SpeechT5ForSpeechToText", config),
+        _with_decoder(waveform),
+        {
+            "encoder": Where(
+                "speecht5.encoder.wrapped_encoder.layers", "attention.v_proj", attentions="encoder_attentions"
+            ),
+            "decoder": Where(
+                "speecht5.decoder.wrapped_decoder.layers", "self_attn.v_proj", attentions="decoder_attentions"
+            ),
+            "cross": Where(
+                "speecht5.decoder.wrapped_decoder.layers", "encoder_attn.v_proj", attentions="cross_attentions"
+            ),
+        },
+    )
+
+
 def _m2m_100():
     config = transformers.M2M100Config(
         d_model=32, max_position_embeddings=300, **_SIDES, **_IDS, decoder_start_token_id=2
@@ -407,6 +428,7 @@ MORE_FAMILIES = {
     "sew": _sew(),
     "moonshine": _moonshine(),
     "speech-to-text": _speech_to_text(),
+    "speecht5": _speecht5(),
     "ast": _ast(),
     "m2m-100": _m2m_100(),
     "t5": _t5("T5"),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .plans import Family
 
 
+_SPELLING = ("ForCTC", "ForConditionalGeneration", "ForSpeechToText")  # how names of recognisers end
+
+
 class Described:
     """What a `Model` says of itself."""
 
@@ -66,7 +69,7 @@ class Described:
     @property
     def can_spell(self) -> bool:
         """True for a speech recogniser with a tokenizer and a CTC or language-model head."""
-        headed = type(self.module).__name__.endswith(("ForCTC", "ForConditionalGeneration")) and not self.converses
+        headed = type(self.module).__name__.endswith(_SPELLING) and not self.converses
         return headed and self.tokenizer is not None and self.feature_extractor is not None
 
     @property

@@ -28,11 +28,9 @@ from .packed import packed_as, with_runs
 from .parts import AttentionModules, Layer
 from .remembering import encoder_output
 
+_ENCODED = ("input_features", "input_values", "input_ids")  # what an encoder is fed
 _POSITIONS_AT_ONCE = 48_000  # of all branches that run together
 _MOST_AT_ONCE = 256
-
-# Tables of a layer's arguments that hold for every run and have no axis of runs (DeBERTa).
-_SHARED = ("relative_pos", "rel_embeddings")
 
 
 def branch_outputs(
@@ -97,9 +95,8 @@ def branch_outputs(
 
 def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
     """What the encoder gives, run under the attention that passes with branches have."""
-    if "input_features" not in inputs:
-        return model.family.run(model.base, inputs, ("encoder",))
-    return encoder_output(model, inputs["input_features"], sound, attention="sdpa")
+    of_encoder = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
+    return encoder_output(model, of_encoder, sound, attention=model.readable_attention)
 
 
 def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:
@@ -115,7 +112,7 @@ def _fitting(length: int) -> int:
 def _run(model: Model, inputs: Mapping[str, Any]) -> Any:
     options = {"use_cache": False} if "decoder" in model.stacks else {}
     if "encoder_outputs" in inputs:  # then what the encoder is fed is not needed
-        inputs = {name: value for name, value in inputs.items() if name not in ("input_features", "input_ids")}
+        inputs = {name: value for name, value in inputs.items() if name not in _ENCODED}
     return model.module(**inputs, **options, return_dict=True)
 
 
@@ -173,7 +170,7 @@ class _Growing:
 
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
-        names, heads = [stack.name for stack, _ in blocks], blocks[0][0].heads
+        names, heads, shared = [stack.name for stack, _ in blocks], blocks[0][0].heads, blocks[0][0].plan.shared
         leaving = [(row, b) for row, b in self._rows if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}]
 
         def before(module, args, kwargs):
@@ -188,9 +185,11 @@ class _Growing:
                 if branch.states is not None:
                     hidden[row, list(branch.positions)] = branch.states.to(hidden)
             bias, given = kwargs.get("position_bias"), {}
-            if isinstance(bias, Tensor) and bias.ndim == 3:  # WavLM's: [rows * heads, T, T], the same in all rows
-                given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
-            grown = {name: x if name in _SHARED else _grown(x, rows, batch) for name, x in kwargs.items()}
+            if isinstance(bias, Tensor) and bias.ndim == 3 and "position_bias" not in shared:
+                given["position_bias"] = bias[:heads].repeat(
+                    rows, 1, 1
+                )  # WavLM's [rows heads, T, T], the same in all rows
+            grown = {name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()}
             return (packed_as(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))

@@ -13,19 +13,23 @@ from typing import Any
 
 def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[int], list[str], list[int | None]]:
     """Tokens of a text without special ones: ids, labels as they are written, and which of the words each is of."""
+    ids, offsets, text = tokens_with_offsets(tokenizer, text)
+    places = locate_words(words, text)
+    labels = [text[a:b].strip() or tokenizer.decode([i]).strip() or "␣" for i, (a, b) in zip(ids, offsets, strict=True)]
+    return ids, labels, [_word_at(place, places) for place in offsets]
+
+
+def tokens_with_offsets(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]], str]:
+    """Tokens of a text without special ones: ids, the characters of each, and the text that these are counted in.
+
+    That is the text itself, or, of a tokenizer that tells no characters, what it spells of the ids: it grows by what each adds.
+    """
     if getattr(tokenizer, "is_fast", False):
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
-    else:  # the text grows by what each token adds
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
-        offsets = list(pairwise(ends))
-    places = locate_words(words, text)
-    labels = [
-        text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
-        for i, (a, b) in zip(ids, offsets, strict=True)
-    ]
-    return list(ids), labels, [_word_at(place, places) for place in offsets]
+        return list(encoded["input_ids"]), [tuple(place) for place in encoded["offset_mapping"]], text
+    ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
+    return ids, list(pairwise(ends)), tokenizer.decode(ids)
 
 
 def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:

@@ -222,10 +222,11 @@ def _text_of(clip: Clip) -> str:
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
-    text = " " + text.strip()  # Whisper was trained on text that follows a space
+    text = behind_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
     spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
     text_ids, labels, words = located_tokens(tokenizer, text, [word.text for word in spoken])
+    _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
@@ -235,6 +236,24 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
         words=[*[None] * len(ahead), *words, *[None] * len(after), None],
         kinds=[*["special"] * len(ahead), *["token"] * len(words), *["special"] * len(after), "special"],
         ahead=1,
+    )
+
+
+def behind_prefix(model: Model, text: str) -> str:
+    """A text as it is fed behind a decoder's prefix: Whisper was trained on text that follows a space."""
+    return f" {text}" if model.family.name == "whisper" else text
+
+
+def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
+    """Refuse a text with letters that the tokenizer has no token for."""
+    tokenizer = model.tokenizer
+    unknown = tokenizer.unk_token_id
+    if unknown in (None, tokenizer.eos_token_id) or unknown not in ids:  # Whisper's is its end of text
+        return
+    letters = [letter for letter in text if unknown in tokenizer(letter, add_special_tokens=False)["input_ids"]]
+    raise InputError(
+        f"{clip.name}: the tokenizer of {model.name} has no token for {letters[0] if letters else 'a part'!r} in "
+        f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none and let it write one"
     )
 
 

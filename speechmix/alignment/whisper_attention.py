@@ -47,7 +47,7 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
     AlignmentError
         If the model has no cross-attention or tokenizer or is untrained, or the text no words or too many.
     """
-    if "cross" not in model.stacks or model.tokenizer is None or model.init == "random":
+    if model.family.name != "whisper" or model.tokenizer is None or model.init == "random":
         raise AlignmentError(f"{model.label} cannot align: expected a trained Whisper model with its tokenizer")
     words = words_of(text)
     if not words:

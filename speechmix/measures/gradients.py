@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput
 
 from ..adapters.packed import packed_as, with_runs
+from ..adapters.remembering import as_encoder_output
 from ..adapters.transfers import to_host
 from ..errors import InputError, MissingExtraError
 
@@ -70,7 +70,7 @@ class GradientPass:
         inputs: dict[str, Any] = dict(self.inputs)
         if stack != "encoder" and "cross" in self.model.stacks:  # then the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
-            inputs["encoder_outputs"] = BaseModelOutput(self._memory.expand(len(states), -1, -1))
+            inputs["encoder_outputs"] = as_encoder_output(self._memory.expand(len(states), -1, -1))
         for name, value in inputs.items():
             if isinstance(value, Tensor):
                 inputs[name] = torch.cat([value] * len(states))

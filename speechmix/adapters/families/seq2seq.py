@@ -63,11 +63,11 @@ def _t5_stacks(config):
     return _with_decoder(stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention")))
 
 
-def run_seq2seq(base, inputs, stacks):
-    """Run a base model: its encoder alone where no other stack is asked for."""
+def run_seq2seq(base, inputs, stacks, *, tokens="decoder_input_ids"):
+    """Run a base model: its encoder alone where no other stack is asked for; `tokens` is its name for the decoder's."""
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(**{name: value for name, value in inputs.items() if not name.startswith("decoder_")})
-    if "decoder_input_ids" not in inputs:
+    if tokens not in inputs:
         raise InputError(
             "decoder and cross stacks need decoder_input_ids beside the encoder's input (a Sentence with translation=); "
             "give them, or ask for stacks=['encoder']"

@@ -15,7 +15,7 @@ from ...inputs.frames import FrameGrid
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..prepared import Prepared
 from ..remembering import features_of
-from ..writing import tokens_of_clip
+from ..writing import with_decoder_tokens
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -58,10 +58,7 @@ def _prepare(model, clip, stacks):
         )
     features = features_of(model, clip)
     prepared = Prepared({"input_features": features.tensors["input_features"]}, sound=features.sound)
-    if set(stacks) & {"decoder", "cross"}:
-        prepared.tokens, prepared.written = tokens_of_clip(model, clip)
-        prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
-    return prepared
+    return with_decoder_tokens(model, clip, stacks, prepared)
 
 
 def _run(base, inputs, stacks):
