@@ -300,6 +300,29 @@ def _deberta():
     return Entry(_modelled("DebertaV2ForMaskedLM", config), tokens, {"encoder": where}, length=37)
 
 
+def _gemma3_with_eyes():
+    """Its last layer attends to all, the others to the last nine positions."""
+    text = {**_GROUPED, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": 9, "query_pre_attn_scalar": 8}
+    text["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"]
+    sees = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "image_size": 28,
+    }
+    config = transformers.Gemma3Config(
+        text_config=text,
+        vision_config={"model_type": "siglip_vision_model", **sees},
+        mm_tokens_per_image=4,
+        image_token_index=58,
+    )
+    where = Where("model.language_model.layers", "self_attn.v_proj", "model.language_model.norm")
+    rounded = {"each_head": False, "tolerance": _ROUNDED, "eager": _ROUNDED}
+    build = _modelled("Gemma3ForConditionalGeneration", config)
+    return Entry(build, tokens, {"decoder": where}, length=211, **rounded)
+
+
 _SOUND = 59
 
 
@@ -438,6 +461,7 @@ MORE_FAMILIES = {
     ),
     "deberta-v2": _deberta(),
     "gemma2": _rounded("Gemma2ForCausalLM", head_dim=8, sliding_window=9, attn_logit_softcapping=2.0),
+    "gemma3, multimodal": _gemma3_with_eyes(),
     "olmo2": _rounded("Olmo2ForCausalLM"),
     "phi3": _rounded("Phi3ForCausalLM", "self_attn.qkv_proj", values=lambda width: slice(48, None)),
     "smollm3": _rounded("SmolLM3ForCausalLM"),

@@ -82,6 +82,11 @@ class Described:
         return self.module.config
 
     @property
+    def text_config(self):
+        """The part of the config that is about text, in models that hold a language model; else all of it."""
+        return getattr(self.config, "text_config", None) or self.config
+
+    @property
     def sample_rate(self) -> int:
         """Samples per second the model was made for."""
         return getattr(self.feature_extractor, "sampling_rate", 16_000)

@@ -8,7 +8,7 @@ binds it to a loaded model. A `Family` is the table with the few things that can
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -162,6 +162,18 @@ class StackPlan:
     closing_norm: str | None = None
     parallel: bool = False
     shared: tuple[str, ...] = ()
+
+    def within(self, root: str, **changes: Any) -> StackPlan:
+        """The same layers where a larger model holds them: list of layers and final norm are parts of the module `root`.
+
+        Examples
+        --------
+        >>> StackPlan("decoder", "layers", (AttentionPlan.of("self_attn"),), "pre", final_norm="norm").within("text").final_norm
+        'text.norm'
+        """
+        layers, norm = self.layers.rpartition(".")[2], self.final_norm
+        norm = norm and f"{root}.{norm.rpartition('.')[2]}"
+        return replace(self, **{"layers": f"{root}.{layers}", "final_norm": norm, **changes})
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ class Decision:
     @property
     def _at_once(self) -> int:
         """How many inputs run together: a causal classifier without a padding token cannot tell where each of many ends."""
-        alone = self.model.classifies and getattr(self.model.config, "pad_token_id", None) is None
+        alone = self.model.classifies and getattr(self.model.text_config, "pad_token_id", None) is None
         return 1 if alone and "decoder" in self.model.stacks else _INPUTS_AT_ONCE
 
     def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:

@@ -28,17 +28,10 @@ from .text_decoders import LLAMA
 from .whisper import ENCODER
 
 
-def _nested(plan: StackPlan, root: str, **changes: Any) -> StackPlan:
-    """A plan whose layers and norm lie at other places."""
-    layers, norm = plan.layers.rpartition(".")[2], plan.final_norm
-    norm = norm and f"{root}.{norm.rpartition('.')[2]}"
-    return replace(plan, layers=f"{root}.{layers}", final_norm=norm, **changes)
-
-
 def _granite_decoder(config: Any) -> StackPlan:
     """What blocks give is multiplied before it is added: then layers are replayed."""
     plain = config.text_config.residual_multiplier == 1
-    return _nested(LLAMA, "language_model", **({} if plain else {"feed_forwards": ()}))
+    return LLAMA.within("language_model", **({} if plain else {"feed_forwards": ()}))
 
 
 def _stacks(encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]) -> Callable[[Any], tuple[StackPlan, ...]]:
@@ -54,7 +47,7 @@ def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> 
     return run_with_sound(base, inputs, stacks)
 
 
-_TOWER = _stacks(_nested(ENCODER, "audio_tower"), lambda config: _nested(LLAMA, "language_model"))
+_TOWER = _stacks(ENCODER.within("audio_tower"), lambda config: LLAMA.within("language_model"))
 
 
 def _heads(config, stack):
@@ -156,8 +149,8 @@ FAMILIES = (
         "qwen2.5-omni",
         ("qwen2_5_omni_thinker",),
         stacks=_stacks(
-            replace(_nested(ENCODER, "audio_tower"), final_norm="audio_tower.ln_post"),
-            lambda config: _nested(LLAMA, "language_model"),
+            ENCODER.within("audio_tower", final_norm="audio_tower.ln_post"),
+            lambda config: LLAMA.within("language_model"),
         ),
         grid=_omni_grid,
         prepare=prepare_with_prompt,
@@ -185,7 +178,7 @@ FAMILIES = (
     Family(
         "granite-speech",
         ("granite_speech",),
-        stacks=_stacks(_nested(GRANITE, "encoder"), _granite_decoder),
+        stacks=_stacks(GRANITE.within("encoder"), _granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
         run=run_with_sound,
