@@ -15,6 +15,7 @@ import speechmix
 from speechmix.adapters.changed_values import Branch
 from speechmix.adapters.intervene import branch_outputs
 from speechmix.adapters.states import hidden_states
+from speechmix.errors import InputError
 from tests import oracle_by_path as oracle
 from tests import shared_models
 from tests.more_families import MORE_FAMILIES, built
@@ -147,6 +148,9 @@ def test_states_have_an_axis_of_clips(model, inputs):
     found = hidden_states(model, inputs, lambda stack, states: states, stacks=["encoder"])["encoder"]
     assert [tuple(states.shape) for states in found] == [(1, 211, 32)] * 3
     assert torch.equal(found[0][0], seen[0][0][0])
+    two = {name: torch.cat([tensor, tensor]) for name, tensor in inputs.items()}
+    with pytest.raises(InputError, match="one at a time"):
+        hidden_states(model, two, lambda stack, states: states, stacks=["encoder"])
     assert torch.equal(found[2][0], oracle.at(model.module, WHERE.final_norm)(seen[1][2]))
 
 

@@ -127,9 +127,13 @@ def _with_mask(tiny_inputs):
     return with_mask
 
 
+def _omni_frames(config):
+    """A whole chunk and a part of another, in pairs."""
+    return 2 * (config.audio_config.n_window // 2 + 2)
+
+
 def _omni_features(config):
-    """Of a whole chunk and a part of another."""
-    return 1, config.audio_config.num_mel_bins, 2 * (config.audio_config.n_window + 4)
+    return 1, config.audio_config.num_mel_bins, 2 * _omni_frames(config)
 
 
 FAMILIES = (
@@ -155,9 +159,7 @@ FAMILIES = (
         grid=_omni_grid,
         prepare=prepare_with_prompt,
         run=_omni_run,
-        tiny_inputs=lambda config: _with_mask(_tiny(_qwen2_step, _omni_features, config.audio_config.n_window + 4))(
-            config
-        ),
+        tiny_inputs=lambda config: _with_mask(_tiny(_qwen2_step, _omni_features, _omni_frames(config)))(config),
         auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
         heads=_heads,
         projector=_qwen2_step,
