@@ -80,11 +80,12 @@ def _tiny_inputs(config):
     return {"input_ids": ids, "decoder_input_ids": ids.flip(-1)}
 
 
-def _heads(config, stack):
+def heads_by_side(config, stack):
+    """Heads of an encoder, or of a decoder behind it, that the config tells apart."""
     return config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
 
 
-def _family(name, *model_types, stacks, heads=_heads):
+def _family(name, *model_types, stacks, heads=heads_by_side):
     return Family(
         name,
         model_types,

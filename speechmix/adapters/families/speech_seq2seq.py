@@ -18,7 +18,8 @@ from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..prepared import Prepared
 from ..remembering import features_of
 from ..writing import with_decoder_tokens
-from .seq2seq import MBART, run_seq2seq
+from .seq2seq import MBART, heads_by_side, run_seq2seq
+from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 _SELF = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
 _CROSS = AttentionPlan.of("encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm")
@@ -41,18 +42,12 @@ _DECODER = replace(
     feed_forwards=(replace(_PLAIN, norm="final_layernorm", gate="mlp.fc1:1", up="mlp.fc1:0"),),
 )
 _MOONSHINE = (_ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False))
-_DENSE = FeedForwardPlan(
-    norm="final_layer_norm",
-    up="feed_forward.intermediate_dense",
-    down="feed_forward.output_dense",
-    activation="feed_forward.intermediate_act_fn",
-)
 _SPEECHT5_ENCODER = StackPlan(
     name="encoder",
     layers="encoder.wrapped_encoder.layers",
     blocks=(AttentionPlan.of("attention", norm="layer_norm", softmax=True),),
     norm_order="post",
-    feed_forwards=(_DENSE,),
+    feed_forwards=(FEED_FORWARD,),
     shared=("position_bias",),
 )
 _SPEECHT5_DECODER = replace(
@@ -100,10 +95,6 @@ def _tiny(name: str, *shape: int):
     return tiny_inputs
 
 
-def _speecht5_grid(config, n_samples):
-    return FrameGrid.from_convolutions(n_samples, config.conv_kernel, config.conv_stride)
-
-
 def _speecht5_class(config):
     """SpeechT5 comes in three models of one type, of which one hears and writes."""
     other = next((name for name in config.architectures or () if name != _SPEECH_TO_TEXT), None)
@@ -148,22 +139,18 @@ FAMILIES = (
         run=run_seq2seq,
         tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(config),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
-        heads=lambda config, stack: (
-            config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
-        ),
+        heads=heads_by_side,
         feature_rows=(160, 240),
     ),
     Family(
         "speecht5",
         ("speecht5",),
         stacks=lambda config: _SPEECHT5,
-        grid=_speecht5_grid,
+        grid=convolution_grid,
         prepare=_prepare("input_values"),
         run=_run_speecht5,
         tiny_inputs=_tiny("input_values", 1, 5_000),
         auto_class=_speecht5_class,
-        heads=lambda config, stack: (
-            config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
-        ),
+        heads=heads_by_side,
     ),
 )
