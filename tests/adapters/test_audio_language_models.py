@@ -81,6 +81,18 @@ def test_qwen2_5_omni_is_asked_by_its_own_processor(tmp_path):
     assert decoder_map(own).provenance["answer"] == CLIP.text
 
 
+def test_what_lies_behind_the_sound_is_not_carried_along():
+    module, processor = tiny.qwen2_5_omni()
+    model = speechmix.load(module, processor=processor)
+    inputs = model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs
+    assert inputs["input_features"].shape == (1, 16, 150)
+    made = processor(text="<|AUDIO|>", audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt")
+    assert made["input_features"].shape == (1, 16, 200)
+    whole = {**inputs, **{name: made[name] for name in ("input_features", "feature_attention_mask")}}
+    with torch.no_grad():
+        assert torch.equal(module(**inputs).logits, module(**whole).logits)
+
+
 def test_the_adapter_that_granite_speech_hears_with_is_merged(tmp_path):
     peft = pytest.importorskip("peft")
     folder = tiny.saved("granite-speech", tmp_path)

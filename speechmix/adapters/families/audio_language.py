@@ -22,7 +22,7 @@ from ...errors import InputError
 from ...inputs.frames import FrameGrid
 from ..heard import run_with_sound
 from ..plans import Family, StackPlan
-from ..prompt import prepare_with_prompt
+from ..prompt import conversation, prepare_with_prompt
 from .conformers import GRANITE, granite_grid
 from .text_decoders import LLAMA
 from .whisper import ENCODER
@@ -97,6 +97,14 @@ def _converse_with_voxtral(processor: Any, audio: np.ndarray, text: str) -> Mapp
     return processor.apply_chat_template(told, processor_kwargs={"return_tensors": "pt"})
 
 
+def _converse_with_omni(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+    """Without the padding to a window of 300 s, which the model leaves out: many runs of an intervention would copy it."""
+    made = conversation(processor, audio, text)
+    length = int(made["feature_attention_mask"].sum())
+    padded = ("input_features", "feature_attention_mask")
+    return {name: tensor[..., :length] if name in padded else tensor for name, tensor in made.items()}
+
+
 def _tiny(step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int):
     """A whole window of sound, with audio tokens for as many frames as the self-check leaves of it."""
 
@@ -163,6 +171,7 @@ FAMILIES = (
         auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
         heads=_heads,
         projector=_qwen2_step,
+        converse=_converse_with_omni,
     ),
     Family(
         "voxtral",
