@@ -157,6 +157,11 @@ def test_a_multilingual_model_is_told_its_language_by_the_tokenizer(tmp_path):
     found = speechmix.mix(model, tiny.clip(), measures="attention")["attention", "cross"]
     assert found.provenance["decoder_prefix"] == "</s><lang:fr>"
     assert found.targets[0].label == "<lang:fr>"
+    before = model.fingerprint
+    tokenizer.tgt_lang = "de"
+    model.forget_fingerprint()
+    assert tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip())) == ["</s>", "<lang:de>"]
+    assert model.fingerprint != before
 
 
 def test_relative_positions_are_in_the_attention_of_speecht5(speecht5):
