@@ -23,6 +23,11 @@ GRANITE_CHAT = (
     "{% for message in messages %}{{ message['role'] + ': ' + message['content'] }}{% endfor %}"
     "{% if add_generation_prompt %} assistant: {% endif %}"
 )
+OMNI_CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in message['content'] %}"
+    "{% if part['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 _WIDTHS = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "hidden_size": 32}
 _TEXT = {
     **_WIDTHS,
@@ -35,9 +40,9 @@ _TEXT = {
 }
 
 
-def tokenizer():
+def tokenizer(**options):
     """Qwen2's, without merges: a token is a byte."""
-    made = transformers.Qwen2Tokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}, merges=[])
+    made = transformers.Qwen2Tokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}, merges=[], **options)
     made.add_special_tokens({"additional_special_tokens": SPECIAL, "eos_token": "<|im_end|>"})
     return made
 
@@ -56,6 +61,42 @@ def qwen2_audio():
     )
     processor = transformers.Qwen2AudioProcessor(feature_extractor=extractor(), tokenizer=tokenizer())
     return _drawn(transformers.Qwen2AudioForConditionalGeneration, config), processor
+
+
+def qwen2_5_omni():
+    """Model of Qwen2.5-Omni, and a processor that makes of a sound and a text what its own does, which wants torchvision."""
+    tower = {
+        "num_mel_bins": 16,
+        "encoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "d_model": 32,
+    }
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    seen = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    others = {"image_token_index": 0, "video_token_index": 1, "vision_start_token_id": 2}
+    config = transformers.Qwen2_5OmniThinkerConfig(
+        audio_config={**tower, "n_window": 20, "output_dim": 32},
+        text_config={**_TEXT, "rope_parameters": rope},
+        vision_config={**seen, "fullatt_block_indexes": [0]},
+        audio_token_index=SOUND,
+        **others,
+    )
+    processor = transformers.Qwen2AudioProcessor(feature_extractor=extractor(), tokenizer=tokenizer())
+    return _drawn(transformers.Qwen2_5OmniThinkerForConditionalGeneration, config), processor
+
+
+def own_processor_of_omni():
+    """Qwen2.5-Omni's own processor; needs torchvision."""
+    named = {f"{kind}_token": f"<|{kind.upper()}|>" for kind in ("image", "audio", "video")}
+    named |= {f"{kind}_{side}_token": f"<|{kind}_{side}|>" for kind in ("vision", "audio") for side in ("bos", "eos")}
+    return transformers.Qwen2_5OmniProcessor(
+        image_processor=transformers.Qwen2VLImageProcessor(),
+        video_processor=transformers.Qwen2VLVideoProcessor(),
+        feature_extractor=extractor(),
+        tokenizer=tokenizer(extra_special_tokens=named),
+        chat_template=OMNI_CHAT,
+    )
 
 
 def granite_speech():
@@ -106,7 +147,12 @@ class VoxtralStandIn:
         return {**self.tokenizer(written, return_tensors="pt"), "input_features": features}
 
 
-MODELS = {"qwen2-audio": qwen2_audio, "voxtral": voxtral, "granite-speech": granite_speech}
+MODELS = {
+    "qwen2-audio": qwen2_audio,
+    "qwen2.5-omni": qwen2_5_omni,
+    "voxtral": voxtral,
+    "granite-speech": granite_speech,
+}
 
 
 def _drawn(kind, config):

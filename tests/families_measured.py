@@ -41,14 +41,21 @@ A model of one's own, or of another family: [A new architecture](howto/new_archi
 - **Conformers.** Value Zeroing of a Conformer counts all that reaches the target in the layer: what its own attention loses,
   and what its neighbours' attention loses and the convolution behind it brings. Attention, its norms and ALTI are of the
   attention block alone: how the convolution mixes frames is in none of them, nor in their rollout.
-- **Granite-speech** attends within blocks of 200 frames (4 s), SeamlessM4T v2 within chunks: a source of another block is 0,
-  but for what a convolution brings over the border.
-- **Moonshine, Speech2Text:** a clip feeds the encoder; decoder and cross-attention are scored on prepared inputs with
-  `decoder_input_ids`. **SeamlessM4T v2:** the speech encoder alone.
-- **Qwen2-Audio, Voxtral, Granite-speech:** encoder and decoder, with sound, prompt and answer in one map
-  ([Audio language models](howto/audio_language_models.md)). Qwen2-Audio averages pairs of frames in front of the encoder's
-  norm: frames of its last layer are compared behind the norm, each by itself. Granite-speech's decoder is carried or
-  replayed, as its config multiplies what blocks add by one or not.
+- **Granite-speech** attends within blocks of 200 frames (4 s), SeamlessM4T v2 and the encoder of Qwen2.5-Omni (100 frames, 2 s)
+  within chunks: a source of another block is 0, but for what a convolution brings over the border.
+- **Moonshine, Speech2Text, SpeechT5:** a clip with its text (or what the model writes) is scored in all three stacks, as
+  Whisper's is. The decoder begins with its start token and what the tokenizer puts in front of a text, such as the language
+  of a multilingual Speech2Text (`tokenizer.tgt_lang`); a letter that the tokenizer has no token for is refused. A model that
+  translates speech is scored on prepared inputs with `decoder_input_ids`. `align` places no words by their cross-attention.
+- **SpeechT5:** the model that hears and writes (`SpeechT5ForSpeechToText`). Its terms for the distance of two frames are in
+  the attention that is read, so in every measure; its decoder's own attention is replayed.
+- **SeamlessM4T v2:** the speech encoder alone.
+- **Gemma 3** that sees images (`gemma3`) holds the language model of `gemma3_text` and gives the same maps; it is fed text
+  alone.
+- **Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech:** encoder and decoder, with sound, prompt and answer in one map
+  ([Audio language models](howto/audio_language_models.md)). Qwen2-Audio and Qwen2.5-Omni (its thinker) average pairs of
+  frames in front of the encoder's norm: frames of the last layer are compared behind the norm, each by itself.
+  Granite-speech's decoder is carried or replayed, as its config multiplies what blocks add by one or not.
 - **AST:** positions are patches of time and frequency, so that a word is no range of them: prepared inputs, patch by patch.
 - **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its
   default path, which is the one that is measured.

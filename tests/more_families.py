@@ -235,6 +235,27 @@ def _speech_to_text():
     )
 
 
+def _speecht5():
+    sizes = {name: 48 if "ffn" in name else size for name, size in _SIDES.items()}
+    near = {"encoder_max_relative_position": 40, "max_speech_positions": 300, "decoder_start_token_id": 2}
+    config = transformers.SpeechT5Config(hidden_size=32, **{**sizes, **near, **_CONVOLUTIONS, **_IDS})
+    return Entry(
+        _modelled("SpeechT5ForSpeechToText", config),
+        _with_decoder(waveform),
+        {
+            "encoder": Where(
+                "speecht5.encoder.wrapped_encoder.layers", "attention.v_proj", attentions="encoder_attentions"
+            ),
+            "decoder": Where(
+                "speecht5.decoder.wrapped_decoder.layers", "self_attn.v_proj", attentions="decoder_attentions"
+            ),
+            "cross": Where(
+                "speecht5.decoder.wrapped_decoder.layers", "encoder_attn.v_proj", attentions="cross_attentions"
+            ),
+        },
+    )
+
+
 def _m2m_100():
     config = transformers.M2M100Config(
         d_model=32, max_position_embeddings=300, **_SIDES, **_IDS, decoder_start_token_id=2
@@ -279,6 +300,29 @@ def _deberta():
     return Entry(_modelled("DebertaV2ForMaskedLM", config), tokens, {"encoder": where}, length=37)
 
 
+def _gemma3_with_eyes():
+    """Its last layer attends to all, the others to the last nine positions."""
+    text = {**_GROUPED, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": 9, "query_pre_attn_scalar": 8}
+    text["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"]
+    sees = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "image_size": 28,
+    }
+    config = transformers.Gemma3Config(
+        text_config=text,
+        vision_config={"model_type": "siglip_vision_model", **sees},
+        mm_tokens_per_image=4,
+        image_token_index=58,
+    )
+    where = Where("model.language_model.layers", "self_attn.v_proj", "model.language_model.norm")
+    rounded = {"each_head": False, "tolerance": _ROUNDED, "eager": _ROUNDED}
+    build = _modelled("Gemma3ForConditionalGeneration", config)
+    return Entry(build, tokens, {"decoder": where}, length=211, **rounded)
+
+
 _SOUND = 59
 
 
@@ -320,6 +364,30 @@ def _qwen2_audio_entry():
         audio_token_index=_SOUND,
     )
     return _conversing("Qwen2Audio", config, _TOWER_STACK, _qwen2_audio)
+
+
+def _omni():
+    """Frames in chunks of 60, which attend within themselves; the last is shorter."""
+    tower = {
+        "encoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "d_model": 32,
+        "num_mel_bins": 16,
+    }
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    seen = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    config = transformers.Qwen2_5OmniThinkerConfig(
+        audio_config={**tower, "n_window": 60, "output_dim": 32},
+        text_config={**_GROUPED, "rope_parameters": rope},
+        vision_config={**seen, "fullatt_block_indexes": [0]},
+        audio_token_index=_SOUND,
+        image_token_index=58,
+        video_token_index=57,
+        vision_start_token_id=56,
+    )
+    where = replace(_TOWER_STACK, final_norm="model.audio_tower.ln_post", attentions=None)
+    return _conversing("Qwen2_5OmniThinker", config, where, _qwen2_audio)
 
 
 def _voxtral():
@@ -374,6 +442,7 @@ MORE_FAMILIES = {
     "parakeet": _parakeet(),
     "granite-speech-encoder": _granite(),
     "qwen2-audio": _qwen2_audio_entry(),
+    "qwen2.5-omni": _omni(),
     "voxtral": _voxtral(),
     "granite-speech": _granite_speech(1.0),
     "granite-speech, scaled": replace(_granite_speech(0.5), no_sum=("decoder",)),
@@ -382,6 +451,7 @@ MORE_FAMILIES = {
     "sew": _sew(),
     "moonshine": _moonshine(),
     "speech-to-text": _speech_to_text(),
+    "speecht5": _speecht5(),
     "ast": _ast(),
     "m2m-100": _m2m_100(),
     "t5": _t5("T5"),
@@ -391,6 +461,7 @@ MORE_FAMILIES = {
     ),
     "deberta-v2": _deberta(),
     "gemma2": _rounded("Gemma2ForCausalLM", head_dim=8, sliding_window=9, attn_logit_softcapping=2.0),
+    "gemma3, multimodal": _gemma3_with_eyes(),
     "olmo2": _rounded("Olmo2ForCausalLM"),
     "phi3": _rounded("Phi3ForCausalLM", "self_attn.qkv_proj", values=lambda width: slice(48, None)),
     "smollm3": _rounded("SmolLM3ForCausalLM"),

@@ -74,7 +74,7 @@ def zeroed(projection, where, rows, head):
         columns = torch.arange(output.shape[-1])[where.values(output.shape[-1])]
         if head is not None:
             columns = columns.unflatten(0, (where.heads, -1))[head]
-        output[:, torch.as_tensor(rows)[:, None], columns] = 0
+        output[..., torch.as_tensor(rows)[:, None], columns] = 0
         return output
 
     handle = projection.register_forward_hook(zero)
@@ -89,10 +89,10 @@ def value_zeroing(module, inputs, where, targets, sources, distance="cosine", he
     maps, layers = [], list(at(module, where.layers))
     for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, layers), strict=True)):
         norm = at(module, where.final_norm) if where.final_norm and index == len(layers) - 1 else (lambda x: x)
-        before, columns = norm(output)[clip], []
+        before, columns = of_clip(norm(output), clip), []
         for source in sources:
             with torch.no_grad(), zeroed(at(layer, where.value), where, source, head):
-                after = norm(first(layer(*args, **kwargs)))[clip]
+                after = of_clip(norm(first(layer(*args, **kwargs))), clip)
             moved = (
                 1 - F.cosine_similarity(before, after, dim=-1)
                 if distance == "cosine"
@@ -101,6 +101,11 @@ def value_zeroing(module, inputs, where, targets, sources, distance="cosine", he
             columns.append(torch.stack([moved[rows].mean() for rows in targets]))
         maps.append(torch.stack(columns, dim=1))
     return torch.stack(maps).numpy()
+
+
+def of_clip(states, clip):
+    """One clip's states; those of a layer that takes them without an axis of clips are of one."""
+    return states[clip] if states.ndim == 3 else states
 
 
 def attention_weights(module, inputs, where):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelError
 from .layers import Stack
+from .packed import packed_as, with_runs
 from .parts import AttentionModules, Layer, bias_of, weight_of
 from .trace import AttentionCall, Trace
 
@@ -178,8 +179,7 @@ class Block:
         """
         trace = self._trace
         kwargs = trace.kwargs if memory is None else {**trace.kwargs, "encoder_hidden_states": memory[None]}
-        states = self.modules.module.forward(trace.hidden if hidden is None else hidden[None], **kwargs)
-        return self._finish(first_output(states)[0])
+        return self._finish(self._run_layer(trace.hidden if hidden is None else hidden[None], kwargs)[0])
 
     @property
     def inputs(self) -> Tensor:
@@ -210,8 +210,8 @@ class Block:
         trace, attention = self._trace, self.modules.attention
         given = _like(trace.outputs[self.modules.studied], _replaced(attention, contexts))
         with self._capture.paused(), _stubbed(attention.module, given):
-            states = self.modules.module.forward(trace.hidden.expand(len(contexts), -1, -1), **trace.kwargs)
-        return self._finish(first_output(states))
+            states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
+        return self._finish(states)
 
     def replay(self, rows: Tensor, context: Tensor) -> Tensor:
         """Run the layer's own modules on chosen rows, with the attention context replaced.
@@ -243,8 +243,13 @@ class Block:
                 if number < self.modules.studied:
                     given = first_output(before)[:, rows]
                 stubs.enter_context(_stubbed(attention.module, _like(before, given)))
-            states = self.modules.module.forward(trace.hidden[:, rows], **self._kwargs_of(rows))
-        return self._finish(first_output(states)[0])
+            states = self._run_layer(trace.hidden[:, rows], self._kwargs_of(rows))
+        return self._finish(states[0])
+
+    def _run_layer(self, hidden: Tensor, kwargs: dict) -> Tensor:
+        """Run the layer's own module on states [N, P, D]."""
+        given = hidden.flatten(0, 1) if self._trace.packed else hidden
+        return with_runs(first_output(self.modules.module.forward(given, **kwargs)), len(hidden))
 
     def _kwargs_of(self, rows: Tensor) -> dict:
         """The layer's keyword arguments for chosen rows: what attention behind the studied block adds to scores has rows."""
@@ -265,9 +270,10 @@ def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
     return attention.output(inner) if attention.projects else inner
 
 
-def _like(output: Any, given: Tensor) -> Any:
-    """What a module gave, a tensor alone or first among others, with something else in the tensor's place."""
-    return (given, *output[1:]) if isinstance(output, tuple) else given
+def _like(before: Any, given: Tensor) -> Any:
+    """What a module gave, a tensor alone or first among others, with something else [N, P, D] in the tensor's place."""
+    given = packed_as(first_output(before), given)
+    return (given, *before[1:]) if isinstance(before, tuple) else given
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from torch import nn
 from ..errors import ModelError
 from .block import Block, first_output
 from .layers import Stack
+from .packed import with_runs
 from .parts import AttentionModules, Layer
 from .plans import AttentionPlan
 from .reading import AttentionReader
@@ -88,7 +89,7 @@ class Capture:
         def before_layer(module, args, kwargs):
             if not self._paused:
                 hidden, kwargs = arguments_by_name(module, args, kwargs)
-                traces.append(Trace(hidden, kwargs))
+                traces.append(Trace(with_runs(hidden), kwargs, packed=hidden.ndim == 2))
 
         def after_layer(module, args, kwargs, output):
             if self._paused:
@@ -97,7 +98,7 @@ class Capture:
             for stack, index in asked:
                 if stack.plan.block not in trace.calls:
                     raise ModelError(_unread(stack.plan.blocks[stack.plan.block], f"{stack.name} layer {index}"))
-                states = first_output(output)
+                states = with_runs(first_output(output))
                 for clip in range(len(states)):
                     block = Block(self, stack, index, trace.of(clip), states[clip], clip)
                     with self.paused():
@@ -142,7 +143,7 @@ class Capture:
 
         def keep(projection, args, output):
             if not self._paused:
-                traces[-1].projections[projection] = output
+                traces[-1].projections[projection] = with_runs(output) if traces[-1].packed else output
 
         for projection in projections:
             self._hook(projection.register_forward_hook(keep))
@@ -161,12 +162,14 @@ class Capture:
 
         def before(module, args, kwargs):
             if not self._paused:
-                traces[-1].residuals[number] = _bare(args, kwargs)[0][0]
+                traces[-1].residuals[number] = with_runs(_bare(args, kwargs)[0][0])
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
 
     def _cut(self, module, args, kwargs):
         args, kwargs = _bare(args, kwargs)
+        if args[0].ndim == 2:  # packed: told beside them is where each sequence begins, and no window is fixed
+            return args, kwargs
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
 

@@ -29,9 +29,10 @@ _PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rat
 
 
 def config_of(source: str, options: dict[str, str]) -> Any:
-    """Config of a folder or hub id."""
+    """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its thinker."""
     try:
-        return transformers_class("AutoConfig").from_pretrained(source, **options)
+        config = transformers_class("AutoConfig").from_pretrained(source, **options)
+        return getattr(config, "thinker_config", config)
     except ModelError:
         raise
     except Exception as error:  # whatever the hub's client or a damaged file makes of it

@@ -164,7 +164,7 @@ def _text_to_ids(tokenizer: Any) -> dict[str, Any]:
     for name, value in vars(tokenizer).items():
         if hasattr(value, "serialized_model_proto"):  # sentencepiece
             told[name] = hashlib.sha256(value.serialized_model_proto()).hexdigest()
-        elif name in ("bpe_ranks", "word_delimiter_token", "replace_word_delimiter_char", "do_lower_case"):
+        elif name in ("bpe_ranks", "word_delimiter_token", "replace_word_delimiter_char", "do_lower_case", "_tgt_lang"):
             told[name] = str(value)
     return told
 

@@ -40,7 +40,7 @@ def output_head(model: Model) -> OutputHead:
             f"{model.name}: expected a linear language-model or CTC head, whose rows read logits off the last state; found "
             f"{type(projection).__name__} in a {type(module).__name__}"
         )
-    cap = getattr(model.config, "final_logit_softcapping", None)
+    cap = getattr(model.text_config, "final_logit_softcapping", None)
     if cap:
         raise ModelError(
             f"{model.name} caps its logits (final_logit_softcapping={cap}): they are no sum of parts. Ask what is needed "

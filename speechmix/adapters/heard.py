@@ -1,9 +1,10 @@
 """Sound among tokens: which positions of a decoder stand for sound, and for which frames of the encoder.
 
 In an audio language model what the encoder gives goes through a projector and takes the place of audio tokens in the
-decoder's input. In: the ids that are fed, and the projector's step: so many frames become so many positions (Qwen2-Audio 2 and
-1, Voxtral 4 and 1, Granite-speech 15 and 3). Out: a `Heard`, read off the ids, which turns words and frames of the sound into
-units of the decoder, by the rule of frames: a position belongs to the word that the centre of its frames lies in.
+decoder's input. In: the ids that are fed, and the projector's step: so many frames become so many positions (Qwen2-Audio and
+Qwen2.5-Omni 2 and 1, Voxtral 4 and 1, Granite-speech 15 and 3). Out: a `Heard`, read off the ids, which turns words and frames
+of the sound into units of the decoder, by the rule of frames: a position belongs to the word that the centre of its frames
+lies in.
 """
 
 from __future__ import annotations

@@ -14,55 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
 from .capture import arguments_by_name, attention_readable
+from .changed_values import Branch, ChangedValues
 from .layers import Stack
 from .model import Model
+from .packed import packed_as, with_runs
 from .parts import AttentionModules, Layer
-from .reading import WeightedValues, read_multi_head
 from .remembering import encoder_output
 
+_ENCODED = ("input_features", "input_values", "input_ids")  # what an encoder is fed
 _POSITIONS_AT_ONCE = 48_000  # of all branches that run together
 _MOST_AT_ONCE = 256
-
-# Tables of a layer's arguments that hold for every run and have no axis of runs (DeBERTa).
-_SHARED = ("relative_pos", "rel_embeddings")
-
-
-@dataclass(frozen=True, eq=False)
-class Branch:
-    """A run that leaves the clean one at a layer.
-
-    Parameters
-    ----------
-    stack : str
-    layers : range
-        Where values are changed; the run leaves the clean one at the first of them.
-    positions : sequence of int [P]
-        Source positions: encoder frames (or tokens) for "encoder" and "cross", token positions for "decoder".
-    values : dict of layer to Tensor [H, P, d], optional
-        Value vectors to put in at these positions; zeros for none.
-    states : Tensor [P, D], optional
-        What to put in, instead of other values, into the hidden states that enter the first layer.
-    """
-
-    stack: str
-    layers: range
-    positions: Sequence[int]
-    values: Mapping[int, Tensor] | None = None
-    states: Tensor | None = None
-
-    def changes_values(self, stack: str, layer: int) -> bool:
-        """Whether the values of this attention block are changed in this run."""
-        return self.states is None and self.stack == stack and layer in self.layers and len(self.positions) > 0
 
 
 def branch_outputs(
@@ -127,9 +95,8 @@ def branch_outputs(
 
 def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
     """What the encoder gives, run under the attention that passes with branches have."""
-    if "input_features" not in inputs:
-        return model.family.run(model.base, inputs, ("encoder",))
-    return encoder_output(model, inputs["input_features"], sound, attention="sdpa")
+    of_encoder = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
+    return encoder_output(model, of_encoder, sound, attention=model.readable_attention)
 
 
 def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:
@@ -145,7 +112,7 @@ def _fitting(length: int) -> int:
 def _run(model: Model, inputs: Mapping[str, Any]) -> Any:
     options = {"use_cache": False} if "decoder" in model.stacks else {}
     if "encoder_outputs" in inputs:  # then what the encoder is fed is not needed
-        inputs = {name: value for name, value in inputs.items() if name not in ("input_features", "input_ids")}
+        inputs = {name: value for name, value in inputs.items() if name not in _ENCODED}
     return model.module(**inputs, **options, return_dict=True)
 
 
@@ -188,6 +155,7 @@ class _Growing:
     def __init__(self, model: Model, branches: Sequence[Branch], undo: ExitStack):
         self.lengths: dict[str, int] = {}
         self._rows = list(enumerate(branches, start=1))  # row in the batch of each branch; 0 is the clean run
+        self._heard = 1 + sum(branch.stack == "encoder" for branch in branches)  # runs that packed states hold
         self._undo = undo
         self._changing = undo.enter_context(ExitStack())  # open while an attention module runs whose values are changed
         by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
@@ -202,11 +170,12 @@ class _Growing:
 
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
-        names, heads = [stack.name for stack, _ in blocks], blocks[0][0].heads
+        names, heads, shared = [stack.name for stack, _ in blocks], blocks[0][0].heads, blocks[0][0].plan.shared
         leaving = [(row, b) for row, b in self._rows if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}]
 
         def before(module, args, kwargs):
-            hidden, kwargs = arguments_by_name(module, args, kwargs)
+            entered, kwargs = arguments_by_name(module, args, kwargs)
+            hidden = with_runs(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
             self.lengths |= {name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names}
             batch = {1, len(hidden), 1 if memory is None else len(memory)}
@@ -216,10 +185,12 @@ class _Growing:
                 if branch.states is not None:
                     hidden[row, list(branch.positions)] = branch.states.to(hidden)
             bias, given = kwargs.get("position_bias"), {}
-            if isinstance(bias, Tensor) and bias.ndim == 3:  # WavLM's: [rows * heads, T, T], the same in all rows
-                given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
-            grown = {name: x if name in _SHARED else _grown(x, rows, batch) for name, x in kwargs.items()}
-            return (hidden,), {**grown, **given}
+            if isinstance(bias, Tensor) and bias.ndim == 3 and "position_bias" not in shared:
+                given["position_bias"] = bias[:heads].repeat(
+                    rows, 1, 1
+                )  # WavLM's [rows heads, T, T], the same in all rows
+            grown = {name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()}
+            return (packed_as(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
@@ -231,8 +202,10 @@ class _Growing:
 
     def _change(self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]) -> None:
         def before(module, args, kwargs):
-            runs = len(arguments_by_name(module, args, kwargs)[0])
-            self._changing.enter_context(_ChangedValues(layer, changes, runs, heads if attention.softmax else None))
+            states = arguments_by_name(module, args, kwargs)[0]
+            by_runs, own_heads = with_runs(states, self._heard), heads if attention.softmax else None
+            packed = by_runs.shape[1] if states.ndim == 2 else 0
+            self._changing.enter_context(ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed))
 
         def after(*_):
             self._changing.close()
@@ -264,69 +237,3 @@ def _grown(value: Any, rows: int, batch: set[int]) -> Any:
         return value
     repeated = value[:1].expand(rows if len(value) == 1 else rows - len(value), *value.shape[1:])
     return repeated if len(value) == 1 else torch.cat([value, repeated])
-
-
-class _ChangedValues(TorchFunctionMode):
-    """Changes values, in some rows of the batch, that enter the torch attention function an attention module calls.
-
-    Parameters
-    ----------
-    layer : int
-    changes : list of (row, Branch)
-    runs : int
-        Rows of the batch; where attention is within blocks (Granite-speech), each has several in the function's.
-    heads : int, optional
-        Where attention is the module's own code: they enter the product behind its softmax, which may hold all heads in a row.
-    """
-
-    def __init__(self, layer: int, changes: list[tuple[int, Branch]], runs: int, heads: int | None):
-        super().__init__()
-        self._layer, self._changes, self._runs, self._heads = layer, changes, runs, heads
-        self._product = WeightedValues() if heads is not None else None
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            query, key, value, *rest = args
-            return func(query, key, self._changed_rows(value), *rest, **kwargs)
-        output = func(*args, **kwargs)
-        if self._product is not None and self._product.comes(func, args, output):
-            weights, value = args[:2]
-            by_run = value if value.ndim == 4 else value.unflatten(0, (-1, self._heads))
-            return func(weights, self._changed_rows(by_run).reshape(value.shape))
-        if func is F.multi_head_attention_forward:
-            for row, branch in self._changes:
-                output[0][:, row] = self._multi_head(row, branch, *args, **kwargs)
-        return output
-
-    def _changed_rows(self, values: Tensor) -> Tensor:
-        """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is within blocks."""
-        if len(values) != self._runs:
-            blocks = len(values) // self._runs
-            whole = values.unflatten(0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
-            return self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
-        values = values.clone()
-        for row, branch in self._changes:
-            values[row] = self._changed(values[row], branch)
-        return values
-
-    def _changed(self, values: Tensor, branch: Branch) -> Tensor:
-        """Values [H, T, d] of one run."""
-        changed, positions = values.clone(), list(branch.positions)
-        if branch.values is None:
-            changed[:, positions] = 0
-        else:
-            new = branch.values[self._layer].to(values)
-            changed[:, positions] = new[:: len(new) // len(values)]  # grouped-query attention holds fewer heads
-        return changed
-
-    def _multi_head(self, row: int, branch: Branch, query, key, value, *args, **kwargs) -> Tensor:
-        """Torch's function takes no projected values, so its sum is written out for one run: alpha V W_O + b_O, [T, D]."""
-        inputs = [states[:, row : row + 1] for states in (query, key, value)]
-        mask = kwargs.get("attn_mask")
-        if mask is not None and mask.ndim == 3:
-            kwargs["attn_mask"] = mask.unflatten(0, (query.shape[1], -1))[row]
-        call = read_multi_head(*inputs, *args, **kwargs)
-        context = call.weights() @ self._changed(call.value, branch)  # [H, T, d]
-        out_weight, out_bias = args[8], args[9]
-        return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

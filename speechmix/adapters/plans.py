@@ -8,7 +8,7 @@ binds it to a loaded model. A `Family` is the table with the few things that can
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,6 +145,9 @@ class StackPlan:
     parallel : bool
         True if attention and feed-forward read the same states and are added to them together (GPT-NeoX): then nothing in
         the layer lies behind attention.
+    shared : tuple of str
+        Arguments of a layer that hold for all clips of a batch and have no axis of clips: tables of relative positions
+        (DeBERTa, SpeechT5).
     """
 
     name: str
@@ -158,6 +161,19 @@ class StackPlan:
     convolution: ConvolutionPlan | None = None
     closing_norm: str | None = None
     parallel: bool = False
+    shared: tuple[str, ...] = ()
+
+    def within(self, root: str, **changes: Any) -> StackPlan:
+        """The same layers where a larger model holds them: list of layers and final norm are parts of the module `root`.
+
+        Examples
+        --------
+        >>> StackPlan("decoder", "layers", (AttentionPlan.of("self_attn"),), "pre", final_norm="norm").within("text").final_norm
+        'text.norm'
+        """
+        layers, norm = self.layers.rpartition(".")[2], self.final_norm
+        norm = norm and f"{root}.{norm.rpartition('.')[2]}"
+        return replace(self, **{"layers": f"{root}.{layers}", "final_norm": norm, **changes})
 
 
 @dataclass(frozen=True)
@@ -185,8 +201,6 @@ class Family:
         ``heads(config, stack_name)`` gives the number of attention heads.
     batches : callable
         ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
-    feeds_decoder : bool
-        Whether `prepare` gives a decoder behind an encoder its tokens; without, it is scored on prepared inputs alone.
     feature_rows : tuple of int, optional
         Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the next, and samples that the
         first takes beyond that.
@@ -207,7 +221,6 @@ class Family:
     auto_class: Callable[[Any], str]
     heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
     batches: Callable[[Any], bool] = lambda config: False
-    feeds_decoder: bool = True
     feature_rows: tuple[int, int] | None = None
     projector: Callable[[Any], tuple[int, int]] | None = None
     converse: Callable[[Any, Any, str], Mapping[str, Tensor]] | None = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import torch
@@ -91,7 +92,13 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
 
 
 def decoder_prefix(model: Model, clip: Clip) -> list[int]:
-    """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps unless asked."""
+    """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps unless asked.
+
+    Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a text (the language that a
+    multilingual Speech2Text writes).
+    """
+    if model.family.name != "whisper":
+        return _started(model)
     vocabulary = model.tokenizer.get_vocab()
     prefix = [model.config.decoder_start_token_id]
     languages = languages_of(model)
@@ -102,6 +109,15 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     if _NO_TIMESTAMPS in vocabulary and not model.prefix.timestamps:
         prefix.append(vocabulary[_NO_TIMESTAMPS])
     return prefix
+
+
+def _started(model: Model) -> list[int]:
+    start = getattr(getattr(model.module, "generation_config", None), "decoder_start_token_id", None)
+    start = model.config.decoder_start_token_id if start is None else start
+    special = set(model.tokenizer.all_special_ids)
+    before = takewhile(lambda i: i in special, model.tokenizer(text_target="a").input_ids)
+    own_starts = {start, model.tokenizer.bos_token_id, model.tokenizer.eos_token_id, model.tokenizer.unk_token_id}
+    return [start, *(i for i in before if i not in own_starts)]
 
 
 def languages_of(model: Model) -> dict[str, int]:

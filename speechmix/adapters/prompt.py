@@ -18,9 +18,10 @@ import torch
 from ..errors import InputError, ModelError
 from ..timing import phase
 from .heard import heard_among
+from .located import located_tokens
 from .memory import check_fits
 from .prepared import Prepared
-from .tokens import Tokens, given_text, located_tokens, text_with_foil
+from .tokens import Tokens, given_text, text_with_foil
 from .writing import Written, written_about
 
 if TYPE_CHECKING:
@@ -104,15 +105,18 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     if model.processor is None:
         raise ModelError(
             f"{model.name} was loaded without its processor, which writes the prompt around the sound: load it with "
-            "processor=transformers.AutoProcessor.from_pretrained(...), or pass prepared inputs. Voxtral's needs a library of "
-            "its own: pip install 'mistral-common[audio]'"
+            "processor=transformers.AutoProcessor.from_pretrained(...), or pass prepared inputs. Two need a library of their "
+            "own: Voxtral's pip install 'mistral-common[audio]', Qwen2.5-Omni's pip install torchvision"
         )
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))
-    if grid.fixed and len(audio) > grid.duration * model.sample_rate:
+    limits = [grid.duration * model.sample_rate] if grid.fixed else []
+    longest = min([*limits, getattr(model.feature_extractor, "n_samples", len(audio))])  # beyond that, extractors cut
+    if len(audio) > longest:
+        window = longest / model.sample_rate
         raise InputError(
-            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {grid.duration:g} s at a "
-            f"time. Cut it at a pause: clip.cut(0.0, t) with t up to {grid.duration:g}"
+            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. Cut "
+            f"it at a pause: clip.cut(0.0, t) with t up to {window:g}"
         )
     check_fits(model, len(audio))
     with phase("features"):
@@ -123,7 +127,7 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
 
 
 def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
-    """Inputs of a prompt with a sound, by a processor that is called with text and audio (Qwen2-Audio, Granite-speech).
+    """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but Voxtral's).
 
     A chat template that knows no parts of a message is given the audio token within the text.
 

@@ -2,10 +2,13 @@
 
 In: an attention module that runs (transformers models run under "sdpa" meanwhile; WavLM calls `multi_head_attention_forward`).
 Attention by code of a module's own is read off its softmax, and the product of that with values ("eager"). Out: an
-`AttentionCall` for each clip of the batch. Attention within blocks of positions (Granite-speech) is joined to one call.
+`AttentionCall` for each clip of the batch. Attention within blocks of positions is joined to one call: those of one call of
+torch's (Granite-speech), or of one after the other (packed.py).
 """
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -37,6 +40,7 @@ class AttentionReader(TorchFunctionMode):
         super().__init__()
         self._trace, self._number, self._inner = trace, number, weight_of(attention.output).shape[1]
         self._product = WeightedValues() if attention.softmax else None
+        self._blocks: list[AttentionCall] = []  # of packed states, one call of torch's function for each
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -51,7 +55,11 @@ class AttentionReader(TorchFunctionMode):
             calls = _read_sdpa(result, *args, **kwargs)
             for call in calls:
                 call.cut_heads(self._inner)
-            self._trace.calls[self._number] = _joined(calls, count, length)
+            if self._trace.packed:
+                self._blocks += calls
+                calls = self._blocks
+            if sum(call.query.shape[1] for call in calls) >= length:
+                self._trace.calls[self._number] = _joined(calls, count, length)
         elif func is F.multi_head_attention_forward:
             self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
         return result
@@ -118,16 +126,24 @@ def _joined_blocks(blocks: list[AttentionCall], length: int) -> AttentionCall:
     query, key, value = (
         torch.cat([getattr(block, name) for block in blocks], dim=1)[:, :length] for name in ("query", "key", "value")
     )
-    size = blocks[0].query.shape[1]
-    mask = query.new_full((len(query), len(blocks) * size, len(blocks) * size), -torch.inf)
-    for number, block in enumerate(blocks):
-        places = slice(number * size, (number + 1) * size)
-        own = query.new_zeros(()) if block.mask is None else block.mask
-        if own.dtype == torch.bool:
-            own = query.new_zeros(()).masked_fill(~own, -torch.inf)
-        mask[:, places, places] = own
+    mask = _mask_of_blocks(blocks, query)
     context = torch.cat([block.context for block in blocks if block.context is not None])[:length]
     return AttentionCall(query, key, value, mask[:, :length, :length], blocks[0].scale, blocks[0].causal, context)
+
+
+def _mask_of_blocks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
+    """Mask [H, T, T] of the blocks together, [1, T, T] where they have none of their own."""
+    sizes = [block.query.shape[1] for block in blocks]
+    if all(block.mask is None for block in blocks):
+        return torch.block_diag(*(torch.ones(size, size, dtype=torch.bool, device=like.device) for size in sizes))[None]
+    ends = list(accumulate(sizes))
+    mask = like.new_full((len(like), ends[-1], ends[-1]), -torch.inf)
+    for start, stop, block in zip([0, *ends], ends, blocks, strict=False):
+        own = like.new_zeros(()) if block.mask is None else block.mask
+        if own.dtype == torch.bool:
+            own = like.new_zeros(()).masked_fill(~own, -torch.inf)
+        mask[:, start:stop, start:stop] = own
+    return mask
 
 
 def read_multi_head(

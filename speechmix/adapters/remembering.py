@@ -105,8 +105,10 @@ def features_of(model: Model, clip: Clip) -> Features:
     return Features(dict(features), sound)
 
 
-def encoder_output(model: Model, features: Tensor, sound: str | None, *, attention: str | None = None) -> Any:
-    """What a Whisper's encoder gives for features: made now, or remembered from another question about the same sound.
+def encoder_output(
+    model: Model, inputs: Mapping[str, Tensor], sound: str | None, *, attention: str | None = None
+) -> Any:
+    """What an encoder gives for a sound's inputs: made now, or remembered from another question about the same sound.
 
     Only passes of one clip are remembered and used: in a batch the same numbers may be summed in another order.
 
@@ -114,8 +116,8 @@ def encoder_output(model: Model, features: Tensor, sound: str | None, *, attenti
     ----------
     model : Model
         In use (`Model.in_use`), without gradients.
-    features : Tensor [1, mel, frames]
-        On the model's device, in the precision to compute in.
+    inputs : dict of str to Tensor
+        Of the encoder, the first of them the sound [1, ...]; on the model's device, in the precision to compute in.
     sound : str or None
         Whose features these are (`Features.sound`).
     attention : str, optional
@@ -125,14 +127,27 @@ def encoder_output(model: Model, features: Tensor, sound: str | None, *, attenti
     -------
     transformers.modeling_outputs.BaseModelOutput
     """
-    from transformers.modeling_outputs import BaseModelOutput
-
-    key = _key(model, sound, features, attention)
+    key = _key(model, sound, next(iter(inputs.values())), attention)
     states = None if model.heard is None or sound is None else model.heard.encoder_states.get(key)
     if states is not None:
-        return BaseModelOutput(states["states"])
-    output = model.family.run(model.base, {"input_features": features}, ("encoder",))
+        return as_encoder_output(states["states"])
+    output = model.family.run(model.base, inputs, ("encoder",))
     remember_encoder_states(model, output[0], sound, attention=attention)
+    return output
+
+
+def as_encoder_output(states: Tensor) -> Any:
+    """States of an encoder [B, T, D] as a decoder takes them; all of them are sound.
+
+    Returns
+    -------
+    transformers.modeling_outputs.BaseModelOutput
+        With an attention mask of None, which Moonshine looks for there.
+    """
+    from transformers.modeling_outputs import BaseModelOutput
+
+    output: Any = BaseModelOutput(states)
+    output.attention_mask = None
     return output
 
 

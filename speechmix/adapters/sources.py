@@ -82,14 +82,14 @@ def is_pipeline(source: Any) -> TypeGuard[transformers.Pipeline]:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the model inside torch.compile's or a data-parallel wrapper."""
+    """Return the model inside torch.compile's or a data-parallel wrapper; of one that thinks and talks, the thinker."""
     while True:
         if type(module).__name__ == "OptimizedModule":
             module = module.get_submodule("_orig_mod")
         elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             module = module.module
         else:
-            return module
+            return getattr(module, "thinker", module)
 
 
 def check_source(source: Any) -> None:

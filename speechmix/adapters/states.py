@@ -24,6 +24,7 @@ from .block import first_output
 from .capture import arguments_by_name
 from .layers import Stack
 from .model import Model
+from .packed import with_runs
 from .transfers import inputs_to_device
 
 Read = TypeVar("Read")
@@ -66,7 +67,7 @@ def hidden_states(
     Raises
     ------
     InputError
-        If a stack has no states of its own, or the inputs do not reach it.
+        If a stack has no states of its own, or the inputs do not reach it; of several clips, if their states are packed.
 
     Examples
     --------
@@ -82,22 +83,35 @@ def hidden_states(
             raise InputError(f"{model.name} has states of its own in {has}; asked for {name!r}")
     entries: dict[str, list[Read]] = {name: [] for name in names}
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), ExitStack() as hooks:
+        batch = len(next(iter(inputs.values())))
         for name in names:
-            _watch(model.stacks[name], entries[name], read, final_norm, hooks)
+            _watch(model.stacks[name], entries[name], read, final_norm, hooks, batch)
         model.family.run(model.base, inputs_to_device(inputs, model.device, model.state_dtype), names)
     return entries
 
 
-def _watch(stack: Stack, kept: list[Read], read: Callable[[str, Tensor], Read], final_norm: bool, hooks: ExitStack):
+def _watch(
+    stack: Stack,
+    kept: list[Read],
+    read: Callable[[str, Tensor], Read],
+    final_norm: bool,
+    hooks: ExitStack,
+    batch: int,
+):
     """Hook the input of a stack's first layer and the output of each."""
     last = len(stack) - 1
 
     def before(module, args, kwargs):
-        kept.append(read(stack.name, arguments_by_name(module, args, kwargs)[0]))
+        states = arguments_by_name(module, args, kwargs)[0]
+        if states.ndim == 2 and batch > 1:
+            raise InputError(
+                f"the {stack.name} runs {batch} clips in one row of states, which do not say where one ends: give one at a time"
+            )
+        kept.append(read(stack.name, with_runs(states)))
 
     def after(index):
         def hook(module, args, output):
-            states = first_output(output)
+            states = with_runs(first_output(output))
             if final_norm and index == last and stack.final_norm is not None:
                 states = stack.final_norm(states)
             kept.append(read(stack.name, states))

@@ -7,14 +7,14 @@ the positions that hold its tokens, and its *target rows* the positions one earl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..inputs.spans import Span
+from .located import locate_words, located_tokens
 from .prefix import decoder_prefix, timestamp
 
 if TYPE_CHECKING:
@@ -222,10 +222,11 @@ def _text_of(clip: Clip) -> str:
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
-    text = " " + text.strip()  # Whisper was trained on text that follows a space
+    text = behind_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
     spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
     text_ids, labels, words = located_tokens(tokenizer, text, [word.text for word in spoken])
+    _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
@@ -238,57 +239,25 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     )
 
 
-def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[int], list[str], list[int | None]]:
-    """Tokens of a text without special ones: ids, labels as they are written, and which of the words each is of."""
-    if getattr(tokenizer, "is_fast", False):
-        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
-    else:  # the text grows by what each token adds
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
-        offsets = list(pairwise(ends))
-    places = locate_words(words, text)
-    labels = [
-        text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
-        for i, (a, b) in zip(ids, offsets, strict=True)
-    ]
-    return list(ids), labels, [_word_at(place, places) for place in offsets]
+def behind_prefix(model: Model, text: str) -> str:
+    """A text as it is fed behind a decoder's prefix: Whisper was trained on text that follows a space."""
+    return f" {text}" if model.family.name == "whisper" else text
+
+
+def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
+    """Refuse a text with letters that the tokenizer has no token for."""
+    tokenizer = model.tokenizer
+    unknown = tokenizer.unk_token_id
+    if unknown in (None, tokenizer.eos_token_id) or unknown not in ids:  # Whisper's is its end of text
+        return
+    letters = [letter for letter in text if unknown in tokenizer(letter, add_special_tokens=False)["input_ids"]]
+    raise InputError(
+        f"{clip.name}: the tokenizer of {model.name} has no token for {letters[0] if letters else 'a part'!r} in "
+        f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none and let it write one"
+    )
 
 
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:
     """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip without word times."""
     words = clip.words
     return [timestamp(model, time) for time in ((words[0].start, words[-1].end) if words else (0.0, clip.duration))]
-
-
-def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
-    """Find each word's characters in a text, left to right, case and apostrophe style aside; None where it is not.
-
-    Examples
-    --------
-    >>> locate_words(["les", "amis", "les"], "Les amis, les vrais")
-    [(0, 3), (4, 8), (10, 13)]
-    """
-
-    def plain(string: str) -> str:
-        return "".join(c.lower() if len(c.lower()) == 1 else c for c in string).replace("’", "'")
-
-    haystack, reached = plain(text), 0
-    places: list[tuple[int, int] | None] = []
-    for word in words:
-        needle = re.escape(plain(word).strip())
-        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(
-            haystack, reached
-        )
-        places.append(match.span() if match and needle else None)
-        reached = match.end() if match else reached
-    return places
-
-
-def _word_at(offsets: tuple[int, int], places: list[tuple[int, int] | None]) -> int | None:
-    """Index of the word that shares characters with a token."""
-    start, stop = offsets
-    for index, place in enumerate(places):
-        if place is not None and max(start, place[0]) < min(stop, place[1]):
-            return index
-    return None

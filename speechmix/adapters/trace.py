@@ -61,6 +61,7 @@ class Trace:
 
     hidden: Tensor
     kwargs: dict
+    packed: bool = False  # whether the layer itself takes and gives states without an axis of clips
     calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
     outputs: dict[int, Any] = field(default_factory=dict)
     residuals: dict[int, Tensor] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Trace:
         return Trace(
             of_clip(self.hidden),
             of_clip(self.kwargs),
+            self.packed,
             {number: [calls[clip]] for number, calls in self.calls.items()},
             of_clip(self.outputs),
             of_clip(self.residuals),

@@ -18,9 +18,9 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..inputs.clips import Clip
 from .prefix import TICK, decoder_prefix, first_timestamp, timestamp
-from .remembering import encoder_output, features_of
+from .remembering import encoder_output
 from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
-from .transfers import inputs_to_device, to_device
+from .transfers import inputs_to_device
 
 if TYPE_CHECKING:
     from ..inputs.sentences import Sentence
@@ -91,8 +91,22 @@ def written_about(model: Model, item: Clip | Sentence) -> Written:
     return model.written[key]
 
 
+def with_decoder_tokens(model: Model, clip: Clip, stacks: Sequence[str], prepared: Prepared) -> Prepared:
+    """Add what the decoder behind a speech encoder is fed, if it is asked about.
+
+    Raises
+    ------
+    InputError
+        As `tokens_of_clip`.
+    """
+    if set(stacks) & {"decoder", "cross"}:
+        prepared.tokens, prepared.written = tokens_of_clip(model, clip)
+        prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
+    return prepared
+
+
 def tokens_of_clip(model: Model, clip: Clip) -> tuple[Tokens, Written | None]:
-    """What a Whisper's decoder is fed for a clip: its text, or else what the model itself writes.
+    """What a decoder behind a speech encoder is fed for a clip: its text, or else what the model itself writes.
 
     Raises
     ------
@@ -117,8 +131,8 @@ def feed_as_written(model: Model, prepared: Prepared, written: Written) -> None:
 def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[list[int], int, bool]:
     """Ids of the likeliest token after the other, by the rules of the model's generation config.
 
-    Tokens that it suppresses are not written; with timestamps, they come in pairs and in order. So does
-    ``WhisperForConditionalGeneration.generate`` without beams.
+    Tokens that it suppresses are not written; with timestamps, they come in pairs and in order. So does ``generate`` of
+    transformers without beams.
 
     Returns
     -------
@@ -127,17 +141,14 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
     n_prefix : int
     ended : bool
     """
-    heard = features_of(model, clip)
-    features = to_device(heard.tensors["input_features"], model.device, model.state_dtype)
+    heard = model.family.prepare(model, clip, ("encoder",))
+    inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
     ids = decoder_prefix(model, clip)
-    n_prefix, limit, end = (
-        len(ids),
-        min(max_tokens + len(ids), model.config.max_target_positions),
-        model.tokenizer.eos_token_id,
-    )
+    n_prefix, end = len(ids), model.tokenizer.eos_token_id
+    limit = min(max_tokens + n_prefix, *_most_tokens(model))
     rules = _rules(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        memory, new, past = encoder_output(model, features, heard.sound), ids, None
+        memory, new, past = encoder_output(model, inputs, heard.sound), ids, None
         while len(ids) < limit:
             tokens = torch.tensor([new], device=model.device)
             output = model.module(
@@ -151,6 +162,12 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
                 return ids, n_prefix, True
             ids = [*ids, *new]
     return ids, n_prefix, False
+
+
+def _most_tokens(model: Model) -> list[int]:
+    """Positions that a decoder has, by whatever name its config calls them."""
+    names = ("max_target_positions", "max_text_positions", "max_position_embeddings")
+    return [getattr(model.config, name) for name in names if hasattr(model.config, name)]
 
 
 def spelled(model: Model, ids: Sequence[int]) -> str:

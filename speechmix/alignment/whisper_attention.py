@@ -22,6 +22,11 @@ _SMOOTH = 7  # frames of the median filter
 _DOUBTFUL = 0.2  # share of the attention that falls on the word's own stretch
 
 
+def is_trained_whisper(model: Model) -> bool:
+    """True for a trained Whisper with its tokenizer: how well the attention of others tells times is not known."""
+    return model.family.name == "whisper" and model.tokenizer is not None and model.init == "trained"
+
+
 def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: str | None = None) -> Alignment:
     """Place the words of a transcript by cross-attention.
 
@@ -45,9 +50,9 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
     Raises
     ------
     AlignmentError
-        If the model has no cross-attention or tokenizer or is untrained, or the text no words or too many.
+        If the model is no trained Whisper with its tokenizer, or the text has no words or too many.
     """
-    if "cross" not in model.stacks or model.tokenizer is None or model.init == "random":
+    if not is_trained_whisper(model):
         raise AlignmentError(f"{model.label} cannot align: expected a trained Whisper model with its tokenizer")
     words = words_of(text)
     if not words:

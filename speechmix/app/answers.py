@@ -18,6 +18,7 @@ import numpy as np
 from ..adapters.model import Model
 from ..alignment import place_words
 from ..alignment.ctc import has_ctc_head
+from ..alignment.whisper_attention import is_trained_whisper
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import transcribe
 from ..files.names import safe_name
@@ -167,7 +168,7 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     else:
         name = "no model" if model is None else model.label
         raise InputError(
-            f"{name} cannot place words: a trained model with a CTC head or cross-attention can; or have the text spoken "
+            f"{name} cannot place words: a trained model with a CTC head or a trained Whisper can; or have the text spoken "
             "(synthesis), or spread it evenly and move the borders"
         )
     alignment = place_words(bare, clip.text or "", model=model, method=method)
@@ -175,8 +176,8 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
 
 
 def places_words(model: Model) -> bool:
-    """True for a trained model with a CTC head or cross-attention."""
-    return model.init == "trained" and (has_ctc_head(model) or (model.hears and "cross" in model.stacks))
+    """True for a trained model with a CTC head, and for a trained Whisper."""
+    return is_trained_whisper(model) or (model.init == "trained" and has_ctc_head(model))
 
 
 def _spread(clip: Clip) -> list[Word]:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..adapters.prefix import require_transcription
+from ..adapters.remembering import encoder_output
 from ..adapters.tokens import decoder_tokens
+from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.numerics import ctc_log_probability
@@ -30,7 +32,7 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
     Parameters
     ----------
     model : Model
-        With a CTC head, or a Whisper with its tokenizer.
+        A recogniser with its processor (`Model.can_spell`).
     clip : Clip
     texts : sequence of str [N]
 
@@ -44,15 +46,19 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
 
 
 def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
-    features = _features(model, clip)
-    if model.family.name != "whisper":
+    if not model.can_spell:
+        raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
+    require_transcription(model, "the log-likelihood of a text")
+    heard = model.family.prepare(model, clip, ("encoder",))
+    inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
+    if "cross" not in model.stacks:
         # [1, T, V] -> [T, V]
-        scores = model.module(**features).logits[0].float().log_softmax(-1)
+        scores = model.module(**inputs).logits[0].float().log_softmax(-1)
         blank = model.config.pad_token_id
         return torch.stack(
             [ctc_log_probability(scores, model.tokenizer(text).input_ids, blank=blank) for text in texts]
         )
-    hidden = model.module.model.encoder(features["input_features"])
+    hidden = encoder_output(model, inputs, heard.sound)
     return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
 
 
@@ -71,17 +77,6 @@ def number_is_right(model: Model, clip: Clip) -> bool:
         )
     own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other]).tolist()
     return own_score > other_score
-
-
-def _features(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
-    if not model.can_spell:
-        raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
-    require_transcription(model, "the log-likelihood of a text")
-    features = model.features(clip.audio(model.sample_rate))
-    return {
-        name: value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
-        for name, value in features.items()
-    }
 
 
 def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:

@@ -40,7 +40,6 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     if not model.can_spell:
         raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
     if "decoder" in model.stacks:
-        model.family.prepare(model, clip, ("encoder",))  # refuses a clip that is longer than the model hears
         ids, n_prefix, _ = greedy_ids(model, clip, max_tokens=max_tokens)
         return spelled(model, ids[n_prefix:])
     wide = model.state_dtype

@@ -157,10 +157,8 @@ def _drafts_of_letters(model: Model, placed: Sequence[tuple[int, int]]) -> tuple
 
 def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:
     """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who wrote it."""
-    if not model.can_spell or not model.family.feeds_decoder:
-        raise InputError(
-            f"{model.label} cannot transcribe a clip: expected a CTC model or a Whisper, with its processor"
-        )
+    if not model.can_spell:
+        raise InputError(f"{model.label} cannot transcribe a clip: expected a speech recogniser with its processor")
     if text is None:
         written = written_about(model, clip)
         return list(written.ids), written.n_prefix, written.ended, written.by

@@ -97,7 +97,7 @@ def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
 
 def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
     """Cue and target that the corpus names, as character ranges of its sentence."""
-    from ..adapters.tokens import locate_words
+    from ..adapters.located import locate_words
     from .french.spoken import text_of, written_words
 
     if row.words is not None:

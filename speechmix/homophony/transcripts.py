@@ -122,10 +122,14 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     """Characters of the transcript that each decoder input position holds; None for the prefix, or without a decoder."""
     if "decoder" not in model.stacks:
         return None
+    from ..adapters.located import tokens_with_offsets
     from ..adapters.prefix import decoder_prefix
+    from ..adapters.tokens import behind_prefix
 
-    encoded = model.tokenizer(" " + transcript, add_special_tokens=False, return_offsets_mapping=True)
-    places = [(max(0, start - 1), max(0, stop - 1)) for start, stop in encoded["offset_mapping"]]
+    text = behind_prefix(model, transcript)
+    ahead = len(text) - len(transcript)
+    _, offsets, _ = tokens_with_offsets(model.tokenizer, text)
+    places = [(max(0, start - ahead), max(0, stop - ahead)) for start, stop in offsets]
     return [*[None] * len(decoder_prefix(model, clip)), *places]
 
 

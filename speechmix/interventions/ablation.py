@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..adapters.intervene import Branch
+from ..adapters.changed_values import Branch
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words

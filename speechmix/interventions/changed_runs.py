@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.remembering import as_encoder_output
 from ..inputs.clips import Clip
 from .decision import Decision
 from .input_ablation import inputs_of_sound
@@ -94,7 +94,7 @@ def _of_decoder(decision: Decision, changes: Sequence[Change], read: Callable[[T
             numbers, ids, lefts = zip(*together[start : start + _RUNS_AT_ONCE], strict=True)
             hidden = torch.cat([states[id(changes[number].sound)] for number in numbers])
             output = model.module(
-                encoder_outputs=BaseModelOutput(hidden),
+                encoder_outputs=as_encoder_output(hidden),
                 decoder_input_ids=torch.cat(ids),
                 use_cache=False,
                 return_dict=True,

@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.changed_values import Branch
 from ..adapters.heard import Heard
-from ..adapters.intervene import Branch, branch_outputs
+from ..adapters.intervene import branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
+from ..adapters.remembering import as_encoder_output
 from ..adapters.text import MASK
 from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
@@ -205,7 +206,7 @@ class Decision:
     @property
     def _at_once(self) -> int:
         """How many inputs run together: a causal classifier without a padding token cannot tell where each of many ends."""
-        alone = self.model.classifies and getattr(self.model.config, "pad_token_id", None) is None
+        alone = self.model.classifies and getattr(self.model.text_config, "pad_token_id", None) is None
         return 1 if alone and "decoder" in self.model.stacks else _INPUTS_AT_ONCE
 
     def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
@@ -213,7 +214,7 @@ class Decision:
         with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
             inputs = self.moved(inputs)
             if ENCODED in inputs:
-                options["encoder_outputs"] = BaseModelOutput(inputs.pop(ENCODED))
+                options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))
             output = self.model.module(**inputs, **options, return_dict=True)
             if places is not None and not self.model.classifies:
                 output.logits = _put_back(logits_of(output), places)

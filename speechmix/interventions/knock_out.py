@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..adapters.intervene import Branch
+from ..adapters.changed_values import Branch
 from ..errors import InputError
 from ..maps.decisions import DecisionMap
 from .decision import Decision

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..adapters.capture import Capture, attention_readable
-from ..adapters.intervene import Branch
+from ..adapters.changed_values import Branch
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.decisions import DecisionMap

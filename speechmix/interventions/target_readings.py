@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.ctc_paths import best_path
-from ..adapters.tokens import locate_words
+from ..adapters.located import locate_words
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..maps.numerics import ctc_log_probability

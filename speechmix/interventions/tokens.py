@@ -38,7 +38,7 @@ def token_fills(model: Model) -> tuple[str, ...]:
 def id_of_fill(model: Model, fill: str | int) -> int | None:
     """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model has no embedding of it."""
     id_ = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
-    return id_ if id_ is not None and 0 <= id_ < getattr(model.config, "vocab_size", id_ + 1) else None
+    return id_ if id_ is not None and 0 <= id_ < getattr(model.text_config, "vocab_size", id_ + 1) else None
 
 
 def blank(

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput
 
+from ..adapters.packed import packed_as, with_runs
+from ..adapters.remembering import as_encoder_output
 from ..adapters.transfers import to_host
 from ..errors import InputError, MissingExtraError
 
@@ -69,7 +70,7 @@ class GradientPass:
         inputs: dict[str, Any] = dict(self.inputs)
         if stack != "encoder" and "cross" in self.model.stacks:  # then the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
-            inputs["encoder_outputs"] = BaseModelOutput(self._memory.expand(len(states), -1, -1))
+            inputs["encoder_outputs"] = as_encoder_output(self._memory.expand(len(states), -1, -1))
         for name, value in inputs.items():
             if isinstance(value, Tensor):
                 inputs[name] = torch.cat([value] * len(states))
@@ -143,10 +144,12 @@ def _replacing(stack: str, index: int, change: Callable) -> Callable:
     def hook(layer: nn.Module, args: tuple, kwargs: dict):
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
+        before = kwargs[name] if name in kwargs else args[names.index(name)]
+        changed = packed_as(before, change(stack, index, with_runs(before)))
         if name in kwargs:
-            return args, {**kwargs, name: change(stack, index, kwargs[name])}
+            return args, {**kwargs, name: changed}
         place = names.index(name)
-        return (*args[:place], change(stack, index, args[place]), *args[place + 1 :]), kwargs
+        return (*args[:place], changed, *args[place + 1 :]), kwargs
 
     return hook
 

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..adapters.block import first_output
+from ..adapters.packed import with_runs
 from ..errors import InputError
 from .gradients import entering
 
@@ -110,7 +112,7 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
     with ExitStack() as hooks:
         for layer in stack.layers:
             handle = layer.module.register_forward_hook(
-                lambda _, args, y: outputs.append((y[0] if isinstance(y, tuple) else y)[0])
+                lambda _, args, y: outputs.append(with_runs(first_output(y))[0])
             )
             hooks.callback(handle.remove)
         hooks.enter_context(entering(model, {stack.name: range(len(stack)) if stack.name == "cross" else [0]}, keep))

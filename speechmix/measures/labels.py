@@ -115,5 +115,5 @@ def row_read(model: Model, prepared: Prepared) -> int:
     """Position whose state the head reads."""
     if "decoder" not in model.stacks:
         return 0
-    ids, padding = prepared.text_tokens.ids, getattr(model.config, "pad_token_id", None)
+    ids, padding = prepared.text_tokens.ids, getattr(model.text_config, "pad_token_id", None)
     return max((place for place, token in enumerate(ids) if token != padding), default=len(ids) - 1)

@@ -114,7 +114,7 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
     padded = {}
     for name in names:
         rows = [tensors[name][0] for tensors in inputs]
-        fill = getattr(model.config, "pad_token_id", None) or 0 if name.endswith("input_ids") else 0
+        fill = getattr(model.text_config, "pad_token_id", None) or 0 if name.endswith("input_ids") else 0
         padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
     main = names[0]
     lengths = torch.tensor([tensors[main].shape[1] for tensors in inputs])

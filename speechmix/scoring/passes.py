@@ -135,7 +135,7 @@ def _run(
         output = model.family.run(model.base, inputs_to_device(inputs, model.device, precision.states), tuple(stacks))
     states = getattr(output, "encoder_last_hidden_state", None)
     if states is not None:
-        remember_encoder_states(model, states, views[0].prepared.sound, attention="sdpa")
+        remember_encoder_states(model, states, views[0].prepared.sound, attention=model.readable_attention)
 
 
 @contextmanager

@@ -197,7 +197,7 @@ class ClipView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        if self._model.tokenizer is None or not self._model.family.feeds_decoder:
+        if self._model.tokenizer is None:
             return False
         given = given_answer if self._model.converses else given_text
         return given(self._model, self.item) is not None or self._is_written

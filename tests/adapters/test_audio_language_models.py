@@ -9,6 +9,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.heard import Heard, heard_among
+from speechmix.adapters.outline import outline
 from speechmix.adapters.writing import written_about
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.spans import Span
@@ -39,7 +40,7 @@ def decoder_map(model, clip=CLIP, **options):
     return speechmix.mix(model, clip, stacks="decoder", measures="attention", **options)["attention", "decoder"]
 
 
-@pytest.mark.parametrize("name", ["qwen2-audio", "granite-speech"])
+@pytest.mark.parametrize("name", ["qwen2-audio", "qwen2.5-omni", "granite-speech"])
 def test_a_folder_with_its_processor_is_loaded_and_asked(name, tmp_path):
     model = speechmix.load(tiny.saved(name, tmp_path), device="cpu")
     maps = speechmix.mix(model, CLIP, prompt="Who speaks?", answer="le chat")
@@ -50,6 +51,46 @@ def test_a_folder_with_its_processor_is_loaded_and_asked(name, tmp_path):
     assert (found.scores.max(axis=(1, 2)) > 0).all()
     assert found.provenance["prompt"] == "Who speaks?"
     assert found.provenance["answer"] == "le chat"
+
+
+def test_of_a_model_that_thinks_and_talks_the_thinker_is_measured(tmp_path):
+    thinker, processor = tiny.qwen2_5_omni()
+    config = transformers.Qwen2_5OmniConfig(thinker_config=thinker.config.to_dict(), enable_audio_output=False)
+    whole = transformers.Qwen2_5OmniForConditionalGeneration(config).eval()
+    whole.thinker.load_state_dict(thinker.state_dict())
+    whole.save_pretrained(tmp_path)
+    expected = decoder_map(speechmix.load(thinker, processor=processor))
+    for source in (whole, tmp_path):
+        model = speechmix.load(source, processor=processor, device="cpu")
+        assert type(model.module) is type(thinker)
+        assert np.array_equal(decoder_map(model).scores, expected.scores)
+    assert len(outline(tmp_path).stacks["encoder"]) == 2
+
+
+def test_qwen2_5_omni_is_asked_by_its_own_processor(tmp_path):
+    pytest.importorskip("torchvision", reason="Qwen2.5-Omni's processor needs it")
+    module, processor = tiny.qwen2_5_omni()
+    module.save_pretrained(tmp_path)
+    tiny.own_processor_of_omni().save_pretrained(tmp_path)
+    own, stand_in = speechmix.load(tmp_path, device="cpu"), speechmix.load(module, processor=processor)
+    assert type(own.processor).__name__ == "Qwen2_5OmniProcessor"
+    asked = [model.with_prompt("<|audio_bos|><|AUDIO|><|audio_eos|>Who?", answer="le") for model in (own, stand_in)]
+    inputs = [model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs for model in asked]
+    assert inputs[0].keys() == inputs[1].keys()
+    assert all(torch.equal(inputs[0][name], tensor) for name, tensor in inputs[1].items())
+    assert decoder_map(own).provenance["answer"] == CLIP.text
+
+
+def test_what_lies_behind_the_sound_is_not_carried_along():
+    module, processor = tiny.qwen2_5_omni()
+    model = speechmix.load(module, processor=processor)
+    inputs = model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs
+    assert inputs["input_features"].shape == (1, 16, 150)
+    made = processor(text="<|AUDIO|>", audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt")
+    assert made["input_features"].shape == (1, 16, 200)
+    whole = {**inputs, **{name: made[name] for name in ("input_features", "feature_attention_mask")}}
+    with torch.no_grad():
+        assert torch.equal(module(**inputs).logits, module(**whole).logits)
 
 
 def test_the_adapter_that_granite_speech_hears_with_is_merged(tmp_path):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from tests.more_families import _SIDES, _SPEECH
+from tests.audio_language_models import VOCABULARY, tokenizer
+from tests.more_families import _SIDES, _SPEECH, built
 
 _SIZES = {
     name: _SPEECH[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -68,3 +70,32 @@ def test_ast_says_that_a_word_is_no_range_of_its_positions():
     model = speechmix.load(ast())
     with pytest.raises(InputError, match="patches of time and frequency"):
         speechmix.mix(model, speechmix.Clip.from_array(torch.zeros(16_000).numpy(), 16_000), units="frame")
+
+
+def test_the_language_model_in_a_gemma3_that_sees_is_that_of_one_that_only_reads(tmp_path):
+    sees = built("gemma3, multimodal", torch.float32)
+    sees.resize_token_embeddings(len(VOCABULARY), mean_resizing=False)
+    reads = transformers.Gemma3ForCausalLM(sees.config.text_config)
+    reads.model.load_state_dict(sees.model.language_model.state_dict())
+    reads.lm_head.load_state_dict(sees.lm_head.state_dict())
+    models = []
+    for name, module in (("sees", sees), ("reads", reads)):
+        module.save_pretrained(tmp_path / name)
+        tokenizer().save_pretrained(tmp_path / name)
+        models.append(speechmix.load(tmp_path / name, device="cpu"))
+    assert [model.family.name for model in models] == ["gemma3-multimodal", "gemma3"]
+    sentence = speechmix.Sentence("the keys are here", cue="keys", target="are", foil="is")
+    names = ["value_zeroing", "attention", "alti", "gradient_input"]
+    maps = [speechmix.mix(model, sentence, measures=names, objective="contrast") for model in models]
+    for key, found in maps[0].items():
+        assert [span.label for span in found.sources] == [span.label for span in maps[1][key].sources]
+        assert np.array_equal(found.scores, maps[1][key].scores)
+        assert (found.scores.max(axis=(1, 2)) > 0).all()
+    drops = [speechmix.knock_out(model, sentence).scores("decoder") for model in models]
+    assert np.array_equal(*drops)
+    assert np.abs(drops[0]).max() > 0
+    parts = [speechmix.logit_contributions(model, sentence).scores["decoder"] for model in models]
+    assert np.array_equal(*parts)
+    pixels = {"input_ids": torch.tensor([[5, 6]]), "pixel_values": torch.zeros(1, 3, 28, 28)}
+    with pytest.raises(InputError, match="text"):
+        speechmix.mix(models[0], pixels)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from speechmix.adapters.capture import Capture
-from speechmix.adapters.intervene import Branch, branch_outputs
+from speechmix.adapters.changed_values import Branch
+from speechmix.adapters.intervene import branch_outputs
 from speechmix.errors import InputError
 from tests import oracle
 from tests.conftest import inputs_of, tiny

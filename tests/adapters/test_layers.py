@@ -11,7 +11,8 @@ import torch
 
 import speechmix
 from speechmix.adapters import layers
-from speechmix.adapters.intervene import Branch, branch_outputs
+from speechmix.adapters.changed_values import Branch
+from speechmix.adapters.intervene import branch_outputs
 from speechmix.adapters.layers import bind, layer_modules
 from speechmix.errors import ModelError
 from tests.conftest import build, inputs_of

@@ -172,7 +172,5 @@ def test_states_of_one_device_are_not_given_to_another():
     model = trained("tiny-french-whisper")
     with model.unchanged():
         remember_encoder_states(model, torch.zeros(1, 2, 3, device="meta"), "sound", attention="sdpa")
-        states = encoder_output(
-            model, features_of(model, bundled.clips()[0]).tensors["input_features"], "sound", attention="sdpa"
-        )
+        states = encoder_output(model, features_of(model, bundled.clips()[0]).tensors, "sound", attention="sdpa")
     assert states[0].device.type == "cpu"

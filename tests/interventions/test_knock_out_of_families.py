@@ -13,7 +13,21 @@ PLACES = (2, 5)
 
 
 @pytest.mark.parametrize(
-    "name", ["parakeet", "gemma2", "deberta-v2", "phi", "falcon", "t5", "moonshine", "qwen2-audio", "voxtral"]
+    "name",
+    [
+        "parakeet",
+        "gemma2",
+        "deberta-v2",
+        "phi",
+        "falcon",
+        "t5",
+        "moonshine",
+        "speech-to-text",
+        "speecht5",
+        "qwen2-audio",
+        "qwen2.5-omni",
+        "voxtral",
+    ],
 )
 def test_a_source_is_a_pass_with_its_values_zeroed(name):
     entry = MORE_FAMILIES[name]

@@ -1,9 +1,10 @@
-"""Qwen2-Audio, Voxtral and Granite-speech: an audio encoder, a projector, and a language model that reads sound among tokens.
+"""Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech: an audio encoder, and a language model that reads sound among tokens.
 
-The encoder's frames pass the projector and take the place of audio tokens in the decoder's input (`heard.py`); there is no
-cross-attention. Encoders of Qwen2-Audio and Voxtral are Whisper's, that of Granite-speech is a Conformer; the decoders are
-Qwen2, Llama and Granite. Qwen2-Audio's encoder averages pairs of frames in front of its norm: frames of its last layer are
-compared behind the norm all the same, each by itself.
+The encoder's frames pass a projector and take the place of audio tokens in the decoder's input (`heard.py`); there is no
+cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are Whisper's, that of Granite-speech is a Conformer; the
+decoders are Qwen2, Llama and Granite. Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm:
+frames of the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its thinker: the encoder
+hears chunks of 2 s by themselves, all in a row (packed.py), and sound of any length.
 """
 
 from __future__ import annotations
@@ -17,33 +18,36 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...errors import InputError
 from ...inputs.frames import FrameGrid
 from ..heard import run_with_sound
 from ..plans import Family, StackPlan
-from ..prompt import prepare_with_prompt
+from ..prompt import conversation, prepare_with_prompt
 from .conformers import GRANITE, granite_grid
 from .text_decoders import LLAMA
 from .whisper import ENCODER
 
 
-def _nested(plan: StackPlan, root: str, **changes: Any) -> StackPlan:
-    """A plan whose layers and norm lie at other places."""
-    layers, norm = plan.layers.rpartition(".")[2], plan.final_norm
-    norm = norm and f"{root}.{norm.rpartition('.')[2]}"
-    return replace(plan, layers=f"{root}.{layers}", final_norm=norm, **changes)
-
-
 def _granite_decoder(config: Any) -> StackPlan:
     """What blocks give is multiplied before it is added: then layers are replayed."""
     plain = config.text_config.residual_multiplier == 1
-    return _nested(LLAMA, "language_model", **({} if plain else {"feed_forwards": ()}))
+    return LLAMA.within("language_model", **({} if plain else {"feed_forwards": ()}))
 
 
 def _stacks(encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]) -> Callable[[Any], tuple[StackPlan, ...]]:
     return lambda config: (encoder, decoder_of(config))
 
 
-_TOWER = _stacks(_nested(ENCODER, "audio_tower"), lambda config: _nested(LLAMA, "language_model"))
+def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+    if "feature_attention_mask" not in inputs:
+        raise InputError(
+            "Qwen2.5-Omni needs feature_attention_mask, which says how long the sound is, beside input_features and input_ids: "
+            "give all, as its processor makes them"
+        )
+    return run_with_sound(base, inputs, stacks)
+
+
+_TOWER = _stacks(ENCODER.within("audio_tower"), lambda config: LLAMA.within("language_model"))
 
 
 def _heads(config, stack):
@@ -58,6 +62,12 @@ def _qwen2_grid(config, n_samples):
     if n_frames > window.n_frames:
         return window
     return replace(window, n_frames=n_frames, duration=n_samples / 16_000, fixed=False)
+
+
+def _omni_grid(config, n_samples):
+    """As Qwen2-Audio's without a window: positions begin again in each chunk, so that sound is as long as it is."""
+    n_frames = (-(-n_samples // 160) - 1) // 2 + 1
+    return replace(FrameGrid.fixed_window(max(n_frames, 1)), duration=n_samples / 16_000, fixed=False)
 
 
 def _voxtral_grid(config, n_samples):
@@ -85,6 +95,14 @@ def _converse_with_voxtral(processor: Any, audio: np.ndarray, text: str) -> Mapp
     sound = {"type": "audio", "base64": base64.b64encode(file.getvalue()).decode("ascii")}
     told = [{"role": "user", "content": [sound, {"type": "text", "text": text}]}]
     return processor.apply_chat_template(told, processor_kwargs={"return_tensors": "pt"})
+
+
+def _converse_with_omni(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+    """Without the padding to a window of 300 s, which the model leaves out: many runs of an intervention would copy it."""
+    made = conversation(processor, audio, text)
+    length = int(made["feature_attention_mask"].sum())
+    padded = ("input_features", "feature_attention_mask")
+    return {name: tensor[..., :length] if name in padded else tensor for name, tensor in made.items()}
 
 
 def _tiny(step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int):
@@ -117,6 +135,15 @@ def _with_mask(tiny_inputs):
     return with_mask
 
 
+def _omni_frames(config):
+    """A whole chunk and a part of another, in pairs."""
+    return 2 * (config.audio_config.n_window // 2 + 2)
+
+
+def _omni_features(config):
+    return 1, config.audio_config.num_mel_bins, 2 * _omni_frames(config)
+
+
 FAMILIES = (
     Family(
         "qwen2-audio",
@@ -129,6 +156,22 @@ FAMILIES = (
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
         heads=_heads,
         projector=_qwen2_step,
+    ),
+    Family(
+        "qwen2.5-omni",
+        ("qwen2_5_omni_thinker",),
+        stacks=_stacks(
+            ENCODER.within("audio_tower", final_norm="audio_tower.ln_post"),
+            lambda config: LLAMA.within("language_model"),
+        ),
+        grid=_omni_grid,
+        prepare=prepare_with_prompt,
+        run=_omni_run,
+        tiny_inputs=lambda config: _with_mask(_tiny(_qwen2_step, _omni_features, _omni_frames(config)))(config),
+        auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
+        heads=_heads,
+        projector=_qwen2_step,
+        converse=_converse_with_omni,
     ),
     Family(
         "voxtral",
@@ -146,7 +189,7 @@ FAMILIES = (
     Family(
         "granite-speech",
         ("granite_speech",),
-        stacks=_stacks(_nested(GRANITE, "encoder"), _granite_decoder),
+        stacks=_stacks(GRANITE.within("encoder"), _granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
         run=run_with_sound,

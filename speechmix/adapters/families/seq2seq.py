@@ -63,11 +63,11 @@ def _t5_stacks(config):
     return _with_decoder(stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention")))
 
 
-def run_seq2seq(base, inputs, stacks):
-    """Run a base model: its encoder alone where no other stack is asked for."""
+def run_seq2seq(base, inputs, stacks, *, tokens="decoder_input_ids"):
+    """Run a base model: its encoder alone where no other stack is asked for; `tokens` is its name for the decoder's."""
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(**{name: value for name, value in inputs.items() if not name.startswith("decoder_")})
-    if "decoder_input_ids" not in inputs:
+    if tokens not in inputs:
         raise InputError(
             "decoder and cross stacks need decoder_input_ids beside the encoder's input (a Sentence with translation=); "
             "give them, or ask for stacks=['encoder']"
@@ -80,11 +80,12 @@ def _tiny_inputs(config):
     return {"input_ids": ids, "decoder_input_ids": ids.flip(-1)}
 
 
-def _heads(config, stack):
+def heads_by_side(config, stack):
+    """Heads of an encoder, or of a decoder behind it, that the config tells apart."""
     return config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
 
 
-def _family(name, *model_types, stacks, heads=_heads):
+def _family(name, *model_types, stacks, heads=heads_by_side):
     return Family(
         name,
         model_types,

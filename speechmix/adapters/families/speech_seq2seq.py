@@ -1,7 +1,9 @@
-"""Moonshine and Speech2Text: a speech encoder, a causal decoder, and cross-attention between them.
+"""Moonshine, Speech2Text and SpeechT5: a speech encoder, a causal decoder, and cross-attention between them.
 
-All stacks are pre-norm with a final norm. Moonshine hears the waveform, in frames of 24 ms; Speech2Text mel features, in frames
-of 40 ms. A clip feeds their encoder; their decoder is scored on prepared inputs, with ``decoder_input_ids``.
+Stacks of Moonshine and Speech2Text are pre-norm with a final norm; SpeechT5's are post-norm. Moonshine hears the waveform, in
+frames of 24 ms; Speech2Text mel features, in frames of 40 ms; SpeechT5 is wav2vec2 before its layers, with frames of 20 ms.
+SpeechT5 computes attention by code of its own, in the encoder with a term for the distance of two frames: it is read off the
+softmax, so that the term is in it. In the decoder, position p holds token p and predicts token p + 1.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from dataclasses import replace
 
 import torch
 
-from ...errors import InputError
+from ...errors import ModelError
 from ...inputs.frames import FrameGrid
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..prepared import Prepared
 from ..remembering import features_of
-from .seq2seq import MBART, run_seq2seq
+from ..writing import with_decoder_tokens
+from .seq2seq import MBART, heads_by_side, run_seq2seq
+from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 _SELF = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
 _CROSS = AttentionPlan.of("encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm")
@@ -38,6 +42,26 @@ _DECODER = replace(
     feed_forwards=(replace(_PLAIN, norm="final_layernorm", gate="mlp.fc1:1", up="mlp.fc1:0"),),
 )
 _MOONSHINE = (_ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False))
+_SPEECHT5_ENCODER = StackPlan(
+    name="encoder",
+    layers="encoder.wrapped_encoder.layers",
+    blocks=(AttentionPlan.of("attention", norm="layer_norm", softmax=True),),
+    norm_order="post",
+    feed_forwards=(FEED_FORWARD,),
+    shared=("position_bias",),
+)
+_SPEECHT5_DECODER = replace(
+    _SPEECHT5_ENCODER,
+    name="decoder",
+    layers="decoder.wrapped_decoder.layers",
+    blocks=(
+        AttentionPlan.of("self_attn", norm="self_attn_layer_norm", softmax=True),
+        AttentionPlan.of("encoder_attn", norm="encoder_attn_layer_norm", softmax=True),
+    ),
+    causal=True,
+)
+_SPEECHT5 = (_SPEECHT5_ENCODER, _SPEECHT5_DECODER, replace(_SPEECHT5_DECODER, name="cross", block=1, causal=False))
+_SPEECH_TO_TEXT = "SpeechT5ForSpeechToText"
 _KERNELS, _STRIDES = (127, 7, 3), (64, 3, 2)
 
 
@@ -56,15 +80,9 @@ def _speech2text_grid(config, n_samples):
 
 def _prepare(*names: str):
     def prepare(model, clip, stacks):
-        if set(stacks) & {"decoder", "cross"}:
-            raise InputError(
-                f"{model.name}: a clip feeds its encoder alone. Ask for stacks=['encoder'], or give prepared inputs with "
-                "decoder_input_ids"
-            )
         features = features_of(model, clip)
-        return Prepared(
-            {name: features.tensors[name] for name in names if name in features.tensors}, sound=features.sound
-        )
+        inputs = {name: features.tensors[name] for name in names if name in features.tensors}
+        return with_decoder_tokens(model, clip, stacks, Prepared(inputs, sound=features.sound))
 
     return prepare
 
@@ -75,6 +93,27 @@ def _tiny(name: str, *shape: int):
         return {name: noise, "decoder_input_ids": torch.arange(4, 12)[None] % config.vocab_size}
 
     return tiny_inputs
+
+
+def _speecht5_class(config):
+    """SpeechT5 comes in three models of one type, of which one hears and writes."""
+    other = next((name for name in config.architectures or () if name != _SPEECH_TO_TEXT), None)
+    if other is not None:
+        raise ModelError(_no_speech_to_text(other))
+    return _SPEECH_TO_TEXT
+
+
+def _run_speecht5(base, inputs, stacks):
+    if not hasattr(getattr(base.encoder, "prenet", None), "feature_encoder") or not hasattr(
+        getattr(base.decoder, "prenet", None), "embed_tokens"
+    ):
+        raise ModelError(_no_speech_to_text(f"this {type(base).__name__}"))
+    given = {"decoder_input_values" if name == "decoder_input_ids" else name: x for name, x in inputs.items()}
+    return run_seq2seq(base, given, stacks, tokens="decoder_input_values")
+
+
+def _no_speech_to_text(found: str) -> str:
+    return f"of SpeechT5 {_SPEECH_TO_TEXT} can be measured, which hears and writes text; {found} does not"
 
 
 FAMILIES = (
@@ -90,7 +129,6 @@ FAMILIES = (
         heads=lambda config, stack: (
             config.encoder_num_attention_heads if stack == "encoder" else config.decoder_num_attention_heads
         ),
-        feeds_decoder=False,
     ),
     Family(
         "speech-to-text",
@@ -101,10 +139,18 @@ FAMILIES = (
         run=run_seq2seq,
         tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(config),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
-        heads=lambda config, stack: (
-            config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
-        ),
-        feeds_decoder=False,
+        heads=heads_by_side,
         feature_rows=(160, 240),
+    ),
+    Family(
+        "speecht5",
+        ("speecht5",),
+        stacks=lambda config: _SPEECHT5,
+        grid=convolution_grid,
+        prepare=_prepare("input_values"),
+        run=_run_speecht5,
+        tiny_inputs=_tiny("input_values", 1, 5_000),
+        auto_class=_speecht5_class,
+        heads=heads_by_side,
     ),
 )

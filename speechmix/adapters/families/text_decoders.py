@@ -1,8 +1,9 @@
-"""GPT-2, Llama, Mistral, Qwen, SmolLM, Phi-3, OLMo 2 and Gemma: one causal, pre-norm decoder stack over tokens, a final norm.
+"""GPT-2, Llama, Mistral, Qwen, SmolLM, Phi-3, OLMo 2, Gemma: one causal, pre-norm decoder stack over tokens, a final norm.
 
 GPT-2 keeps queries, keys and values in one projection and its weights transposed. The others have RMS norms, gated
 feed-forwards and may share keys and values between heads (grouped attention); Gemma 3 norms each block's output too, OLMo 2
-nothing else. Of Qwen3-MoE each token takes experts of its own, so that its layers are replayed.
+nothing else. Of Qwen3-MoE each token takes experts of its own, so that its layers are replayed. A Gemma 3 that sees images
+holds the same language model, and is fed text alone.
 Position p holds token p and predicts token p + 1; both sides of a map are labelled with the token that is held.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...errors import InputError
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..text import architecture, prepare_sentence, tiny_ids
 
@@ -60,12 +62,23 @@ def _run(base, inputs, stacks):
     return base(**inputs, use_cache=False)
 
 
+def _run_on_text(base, inputs, stacks):
+    if "pixel_values" in inputs:
+        raise InputError(
+            "Gemma 3 is measured on text: positions of an image see each other both ways, and are no words. Leave pixel_values "
+            "and its image tokens out"
+        )
+    return _run(base, inputs, stacks)
+
+
 def text_decoder(name, plan_of, *model_types):
     """Family of a language model: ``plan_of(config)`` gives its one stack."""
 
     def stacks(config):
         plan = plan_of(config)
-        if getattr(config, "attn_logit_softcapping", None):  # which torch's attention function cannot do
+        if getattr(
+            getattr(config, "text_config", config), "attn_logit_softcapping", None
+        ):  # which torch's attention function cannot do
             plan = replace(plan, blocks=tuple(replace(block, softmax=True) for block in plan.blocks))
         return (plan,)
 
@@ -95,4 +108,10 @@ FAMILIES = (
     _family("olmo2", _OLMO2, "olmo2"),
     _family("gemma", LLAMA, "gemma"),
     _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
+    replace(
+        text_decoder("gemma3-multimodal", lambda config: _GEMMA3.within("language_model"), "gemma3"),
+        run=_run_on_text,
+        tiny_inputs=lambda config: tiny_ids(config.text_config),
+        heads=lambda config, stack: config.text_config.num_attention_heads,
+    ),
 )

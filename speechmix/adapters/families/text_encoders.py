@@ -37,6 +37,7 @@ _BERT = StackPlan(
 _DEBERTA = replace(
     _BERT,
     blocks=(replace(_BERT.blocks[0], value="attention.self.value_proj", key="attention.self.key_proj", softmax=True),),
+    shared=("relative_pos", "rel_embeddings"),
 )
 _DISTILBERT = StackPlan(
     name="encoder",

@@ -15,7 +15,7 @@ from ..prepared import Prepared
 from ..remembering import features_of
 
 _ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
-_FEED_FORWARD = FeedForwardPlan(
+FEED_FORWARD = FeedForwardPlan(
     norm="final_layer_norm",
     up="feed_forward.intermediate_dense",
     down="feed_forward.output_dense",
@@ -38,12 +38,13 @@ def _stacks(config):
             blocks=(_ATTENTION,),
             norm_order="pre" if stable else "post",
             final_norm="encoder.layer_norm" if stable else None,
-            feed_forwards=(_FEED_FORWARD, _ADAPTER) if stable and adapters else (_FEED_FORWARD,),
+            feed_forwards=(FEED_FORWARD, _ADAPTER) if stable and adapters else (FEED_FORWARD,),
         ),
     )
 
 
-def _grid(config, n_samples):
+def convolution_grid(config, n_samples):
+    """Frames of a clip behind convolutions that the config tells."""
     return FrameGrid.from_convolutions(n_samples, config.conv_kernel, config.conv_stride)
 
 
@@ -81,7 +82,7 @@ def _batches(config):
 
 
 def _family(name, *model_types, **options):
-    grid = options.pop("grid", _grid)
+    grid = options.pop("grid", convolution_grid)
     return Family(name, model_types, _stacks, grid, _prepare, _run, _tiny_inputs, _auto_class, **options)
 
 

@@ -15,7 +15,8 @@ from ...inputs.frames import FrameGrid
 from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from ..prepared import Prepared
 from ..remembering import features_of
-from ..writing import tokens_of_clip
+from ..writing import with_decoder_tokens
+from .seq2seq import heads_by_side
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -58,10 +59,7 @@ def _prepare(model, clip, stacks):
         )
     features = features_of(model, clip)
     prepared = Prepared({"input_features": features.tensors["input_features"]}, sound=features.sound)
-    if set(stacks) & {"decoder", "cross"}:
-        prepared.tokens, prepared.written = tokens_of_clip(model, clip)
-        prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
-    return prepared
+    return with_decoder_tokens(model, clip, stacks, prepared)
 
 
 def _run(base, inputs, stacks):
@@ -82,10 +80,6 @@ def _tiny_inputs(config):
     return {"input_features": features, "decoder_input_ids": ids}
 
 
-def _heads(config, stack):
-    return config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
-
-
 FAMILIES = (
     Family(
         "whisper",
@@ -96,7 +90,7 @@ FAMILIES = (
         _run,
         _tiny_inputs,
         lambda config: "WhisperForConditionalGeneration",
-        _heads,
+        heads_by_side,
         batches=lambda config: True,
     ),
 )

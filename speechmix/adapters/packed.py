@@ -1,0 +1,28 @@
+"""Packed states: sequences one behind the other in [T, D], without an axis of clips.
+
+The audio tower of Qwen2.5-Omni cuts sound into chunks and runs its layers on all chunks of all clips in a row; attention,
+called once for each chunk, stays within it, and all else is position-wise. In: states as such a layer takes or gives them,
+and how many runs of one length are in them. Out: the same with an axis of runs, as everything here reads them; and back.
+States that have the axis already are left alone.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def with_runs(states: Tensor, runs: int = 1) -> Tensor:
+    """States [runs, T, D] of packed ones [runs T, D].
+
+    Examples
+    --------
+    >>> import torch
+    >>> with_runs(torch.zeros(6, 4), runs=2).shape, with_runs(torch.zeros(5, 3, 4)).shape
+    (torch.Size([2, 3, 4]), torch.Size([5, 3, 4]))
+    """
+    return states.unflatten(0, (runs, -1)) if states.ndim == 2 else states
+
+
+def packed_as(before: Tensor, states: Tensor) -> Tensor:
+    """States [R, T, D] as a layer takes them that was given `before`: packed, if that is."""
+    return states.flatten(0, 1) if before.ndim == 2 else states

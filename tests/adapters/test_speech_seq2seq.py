@@ -1,0 +1,199 @@
+"""Clips for Moonshine, Speech2Text and SpeechT5: what their decoders are fed, what they write, what needs a transcript."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import speechmix
+from speechmix.adapters.prefix import decoder_prefix
+from speechmix.adapters.writing import greedy_ids
+from speechmix.alignment.whisper_attention import align_by_whisper
+from speechmix.errors import AlignmentError, InputError, ModelError
+from speechmix.evaluation.likelihood import log_likelihoods
+from speechmix.evaluation.spelling import transcribe
+from speechmix.homophony.transcripts import token_ranges
+from tests import shared_models
+from tests import speech_recognisers as tiny
+
+pytest.importorskip("sentencepiece")
+WORDS = tiny.TEXT.split()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {name: tiny.saved(name, tmp_path_factory.mktemp("models") / name) for name in tiny.MODELS}
+
+
+@pytest.fixture(params=tiny.MODELS)
+def model(request, folders):
+    return shared_models.shared(
+        ("recogniser", request.param), lambda: speechmix.load(folders[request.param], device="cpu")
+    )
+
+
+@pytest.fixture
+def speecht5(folders):
+    return shared_models.shared(("recogniser", "speecht5"), lambda: speechmix.load(folders["speecht5"], device="cpu"))
+
+
+def sound(model, clip):
+    return model.family.prepare(model, clip, ("encoder",)).inputs
+
+
+def test_a_clip_with_its_text_is_scored_in_all_stacks(model):
+    maps = speechmix.mix(model, tiny.clip(), measures=["value_zeroing", "attention"])
+    assert [stack for name, stack in maps if name == "attention"] == ["encoder", "decoder", "cross"]
+    cross = maps["value_zeroing", "cross"]
+    assert [span.label for span in cross.sources] == WORDS
+    assert [span.word for span in cross.sources] == [0, 1, 2, 3]
+    written = [span for span in cross.targets if span.word is not None]
+    spelled = ["".join(span.label for span in written if span.word == word) for word in range(4)]
+    assert spelled == WORDS
+    assert cross.targets[-1].label == "</s>"
+    assert [span.start for span in cross.targets] == list(range(len(cross.targets)))
+    assert all((found.scores.max(axis=(1, 2)) > 0).all() for found in maps.values())
+    assert (
+        cross.provenance["decoder_prefix"]
+        == model.tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip()))[0]
+    )
+
+
+def test_the_decoder_is_fed_what_it_is_trained_on(model):
+    labels = model.tokenizer(text_target=tiny.TEXT, return_tensors="pt").input_ids
+    if labels[0, -1] != model.tokenizer.eos_token_id:  # the stand-in of Moonshine's adds no special tokens
+        labels = torch.cat([labels, torch.tensor([[model.tokenizer.eos_token_id]])], dim=1)
+    prepared = model.family.prepare(model, tiny.clip(), ("encoder", "decoder", "cross"))
+    with torch.no_grad():
+        loss = model.module(**sound(model, tiny.clip()), labels=labels).loss.item()
+        again = model.module(**prepared.inputs).logits.log_softmax(-1)
+    own = -again[0].gather(-1, labels[0, :, None]).mean().item()
+    assert own == pytest.approx(loss, rel=1e-5)
+    likely = log_likelihoods(model, tiny.clip(), [tiny.TEXT, "le chat"])
+    assert likely[0].item() == pytest.approx(-loss * labels.shape[1], rel=1e-4)
+
+
+def test_what_it_writes_is_what_transformers_generates(model):
+    clip = tiny.clip(text=None)
+    with torch.no_grad():
+        expected = model.module.generate(**sound(model, clip), num_beams=1, do_sample=False, max_length=13)[0].tolist()
+    ids, n_prefix, ended = greedy_ids(model, clip, max_tokens=12)
+    assert n_prefix == 1
+    assert [*ids, *[model.tokenizer.eos_token_id] * ended] == expected
+    text = model.tokenizer.decode(expected, skip_special_tokens=True).strip()
+    assert transcribe(model, clip, max_tokens=12) == text
+
+
+def test_without_a_text_it_is_fed_what_it_writes_itself(speecht5, monkeypatch):
+    monkeypatch.setattr("speechmix.adapters.writing.LONGEST", 8)
+    clip = tiny.clip(text=None).replace(words=None)
+    found = speechmix.mix(speecht5, clip, units="frame", measures="attention")["attention", "cross"]
+    assert found.provenance["decoder_text_by"].startswith("transcript of the model")
+
+
+def test_a_twin_writes_nothing(folders):
+    twin = speechmix.load(folders["speecht5"], init="random", seed=1, check=False, device="cpu")
+    with pytest.raises(InputError, match="give text="):
+        speechmix.mix(twin, tiny.clip(text=None).replace(words=None), stacks=["cross"], units="frame")
+
+
+def test_what_the_choice_of_a_spelling_needs(model):
+    clip = tiny.clip(cue=0, target=2, foil="dors")
+    drops = speechmix.knock_out(model, clip)
+    assert set(drops.table["stack"]) == {"encoder", "decoder", "cross"}
+    removed = speechmix.ablate_input(model, clip, sides=["sound"], fills=["zeros"])
+    silent = clip.audio(16_000).copy()
+    silent[: round(0.4 * 16_000)] = 0
+    quiet = speechmix.Clip.from_array(silent, 16_000, text=tiny.TEXT, words=clip.words, cue=0, target=2, foil="dors")
+    assert removed.table["margin"][0] == pytest.approx(margin(model, quiet), abs=1e-4)
+    other = tiny.clip(seconds=1.6, cue=0, target=2, foil="dors")
+    assert speechmix.patch(model, clip, other).scores("encoder") == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.long
+def test_integrated_gradients_are_complete(model):
+    clip = tiny.clip(cue=0, target=2, foil="dors")
+    maps = speechmix.mix(model, clip, measures="integrated_gradients", steps=60, objective="contrast")
+    for found in maps.values():
+        notes = found.provenance["completeness"]
+        assert max(notes["missed"]) < 0.05
+        assert max(map(abs, notes["change"])) > 0.01
+
+
+def margin(model, clip):
+    """log p(target) - log p(foil) at the token that decides, by the model itself."""
+    prepared = model.family.prepare(model, clip, ("encoder", "decoder", "cross"))
+    tokens = prepared.tokens
+    with torch.no_grad():
+        logits = model.module(**prepared.inputs).logits[0, tokens.deciding - 1]
+    ids = [*tokens.ids, model.tokenizer.eos_token_id]
+    return (logits[ids[tokens.deciding]] - logits[tokens.foil_id]).item()
+
+
+def test_why_this_word(model):
+    explained = speechmix.explain(model, tiny.clip(), text=tiny.TEXT, measures="occlusion")
+    assert [choice.label for choice in explained.units] == [*WORDS, "(end)"]
+
+
+def test_letters_that_it_has_no_token_for_are_refused(model):
+    with pytest.raises(InputError, match="no token for 'Ω'"):
+        speechmix.mix(model, tiny.clip(text="le chat dort Ω"))
+    assert len(speechmix.mix(model, tiny.clip(text="le chat dort Ω"), stacks=["encoder"])) == 1
+
+
+def test_words_are_not_placed_by_the_attention_of_others_than_whisper(model):
+    with pytest.raises(AlignmentError, match="Whisper"):
+        align_by_whisper(model, tiny.clip().audio(16_000), tiny.TEXT)
+
+
+def test_a_multilingual_model_is_told_its_language_by_the_tokenizer(tmp_path):
+    module, extractor, tokenizer = tiny.speech_to_text(tmp_path, languages=True)
+    processor = transformers.Speech2TextProcessor(feature_extractor=extractor, tokenizer=tokenizer)
+    model = speechmix.load(module, processor=processor, init="random")
+    prefix = decoder_prefix(model, tiny.clip())
+    assert tokenizer.convert_ids_to_tokens(prefix) == ["</s>", "<lang:fr>"]
+    found = speechmix.mix(model, tiny.clip(), measures="attention")["attention", "cross"]
+    assert found.provenance["decoder_prefix"] == "</s><lang:fr>"
+    assert found.targets[0].label == "<lang:fr>"
+    before = model.fingerprint
+    tokenizer.tgt_lang = "de"
+    model.forget_fingerprint()
+    assert tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip())) == ["</s>", "<lang:de>"]
+    assert model.fingerprint != before
+
+
+def test_relative_positions_are_in_the_attention_of_speecht5(speecht5):
+    clip, holder = tiny.clip(), speecht5.stacks["encoder"].holder
+    names = ["attention", "attention_norm", "alti", "value_zeroing"]
+    before = speechmix.mix(speecht5, clip, stacks="encoder", layers=[0], measures=names)
+    weight = holder.embed_positions.pe_k.weight
+    kept = weight.detach().clone()
+    weight.data.zero_()
+    try:
+        after = speechmix.mix(speecht5, clip, stacks="encoder", layers=[0], measures=names)
+    finally:
+        weight.data.copy_(kept)
+    for key, found in before.items():
+        assert np.abs(found.scores - after[key].scores).max() > 1e-2 * found.scores.max()
+
+
+def test_of_speecht5_the_model_that_hears_and_writes_alone_is_measured(folders, tmp_path):
+    config = transformers.AutoConfig.from_pretrained(folders["speecht5"])
+    speaking = transformers.SpeechT5ForTextToSpeech(config)
+    with pytest.raises(ModelError, match="SpeechT5ForSpeechToText"):
+        speechmix.load(speaking, init="random")
+    speaking.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="SpeechT5ForTextToSpeech does not"):
+        speechmix.load(tmp_path)
+
+
+def test_each_position_of_a_transcript_has_its_characters(model):
+    places = token_ranges(model, tiny.clip(), tiny.TEXT)
+    fed = model.family.prepare(model, tiny.clip(), ("decoder",)).tokens
+    assert len(places) == len(fed.ids)
+    assert places[0] is None
+    held = [place for place in places[1:] if place is not None]
+    assert [a for a, _ in held] == [0, *(b for _, b in held[:-1])]
+    assert held[-1][1] == len(tiny.TEXT)
