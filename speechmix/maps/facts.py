@@ -35,6 +35,8 @@ class Facts:
         What its function sees: a captured attention block, or the whole model as a differentiable function.
     objective : bool
         True if it explains one number of the model's output: its maps have a single row.
+    at_one_position : bool
+        True if what it explains must be read at one position of the output.
     word : str
         How a word of several frames counts: "as a whole", "mean per frame" (pair of positions), ...
     length_exponent : mapping of str to float
@@ -55,6 +57,7 @@ class Facts:
     citation: str
     scope: Literal["block", "pass"] = "block"
     objective: bool = False
+    at_one_position: bool = False
     word: str = "mean per frame"
     length_exponent: Mapping[str, float] = field(default_factory=dict)
     residual: Literal["in", "out", "share"] = "in"
@@ -77,6 +80,10 @@ _KOBAYASHI_2021 = (
 )
 _ALTI = "Ferrando et al. 2022, Measuring the Mixing of Contextual Information in the Transformer, EMNLP"
 _HTA = "Brunner et al. 2020, On Identifiability in Transformers, ICLR; Pascual et al. 2021, Telling BERT's Full Story"
+_CHEFER = (
+    "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder "
+    "Transformers, ICCV"
+)
 _DEEPLIFT = "Shrikumar et al. 2017, Learning Important Features Through Propagating Activation Differences, ICML"
 
 _IN_ORDER = (
@@ -176,6 +183,15 @@ _IN_ORDER = (
         _DEEPLIFT,
         scope="pass",
         objective=True,
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "chefer",
+        "gradient of a logit times attention weights, where above zero, handed down through the layers",
+        _CHEFER,
+        scope="pass",
+        objective=True,
+        at_one_position=True,
         no_heads=_MODEL,
     ),
     Facts(

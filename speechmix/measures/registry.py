@@ -17,6 +17,7 @@ from ..maps.facts import FACTS, RATIO_FACTS, RATIO_OF, Facts, facts_of
 from .alti import alti
 from .attention import attention
 from .attention_norm import attention_norm
+from .chefer import chefer
 from .decompositions import attention_norm_residual, attention_norm_residual_layernorm, globenc, mixing_ratio
 from .gradients import deeplift, gradient_input, integrated_gradients
 from .hta import hta, hta_input
@@ -100,6 +101,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "gradient_input": gradient_input,
     "integrated_gradients": integrated_gradients,
     "deeplift": deeplift,
+    "chefer": chefer,
     "random": random_baseline,
 }
 
