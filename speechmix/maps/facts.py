@@ -95,11 +95,29 @@ _IN_ORDER = (
         length_exponent=_OF_CHANGE,
     ),
     Facts(
+        "value_zeroing_share",
+        "as value_zeroing, with the share of cross-attention in a row measured: all values of a block zeroed",
+        f"{_VALUE_ZEROING} (the share: this package)",
+        word="as a whole",
+        length_exponent=_OF_CHANGE,
+        residual="share",
+        no_heads=", because the share is one of the whole block",
+    ),
+    Facts(
         "attention",
         "attention weights",
         "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and Translate, ICLR",
         length_exponent=_OF_MEANS,
         residual="out",
+    ),
+    Facts(
+        "entropy_attention",
+        "attention weights, heads that look at few sources counting more",
+        "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for Transformer-Based Audio Models, "
+        "Interspeech (its idea; the weights are this package's)",
+        length_exponent=_OF_MEANS,
+        residual="out",
+        no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per head",
     ),
     Facts(
         "attention_norm",
