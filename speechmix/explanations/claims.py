@@ -25,6 +25,7 @@ from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
 if TYPE_CHECKING:
+    from ..maps.mixing import Maps
     from .written import Writing
 
 OCCLUSION, SHAPLEY = "occlusion", "shapley"
@@ -154,9 +155,13 @@ def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Clai
     for choice in choices:
         objectives: list[Any] = [_number_of(writing, choice)] if at_once else list(_logits_of(writing, choice))
         maps = [mix_one(writing.model, writing.inputs, **whole, objective=objective) for objective in objectives]
-        columns = [{stack: _columns(of_one[measure, stack]) for stack in stacks} for of_one in maps]
-        rows.append(np.sum([by_source(writing, of_one)[0] for of_one in columns], axis=0))
+        rows.append(np.sum([_first_row(writing, of_one, measure, stacks) for of_one in maps], axis=0))
     return Claim(measure, np.stack(rows), SIZE)
+
+
+def _first_row(writing: Writing, maps: Maps, measure: str, stacks: Sequence[str]) -> np.ndarray:
+    """Values [S] of the sources, of maps of one row."""
+    return by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0]
 
 
 def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:

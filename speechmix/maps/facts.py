@@ -240,6 +240,14 @@ TO_OUTPUT: dict[str, Facts] = {
         word="as a whole",
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
+    "lrp": Facts(
+        "lrp",
+        "what each source adds to a logit, by relevance that is propagated back through every layer (AttnLRP's rules)",
+        "Achtibat et al. 2024, AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for Transformers, ICML",
+        objective=True,
+        word="as a whole",
+        no_heads=_MODEL,
+    ),
 }
 
 # The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.

@@ -3,10 +3,10 @@
     e^h_i = - sum_j alpha^h_ij log alpha^h_ij / log n_i        n_i the sources that row i sees
     A_ij  = sum_h w^h_i alpha^h_ij                             w^h_i = (1 - e^h_i) / sum_h' (1 - e^h'_i)
 
-Rolled out over layers, or composed over encoder, cross-attention and decoder, this is an entropy-weighted attention rollout, the
-kind of baseline that LEAF-X (Ranjan et al. 2026) is for speech recognition. Its abstract names the ingredients: heads weighted
-by entropy, and a rollout. The weights above are this package's own choice, not that paper's formula, and its thresholds for
-heads and layers and its ablations are left out. Where no head is surer than even (or a row sees one source), heads count alike.
+Rolled out over layers, or composed over encoder, cross-attention and decoder, this is an entropy-weighted attention rollout:
+the kind of baseline that LEAF-X (Ranjan et al. 2026) is for speech recognition. Its abstract names the ingredients: heads
+weighted by entropy, and a rollout. The weights above are this package's own choice, not that paper's formula, and its choice of
+heads and layers and its ablations are left out. Where no head is surer than even (or a row sees one source), all count alike.
 """
 
 from __future__ import annotations

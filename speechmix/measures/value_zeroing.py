@@ -99,8 +99,8 @@ def value_zeroing_share(
 ) -> Tensor:
     """Value Zeroing, whose rows of cross-attention sum to the share of the two attention blocks' effect that is theirs.
 
-    In a decoder behind an encoder a layer hears (cross-attention) and goes on from what was written (self-attention). With d the
-    distance by which a target moves when *all* values of a block are zeroed, one block at a time:
+    In a decoder behind an encoder a layer hears (cross-attention) and goes on from what was written (self-attention). With d
+    the distance by which a target moves when *all* values of a block are zeroed, one block at a time:
 
         g_i = d_cross_i / (d_cross_i + d_self_i)        C_ij = g_i * cross C_ij / sum_j' C_ij'
 
