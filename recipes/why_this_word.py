@@ -35,7 +35,11 @@ from speechmix.evaluation.statistics import interval_of_mean
 from speechmix.files.text_files import write_csv
 
 DEVELOPMENT = 8  # pairs
-MEASURES = ("occlusion", "gradient_input", "value_zeroing", "attention", "alti_logit", "decompx", "shapley")
+MEASURES = (
+    "occlusion", "gradient_input", "chefer", "value_zeroing", "value_zeroing_share", "attention", "entropy_attention",
+    "alti_logit", "decompx", "lrp", "shapley",
+)  # fmt: skip
+ENCODERS_ONLY, DECODERS_ONLY = ("decompx",), ("value_zeroing_share",)  # in an encoder it is value_zeroing
 _BY_DEFAULT = MEASURES[:-1]  # Shapley values take as long as all others together
 BASELINES = ("random", "length", "nearness")
 PARTNERS = {key: list(pair) for key, pair in groupby(bundled.clips(), key=lambda clip: clip.meta["pair"])}
@@ -54,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.models:
         model = speechmix.load(bundled.models()[name])
         twin = speechmix.load(bundled.models()[name], init="random", seed=0)
-        measures = [measure for measure in options.measures if measure != "decompx" or "decoder" not in model.stacks]
+        elsewhere = ENCODERS_ONLY if "decoder" in model.stacks else DECODERS_ONLY
+        measures = [measure for measure in options.measures if measure not in elsewhere]
         right = [clip for clip in clips if plain(transcribe(model, clip)) == plain(clip.text or "")]
         for clip in right:
             for kind, index, spliced in culprits(clip, right):

@@ -122,7 +122,7 @@ class RelevanceRules(TorchFunctionMode):
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             return lambda module, args, output: pass_bias(output, bias_of(module), self.unit(BIAS, place))
-        if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith("RMSNorm"):
+        if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(("RMSNorm", "T5LayerNorm")):
             kind = NORM_BIAS if place[0] is None else BIAS
             return lambda module, args, output: pass_norm(module, args[0], output, self.unit(kind, place))
         if isinstance(module, _activations()):

@@ -51,6 +51,41 @@ def test_parts_and_what_biases_and_softmaxes_keep_are_the_logit(name):
         assert set(parts.scores) == set(model.stacks) - {"cross"}
 
 
+FURTHER = {
+    "unispeech": "UniSpeechForCTC", "sew": "SEWForCTC", "moonshine": "MoonshineForConditionalGeneration",
+    "speech-to-text": "Speech2TextForConditionalGeneration", "m2m-100": "M2M100ForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration", "modernbert": "ModernBertForMaskedLM",
+    "phi3": "Phi3ForCausalLM", "opt, post-norm": "OPTForCausalLM", "gpt_neox": "GPTNeoXForCausalLM",
+    "falcon, two norms": "FalconForCausalLM",
+}  # fmt: skip
+
+
+def headed_further(name, model_class):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = getattr(transformers, model_class)(MORE_FAMILIES[name].build().config).double()
+    return speechmix.load(module.eval().requires_grad_(False))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_families_conserve_relevance_too(name):
+    model = headed_further(name, FURTHER[name])
+    spans = [(0, 3), (3, 6)] if model.hears else None
+    inputs = MORE_FAMILIES[name].inputs(40 if model.hears else 12)
+    parts = speechmix.logit_contributions(model, inputs, measure="lrp", objective=(3, 5), spans=spans)
+    assert abs(parts.error) <= 1e-10
+    assert parts.conservation()["error"].abs().max() <= 1e-10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "model_class"), [("olmo2", "Olmo2ForCausalLM"), ("qwen3_moe", "Qwen3MoeForCausalLM")])
+def test_a_product_that_no_table_tells_of_is_found_out(name, model_class):
+    model = headed_further(name, model_class)
+    with pytest.raises(SpeechmixError, match="computes something that no rule covers"):
+        speechmix.logit_contributions(model, MORE_FAMILIES[name].inputs(12), measure="lrp", objective=(3, 5))
+
+
 def propagated(model, inputs, layer_back, head_back, layers):
     """Relevance [T] of what enters the first layer of a model of one stack."""
     entered = []
