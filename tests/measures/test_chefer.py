@@ -18,7 +18,12 @@ from tests.measures.test_gradients import OBJECTIVE, SPANS, with_head
 from tests.more_families import MORE_FAMILIES
 
 # WavLM shows weights that are averaged over heads, with no gradient: it is compared with differences of its output below.
-SHOWN = [name for name in ALL_FAMILIES if not name.startswith("wavlm")]
+FIRST = ("wav2vec2-post", "whisper-80", "bert", "gpt2", "gemma3_text", "marian")
+SHOWN = [
+    pytest.param(name, marks=[] if name in FIRST else pytest.mark.long)
+    for name in ALL_FAMILIES
+    if not name.startswith("wavlm")
+]
 
 
 def chefer_of(model, inputs=None, objective=OBJECTIVE, **options):
@@ -107,7 +112,7 @@ def test_every_family_is_the_paper_s_rules_on_eager_attention(name, monkeypatch)
             np.testing.assert_allclose(scores, expected.numpy(), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["wavlm-post", "wavlm-stable"])
+@pytest.mark.parametrize("name", ["wavlm-post", pytest.param("wavlm-stable", marks=pytest.mark.long)])
 def test_wavlm_whose_gradients_are_differences(name, monkeypatch):
     """One weight of one head moved a little, in the context that the last layer's attention gives."""
     model = with_head(name)

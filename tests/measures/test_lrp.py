@@ -21,7 +21,12 @@ from tests.measures.test_gradients import HEADS
 from tests.more_families import MORE_FAMILIES
 from tests.scoring.test_to_logit import ASKED, headed
 
-COVERED = [name for name in ALL_FAMILIES if not name.startswith("wavlm")]
+FIRST = ("wav2vec2-post", "wav2vec2-stable", "whisper-80", "bert", "gpt2", "llama", "gemma3_text", "bart")
+COVERED = [
+    pytest.param(name, marks=[] if name in FIRST else pytest.mark.long)
+    for name in ALL_FAMILIES
+    if not name.startswith("wavlm")
+]
 
 
 @functools.cache

@@ -22,8 +22,8 @@ def shares_by_hooks(model, inputs, distance, targets, n_heard):
     return moved["cross"] / (moved["cross"] + moved["decoder"])
 
 
-@pytest.mark.parametrize("engine", ["delta", "replay"])
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("engine", ["delta", pytest.param("replay", marks=pytest.mark.long)])
+@pytest.mark.parametrize("distance", ["cosine", pytest.param("euclidean", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["whisper-80", "bart", "mbart", "marian"])
 def test_rows_of_cross_attention_sum_to_the_share_that_hooks_measure(name, distance, engine):
     model = tiny(name)
