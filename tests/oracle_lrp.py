@@ -146,6 +146,6 @@ def whisper_layer(layer, x, relevance, n_heads, memory=None):
 
 
 def at(position, like):
-    one = torch.zeros_like(like)
-    one[position] = 1
-    return one
+    unit = torch.zeros_like(like)
+    unit[position] = 1
+    return unit

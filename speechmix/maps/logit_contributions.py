@@ -141,10 +141,10 @@ class LogitContributions:
                 behind = float(heard.sum()) - self.single_parts["encoder_norm_bias"]
             entering = self.passed[stack]
             for layer in range(len(entering) - 1, -1, -1):
-                kept = [float(self.layer_parts[f"{stack}_{kind}"][layer]) for kind in ("bias", "softmax")]
-                given = float(heard[layer]) if reading and heard is not None else 0.0
-                error = behind - entering[layer] - given - sum(kept)
-                rows.append((stack, layer, behind, float(entering[layer]), given, *kept, float(error)))
+                absorbed = [float(self.layer_parts[f"{stack}_{kind}"][layer]) for kind in ("bias", "softmax")]
+                to_encoder = float(heard[layer]) if reading and heard is not None else 0.0
+                error = behind - entering[layer] - to_encoder - sum(absorbed)
+                rows.append((stack, layer, behind, float(entering[layer]), to_encoder, *absorbed, float(error)))
                 behind = float(entering[layer])
         return pd.DataFrame(rows, columns=list(CONSERVATION))
 

@@ -76,6 +76,19 @@ class RelevanceRules(TorchFunctionMode):
         self.units: dict[Place, Tensor] = {}
 
     def __enter__(self) -> RelevanceRules:
+        try:
+            self._set_hooks()
+        except InputError:
+            self._hooks.close()
+            raise
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        super().__exit__(*exc_info)
+        self._hooks.close()
+
+    def _set_hooks(self) -> None:
         place_of = dict(_places(self._model))
         for module, (stack, layer) in place_of.items():
             if layer is not None and module is self._model.stacks[str(stack)].layers[layer].module:
@@ -86,12 +99,6 @@ class RelevanceRules(TorchFunctionMode):
             if rule is not None:
                 self._hook(module.register_forward_hook, rule)
         self._halve_gates()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *exc_info: Any) -> None:
-        super().__exit__(*exc_info)
-        self._hooks.close()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}

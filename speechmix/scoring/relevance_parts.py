@@ -32,18 +32,18 @@ def relevance_parts(
 ) -> list[dict[str, Any]]:
     """Values of `LogitContributions` for each objective."""
     states, units, values = _run(model, view, inputs, objectives)
-    wanted, found = [*states.values(), *units.values()], []
+    ends, made = [*states.values(), *units.values()], []
     for number, objective in enumerate(objectives):
         again = number < len(objectives) - 1
-        gradients = torch.autograd.grad(values[number], wanted, retain_graph=again, allow_unused=True)
-        reached = [torch.zeros_like(x) if g is None else x * g for x, g in zip(wanted, gradients, strict=True)]
+        gradients = torch.autograd.grad(values[number], ends, retain_graph=again, allow_unused=True)
+        reached = [torch.zeros_like(x) if g is None else x * g for x, g in zip(ends, gradients, strict=True)]
         by_position = [parts[0].sum(dim=-1) for parts in reached[: len(states)]]  # [K] each
         of_units = torch.stack([*reached[len(states) :], values[number]])
         *relevances, numbers = to_host([x.detach() for x in (*by_position, of_units)])
-        *kept, logit = numbers.tolist()
+        *absorbed, logit = numbers.tolist()
         at = {key: relevance.astype(float) for key, relevance in zip(states, relevances, strict=True)}
-        found.append(_values(model, view, at, dict(zip(units, kept, strict=True)), objective, logit))
-    return found
+        made.append(_values(model, view, at, dict(zip(units, absorbed, strict=True)), objective, logit))
+    return made
 
 
 def _run(
@@ -78,7 +78,7 @@ def _values(
     model: Model,
     view: View,
     at: Mapping[tuple[str, int], np.ndarray],
-    kept: Mapping[Place, float],
+    absorbed: Mapping[Place, float],
     objective: Objective,
     logit: float,
 ) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def _values(
     layer_parts = {"outside": np.array([outside])}
     for side in sides:
         for kind in (BIAS, SOFTMAX):
-            by_layer = [kept.get(Place(side, layer, kind), 0.0) for layer in range(len(model.stacks[side]))]
+            by_layer = [absorbed.get(Place(side, layer, kind), 0.0) for layer in range(len(model.stacks[side]))]
             layer_parts[f"{side}_{kind}"] = np.array(by_layer)
     single = {
-        "final_norm_bias": kept.get(Place(None, None, NORM_BIAS), 0.0),
-        "head_bias": kept.get(Place(None, None, BIAS), 0.0) + _added_to_logits(model, objective),
+        "final_norm_bias": absorbed.get(Place(None, None, NORM_BIAS), 0.0),
+        "head_bias": absorbed.get(Place(None, None, BIAS), 0.0) + _added_to_logits(model, objective),
     }
     if "cross" in model.stacks:
-        single["encoder_norm_bias"] = kept.get(Place("encoder", None, BIAS), 0.0)
+        single["encoder_norm_bias"] = absorbed.get(Place("encoder", None, BIAS), 0.0)
     passed = {
         name: np.array([at[name, layer].sum() for layer in range(len(stack))]) for name, stack in model.stacks.items()
     }

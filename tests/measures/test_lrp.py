@@ -41,10 +41,10 @@ def answered(name):
 
 @pytest.mark.parametrize("name", COVERED)
 def test_parts_and_what_biases_and_softmaxes_keep_are_the_logit(name):
-    model, inputs, found = answered(name)
+    model, inputs, answers = answered(name)
     with torch.no_grad():
         logits = model.module(**inputs).logits[0]
-    for (position, token, *foil), parts in zip(ASKED, found, strict=True):
+    for (position, token, *foil), parts in zip(ASKED, answers, strict=True):
         true = logits[position, token] - (logits[position, foil[0]] if foil else 0)
         assert abs(parts.logit - true.item()) <= 1e-10
         assert abs(parts.to_dataframe()["contribution"].sum() - true.item()) <= 1e-10
@@ -112,7 +112,7 @@ def propagated(model, inputs, layer_back, head_back, layers):
 
 @pytest.mark.parametrize("asked", ASKED[:1] + ASKED[2:])
 def test_gpt2_is_the_messages_written_out(asked):
-    model, inputs, found = answered("gpt2")
+    model, inputs, answers = answered("gpt2")
     transformer, position, token = model.module.transformer, *asked
 
     def head_back(states):
@@ -121,13 +121,13 @@ def test_gpt2_is_the_messages_written_out(asked):
         return oracle.norm(transformer.ln_f, states, of_normed)
 
     expected = propagated(model, inputs, oracle.gpt2_layer, head_back, transformer.h)
-    parts = found[ASKED.index(asked)]
+    parts = answers[ASKED.index(asked)]
     np.testing.assert_allclose(parts.scores["decoder"][0], expected, rtol=0, atol=1e-10)
     assert np.abs(expected[: position + 1]).min() > 1e-4
 
 
 def test_bert_is_the_messages_written_out():
-    model, inputs, found = answered("bert")
+    model, inputs, answers = answered("bert")
     predictions, (position, token) = model.module.cls.predictions, ASKED[0]
     transform = predictions.transform
 
@@ -139,7 +139,7 @@ def test_bert_is_the_messages_written_out():
         return oracle.linear(transform.dense, states, oracle.norm(transform.LayerNorm, active, of_normed))
 
     expected = propagated(model, inputs, oracle.bert_layer, head_back, model.module.bert.encoder.layer)
-    np.testing.assert_allclose(found[0].scores["encoder"][0], expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(answers[0].scores["encoder"][0], expected, rtol=0, atol=1e-10)
 
 
 def putting(seen, key):
@@ -155,7 +155,7 @@ def test_whisper_is_the_messages_written_out_on_both_sides():
     model, inputs, _ = answered("whisper-80")
     base, (position, token) = model.module.model, ASKED[0]
     frames = [(p, p + 1) for p in range(60)]
-    found = speechmix.logit_contributions(model, inputs, measure="lrp", objective=ASKED[0], spans=frames)
+    parts = speechmix.logit_contributions(model, inputs, measure="lrp", objective=ASKED[0], spans=frames)
     entered, norms, hooks = {}, {}, []
     for side in ("encoder", "decoder"):
         stack = getattr(base, side)
@@ -175,12 +175,12 @@ def test_whisper_is_the_messages_written_out_on_both_sides():
             relevance, of_layer = oracle.whisper_layer(layer, entered["decoder", index], relevance, 4, memory)
             of_memory = of_memory + of_layer
             heard.insert(0, of_layer.sum().item())
-        np.testing.assert_allclose(found.scores["decoder"][0], relevance.sum(-1), rtol=0, atol=1e-10)
-        np.testing.assert_allclose(found.passed["cross"], heard, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(parts.scores["decoder"][0], relevance.sum(-1), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(parts.passed["cross"], heard, rtol=0, atol=1e-10)
         relevance = oracle.norm(base.encoder.layer_norm, norms["encoder"][0], of_memory)
         for index in (2, 1, 0):
             relevance, _ = oracle.whisper_layer(base.encoder.layers[index], entered["encoder", index], relevance, 4)
-    np.testing.assert_allclose(found.scores["encoder"][0], relevance.sum(-1), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(parts.scores["encoder"][0], relevance.sum(-1), rtol=0, atol=1e-10)
 
 
 def test_a_gate_and_its_other_factor_share_alike():
