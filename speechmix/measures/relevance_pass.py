@@ -7,6 +7,7 @@ called. Units count what biases and softmaxes keep, by stack, layer and kind. Un
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,14 +18,17 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..adapters.parts import Half, bias_of
+from ..adapters.reading import read_multi_head
 from ..errors import InputError
-from .lrp import pass_activation, pass_attention, pass_bias, pass_norm, pass_product_factor
+from .lrp import pass_activation, pass_attention, pass_bias, pass_norm, pass_product_factor, with_way_back
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
 
 # Elementwise functions that heads call without a module.
 _ELEMENTWISE = (F.gelu, F.relu, F.silu, torch.relu, torch.tanh, Tensor.relu, Tensor.tanh)
+
+_MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
 
 # Kinds of what keeps relevance: biases, softmaxes, biases of norms behind the layers of the stack that writes.
 BIAS, SOFTMAX, NORM_BIAS = "bias", "softmax", "norm_bias"
@@ -48,8 +52,6 @@ def check_covered(model: Model) -> None:
         what = "computes attention by code of its own, whose softmax is not reached"
     elif model.converses:
         what = "reads sound among its decoder's tokens, and relevance would be counted on both sides"
-    elif any(type(a.module).__name__.startswith("WavLM") for layer in layers for a in layer.attentions):
-        what = "projects queries, keys and values inside torch's own function, where no rule reaches"
     if what is not None:
         raise InputError(f"lrp: {model.name} {what}. Use speechmix.knock_out, or mix(measures='gradient_input')")
 
@@ -105,6 +107,8 @@ class RelevanceRules(TorchFunctionMode):
         result = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._attended(result, *args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            return self._attended_inside(result, args, kwargs)
         if func in _ELEMENTWISE and args[0].requires_grad:
             return pass_activation(args[0], result)
         return result
@@ -160,6 +164,27 @@ class RelevanceRules(TorchFunctionMode):
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         options = {"mask": attn_mask, "scale": scale, "causal": is_causal, "unit": self.unit(SOFTMAX, self._place)}
         return pass_attention(context, query, key, value, **options)
+
+    def _attended_inside(self, result: tuple, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        """What torch's function gives that projects, attends and projects again (WavLM)."""
+        call, parts = read_multi_head(*args, **kwargs), _MULTI_HEAD.bind(*args, **kwargs).arguments
+        unit, n_heads = self.unit(BIAS, self._place), parts["num_heads"]
+        if parts.get("use_separate_proj_weight"):
+            weights = [parts[f"{name}_proj_weight"] for name in "qkv"]
+        else:
+            weights = parts["in_proj_weight"].chunk(3)
+        bias = parts["in_proj_bias"]
+        biases = [None] * 3 if bias is None else bias.chunk(3)
+        query, key, value = (
+            pass_bias(F.linear(parts[name][:, 0], weight, bias), bias, unit)
+            .unflatten(-1, (n_heads, -1))
+            .transpose(0, 1)
+            for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
+        )  # [T, 1, D] -> [H, T, d]
+        options = {"mask": call.mask, "scale": call.scale, "causal": False, "unit": self.unit(SOFTMAX, self._place)}
+        context = pass_attention(call.weights() @ call.value, query, key, value, **options).transpose(0, 1).flatten(1)
+        out = F.linear(context, parts["out_proj_weight"], parts["out_proj_bias"])
+        return (with_way_back(result[0], pass_bias(out, parts["out_proj_bias"], unit)[:, None]), *result[1:])
 
 
 def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
