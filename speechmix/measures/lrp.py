@@ -47,9 +47,9 @@ def pass_activation(before: Tensor, after: Tensor) -> Tensor:
     Examples
     --------
     >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
-    >>> pass_activation(x, x.relu()).sum().backward()
+    >>> pass_activation(x, x.square()).sum().backward()
     >>> x.grad
-    tensor([0., 1.])
+    tensor([-1.,  2.])
     """
     slopes = after / before.where(before != 0, torch.ones_like(before))
     return with_way_back(after, before * slopes.detach())

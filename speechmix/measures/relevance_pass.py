@@ -181,7 +181,12 @@ class RelevanceRules(TorchFunctionMode):
             .transpose(0, 1)
             for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
         )  # [T, 1, D] -> [H, T, d]
-        options = {"mask": call.mask, "scale": call.scale, "causal": False, "unit": self.unit(SOFTMAX, self._place)}
+        options: dict[str, Any] = {
+            "mask": call.mask,
+            "scale": call.scale,
+            "causal": False,
+            "unit": self.unit(SOFTMAX, self._place),
+        }
         context = pass_attention(call.weights() @ call.value, query, key, value, **options).transpose(0, 1).flatten(1)
         out = F.linear(context, parts["out_proj_weight"], parts["out_proj_bias"])
         return (with_way_back(result[0], pass_bias(out, parts["out_proj_bias"], unit)[:, None]), *result[1:])

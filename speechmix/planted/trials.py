@@ -294,9 +294,10 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
 def _judged_parts(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
     """The row of a measure whose parts add up to the margin, by their sizes; none where it is not defined."""
     try:
-        parts = logit_contributions(planted.model, planted.item, measure=measure, objective=planted.objective)
+        answer = logit_contributions(planted.model, planted.item, measure=measure, objective=planted.objective)
     except InputError:
         return
+    parts = answer[0] if isinstance(answer, list) else answer
     sizes = np.abs(np.concatenate([parts.total(stack) for stack in planted.contents]))
     yield _row(measure, "parts", "decision", _decision(planted, sizes))
 
