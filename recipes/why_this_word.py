@@ -7,7 +7,7 @@ sound: for the word that tells the other number (the cue of the clip's pair), fo
 another clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each
 error and measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the
 longest and the nearest source, with bootstrap intervals over the pairs of clips; of swapped cues the same for an untrained
-twin that is fed the same text. Six minutes of one core.
+twin that is fed the same text. Some ten minutes of one core.
 
 An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is
 then no competitor. The first pairs (`DEVELOPMENT`) were looked at while this recipe was written and are left out.
