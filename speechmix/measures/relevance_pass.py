@@ -10,12 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from ..adapters.parts import Half, bias_of
 from ..adapters.reading import read_multi_head
@@ -163,7 +165,7 @@ class RelevanceRules(TorchFunctionMode):
             key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         options = {"mask": attn_mask, "scale": scale, "causal": is_causal, "unit": self.unit(SOFTMAX, self._place)}
-        return pass_attention(context, query, key, value, **options)
+        return _attention_again(context, query, key, value, **options)
 
     def _attended_inside(self, result: tuple, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """What torch's function gives that projects, attends and projects again (WavLM)."""
@@ -187,9 +189,14 @@ class RelevanceRules(TorchFunctionMode):
             "causal": False,
             "unit": self.unit(SOFTMAX, self._place),
         }
-        context = pass_attention(call.weights() @ call.value, query, key, value, **options).transpose(0, 1).flatten(1)
+        context = _attention_again(call.weights() @ call.value, query, key, value, **options).transpose(0, 1).flatten(1)
         out = F.linear(context, parts["out_proj_weight"], parts["out_proj_bias"])
         return (with_way_back(result[0], pass_bias(out, parts["out_proj_bias"], unit)[:, None]), *result[1:])
+
+
+def _attention_again(*states: Tensor, **options: Any) -> Tensor:
+    """`pass_attention`, whose weights [H, Q, K] are not held for the way back but computed again, one layer at a time."""
+    return checkpoint(partial(pass_attention, **options), *states, use_reentrant=False, preserve_rng_state=False)
 
 
 def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
