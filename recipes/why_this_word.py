@@ -7,7 +7,7 @@ sound: for the word that tells the other number (the cue of the clip's pair), fo
 another clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each
 error and measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the
 longest and the nearest source, with bootstrap intervals over the pairs of clips; of swapped cues the same for an untrained
-twin that is fed the same text. Six minutes of one core.
+twin that is fed the same text. Some ten minutes of one core.
 
 An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is
 then no competitor. The first pairs (`DEVELOPMENT`) were looked at while this recipe was written and are left out.
@@ -35,7 +35,11 @@ from speechmix.evaluation.statistics import interval_of_mean
 from speechmix.files.text_files import write_csv
 
 DEVELOPMENT = 8  # pairs
-MEASURES = ("occlusion", "gradient_input", "value_zeroing", "attention", "alti_logit", "decompx", "shapley")
+MEASURES = (
+    "occlusion", "gradient_input", "chefer", "value_zeroing", "value_zeroing_share", "attention", "entropy_attention",
+    "alti_logit", "decompx", "lrp", "shapley",
+)  # fmt: skip
+ENCODERS_ONLY, DECODERS_ONLY = ("decompx",), ("value_zeroing_share",)  # in an encoder it is value_zeroing
 _BY_DEFAULT = MEASURES[:-1]  # Shapley values take as long as all others together
 BASELINES = ("random", "length", "nearness")
 PARTNERS = {key: list(pair) for key, pair in groupby(bundled.clips(), key=lambda clip: clip.meta["pair"])}
@@ -54,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.models:
         model = speechmix.load(bundled.models()[name])
         twin = speechmix.load(bundled.models()[name], init="random", seed=0)
-        measures = [measure for measure in options.measures if measure != "decompx" or "decoder" not in model.stacks]
+        elsewhere = ENCODERS_ONLY if "decoder" in model.stacks else DECODERS_ONLY
+        measures = [measure for measure in options.measures if measure not in elsewhere]
         right = [clip for clip in clips if plain(transcribe(model, clip)) == plain(clip.text or "")]
         for clip in right:
             for kind, index, spliced in culprits(clip, right):

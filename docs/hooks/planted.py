@@ -1,6 +1,6 @@
 """Try every measure on planted truth, and write what comes out into docs/planted_truth.md.
 
-    python docs/hooks/planted.py        # all tables: about ten minutes on one core
+    python docs/hooks/planted.py        # all tables: about a quarter of an hour on one core
 
 In: the page, with places for tables between `<!-- table: NAME -->` and `<!-- end -->`. Out: the page with the tables made anew;
 what is written between them stays. `tests/planted/test_page.py` computes some of the numbers again.

@@ -213,7 +213,7 @@ class Block:
             states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
         return self._finish(states)
 
-    def replay(self, rows: Tensor, context: Tensor) -> Tensor:
+    def replay(self, rows: Tensor, context: Tensor, *, number: int | None = None) -> Tensor:
         """Run the layer's own modules on chosen rows, with the attention context replaced.
 
         Parameters
@@ -222,25 +222,25 @@ class Block:
             Target positions, in any order and as often as wanted.
         context : Tensor [P, H, d]
             What attention gives each of them instead, before the output projection.
+        number : int, optional
+            Which of the layer's attention blocks it is the context of; the studied one by default.
 
         Returns
         -------
         Tensor [P, D]
             Layer output, behind the final norm if this is the stack's last layer.
         """
-        trace = self._trace
+        trace, changed = self._trace, self.modules.studied if number is None else number
         with ExitStack() as stubs:
             stubs.enter_context(self._capture.paused())
-            for number, attention in enumerate(self.modules.attentions):
-                if (
-                    number > self.modules.studied
-                ):  # runs for real on the changed rows; its keys and values are as before
+            for place, attention in enumerate(self.modules.attentions):
+                if place > changed:  # runs for real on the changed rows; its keys and values are as before
                     for projection in (attention.key, attention.value):
                         stubs.enter_context(_stubbed(projection, trace.projections[projection]))
                     continue
-                before = trace.outputs[number]
+                before = trace.outputs[place]
                 given = _replaced(attention, context[None])
-                if number < self.modules.studied:
+                if place < changed:
                     given = first_output(before)[:, rows]
                 stubs.enter_context(_stubbed(attention.module, _like(before, given)))
             states = self._run_layer(trace.hidden[:, rows], self._kwargs_of(rows))

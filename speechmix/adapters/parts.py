@@ -198,6 +198,11 @@ class Half(nn.Module):
         self._both, self._number = (both,), number  # in a tuple, so that it is not registered as a part
 
     @property
+    def projection(self) -> tuple[nn.Module, int]:
+        """The projection that this is a half of, and which."""
+        return self._both[0], self._number
+
+    @property
     def weight(self) -> Tensor:
         return weight_of(self._both[0]).chunk(2)[self._number]
 

@@ -45,7 +45,9 @@ def add_command(commands) -> None:
         "--written", metavar="TEXT", help="explain this text instead of what the model writes by itself"
     )
     command.add_argument(
-        "--measure", action="append", help="occlusion, shapley, alti_logit, decompx, or one of mix; may be repeated"
+        "--measure",
+        action="append",
+        help="occlusion, shapley, alti_logit, decompx, lrp, or one of mix; may be repeated",
     )
     command.add_argument("--by", choices=("word", "token"), default="word", help="what is explained (default: word)")
     command.add_argument(

@@ -2,7 +2,8 @@
 
 In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices, sources]. Measures of one layer
 (Value Zeroing, attention, ...) are rolled out, or composed over encoder, cross-attention and decoder; those of one number
-(gradients) are taken where sources enter the model; ALTI-Logit and DecompX are sums over a logit's parts.
+(gradients) are taken where sources enter the model, of a word's tokens one by one where they must be read at one position;
+ALTI-Logit and DecompX are sums over a logit's parts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
 if TYPE_CHECKING:
+    from ..maps.mixing import Maps
     from .written import Writing
 
 OCCLUSION, SHAPLEY = "occlusion", "shapley"
@@ -119,12 +121,7 @@ def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int
 
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Parts of the logits of all tokens of a word, added up."""
-    asked = [
-        [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
-        if choice.contrast
-        else [(writing.tokens[place].position, writing.tokens[place].id) for place in choice.tokens]
-        for choice in choices
-    ]
+    asked = [_logits_of(writing, choice) for choice in choices]
     objectives = list(dict.fromkeys(objective for of_choice in asked for objective in of_choice))
     made = logit_contributions(
         writing.model, writing.inputs, objective=list(objectives), measure=measure, spans=_spans(writing)
@@ -142,17 +139,29 @@ def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Clai
     return Claim(measure, values, LOGIT, totals)
 
 
+def _logits_of(writing: Writing, choice: Choice) -> list[tuple[int, ...]]:
+    """Which logits explain a choice, as objectives: each token's, or one less its foil's."""
+    if choice.contrast is not None:
+        return [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
+    return [(writing.tokens[place].position, writing.tokens[place].id) for place in choice.tokens]
+
+
 def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Measures of one number, taken at the states that enter the first layer of each stack."""
     stacks = [stack for stack in ("encoder", "decoder") if stack in writing.model.stacks]
+    whole = {"measures": measure, "stacks": stacks, "layers": 0, "spans": _spans(writing)}
+    at_once = not facts_of(measure).at_one_position
     rows = []
     for choice in choices:
-        maps = mix_one(
-            writing.model, writing.inputs, measures=measure, stacks=stacks, layers=0,
-            spans=_spans(writing), objective=_number_of(writing, choice),
-        )  # fmt: skip
-        rows.append(by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0])
+        objectives: list[Any] = [_number_of(writing, choice)] if at_once else list(_logits_of(writing, choice))
+        maps = [mix_one(writing.model, writing.inputs, **whole, objective=objective) for objective in objectives]
+        rows.append(np.sum([_first_row(writing, of_one, measure, stacks) for of_one in maps], axis=0))
     return Claim(measure, np.stack(rows), SIZE)
+
+
+def _first_row(writing: Writing, maps: Maps, measure: str, stacks: Sequence[str]) -> np.ndarray:
+    """Values [S] of the sources, of maps of one row."""
+    return by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0]
 
 
 def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:

@@ -68,9 +68,10 @@ def explain(
         What to explain instead of what the model writes by itself: a transcript, a translation, a continuation (with the
         space it begins with), the words behind the masks.
     measures : str or sequence of str, optional
-        "occlusion", "shapley", "alti_logit", "decompx", measures of one number ("gradient_input", "integrated_gradients",
-        "deeplift") and measures of one layer ("value_zeroing", "attention", ..., rolled out or composed over the stacks).
-        By default occlusion, value_zeroing, gradient_input, and of alti_logit and decompx those defined for the model.
+        "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number ("gradient_input",
+        "integrated_gradients", "deeplift", "chefer") and measures of one layer ("value_zeroing", "attention", ..., rolled out
+        or composed over the stacks). By default occlusion, value_zeroing, gradient_input, and of alti_logit and decompx those
+        defined for the model.
     by : {"word", "token"}
         What is explained, and what earlier text is as a source. Letters are the tokens of a CTC model.
     against : str or sequence of {"reference", "runner_up", "foil"}

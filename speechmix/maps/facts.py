@@ -35,6 +35,8 @@ class Facts:
         What its function sees: a captured attention block, or the whole model as a differentiable function.
     objective : bool
         True if it explains one number of the model's output: its maps have a single row.
+    at_one_position : bool
+        True if what it explains must be read at one position of the output.
     word : str
         How a word of several frames counts: "as a whole", "mean per frame" (pair of positions), ...
     length_exponent : mapping of str to float
@@ -55,6 +57,7 @@ class Facts:
     citation: str
     scope: Literal["block", "pass"] = "block"
     objective: bool = False
+    at_one_position: bool = False
     word: str = "mean per frame"
     length_exponent: Mapping[str, float] = field(default_factory=dict)
     residual: Literal["in", "out", "share"] = "in"
@@ -77,6 +80,10 @@ _KOBAYASHI_2021 = (
 )
 _ALTI = "Ferrando et al. 2022, Measuring the Mixing of Contextual Information in the Transformer, EMNLP"
 _HTA = "Brunner et al. 2020, On Identifiability in Transformers, ICLR; Pascual et al. 2021, Telling BERT's Full Story"
+_CHEFER = (
+    "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder "
+    "Transformers, ICCV"
+)
 _DEEPLIFT = "Shrikumar et al. 2017, Learning Important Features Through Propagating Activation Differences, ICML"
 
 _IN_ORDER = (
@@ -88,11 +95,29 @@ _IN_ORDER = (
         length_exponent=_OF_CHANGE,
     ),
     Facts(
+        "value_zeroing_share",
+        "as value_zeroing, with the share of cross-attention in a row measured: all values of a block zeroed",
+        f"{_VALUE_ZEROING} (the share: this package)",
+        word="as a whole",
+        length_exponent=_OF_CHANGE,
+        residual="share",
+        no_heads=", because the share is one of the whole block",
+    ),
+    Facts(
         "attention",
         "attention weights",
         "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and Translate, ICLR",
         length_exponent=_OF_MEANS,
         residual="out",
+    ),
+    Facts(
+        "entropy_attention",
+        "attention weights, heads that look at few sources counting more",
+        "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for Transformer-Based Audio Models, "
+        "Interspeech (its idea; the weights are this package's)",
+        length_exponent=_OF_MEANS,
+        residual="out",
+        no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per head",
     ),
     Facts(
         "attention_norm",
@@ -179,6 +204,15 @@ _IN_ORDER = (
         no_heads=_MODEL,
     ),
     Facts(
+        "chefer",
+        "gradient of a logit times attention weights, where above zero, handed down through the layers",
+        _CHEFER,
+        scope="pass",
+        objective=True,
+        at_one_position=True,
+        no_heads=_MODEL,
+    ),
+    Facts(
         "random",
         "random scores, the same whenever the clip is scored",
         f"{_VALUE_ZEROING} (random baseline)",
@@ -205,6 +239,14 @@ TO_OUTPUT: dict[str, Facts] = {
         objective=True,
         word="as a whole",
         no_heads=_RESIDUAL_HAS_NO_HEAD,
+    ),
+    "lrp": Facts(
+        "lrp",
+        "what each source adds to a logit, by relevance that is propagated back through every layer (AttnLRP's rules)",
+        "Achtibat et al. 2024, AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for Transformers, ICML",
+        objective=True,
+        word="as a whole",
+        no_heads=_MODEL,
     ),
 }
 

@@ -24,6 +24,8 @@ SINGLE_PARTS = ("embedding", "final_norm_bias", "head_bias")
 
 COLUMNS = ("part", "side", "layer", "source", "label", "contribution")
 
+CONSERVATION = ("stack", "layer", "leaving", "entering", "heard", "bias", "softmax", "error")
+
 
 @dataclass(frozen=True, eq=False)
 class LogitContributions:
@@ -49,6 +51,9 @@ class LogitContributions:
     objective : dict
         Kind ("logit", "contrast"), position, token, label, foil, foil_label; of a classifier row and label_id.
     provenance : dict
+    passed : dict of str to ndarray [L]
+        Of LRP: relevance of all states together that enter each layer, by stack; "cross": what each layer's cross-attention
+        hands to the encoder's output. See `conservation`.
 
     Examples
     --------
@@ -67,6 +72,7 @@ class LogitContributions:
     sources: Mapping[str, tuple[Span, ...]]
     objective: Mapping[str, Any]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    passed: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def sides(self) -> list[str]:
@@ -107,6 +113,40 @@ class LogitContributions:
     def _sum(self) -> float:
         arrays = (*self.scores.values(), *self.layer_parts.values())
         return sum(float(array.sum()) for array in arrays) + sum(self.single_parts.values())
+
+    def conservation(self) -> pd.DataFrame:
+        """What becomes of relevance in each layer (LRP): `CONSERVATION`, a row a layer, from the output down.
+
+        Returns
+        -------
+        DataFrame
+            leaving (of the states behind the layer, or of what reads them) = entering + heard (handed to the encoder's output
+            by cross-attention) + bias + softmax (kept by them) + error (rounding).
+
+        Raises
+        ------
+        InputError
+            If the measure does not pass relevance from layer to layer.
+        """
+        if not self.passed:
+            raise InputError(
+                f"{self.measure} passes no relevance from layer to layer: conservation is of measure='lrp'"
+            )
+        heard = self.passed.get("cross")
+        rows: list[tuple] = []
+        for stack in reversed([name for name in self.passed if name != "cross"]):
+            reading = stack == self.sides[-1]
+            behind = self.logit - self.single_parts["final_norm_bias"] - self.single_parts["head_bias"]
+            if not reading and heard is not None:
+                behind = float(heard.sum()) - self.single_parts["encoder_norm_bias"]
+            entering = self.passed[stack]
+            for layer in range(len(entering) - 1, -1, -1):
+                absorbed = [float(self.layer_parts[f"{stack}_{kind}"][layer]) for kind in ("bias", "softmax")]
+                to_encoder = float(heard[layer]) if reading and heard is not None else 0.0
+                error = behind - entering[layer] - to_encoder - sum(absorbed)
+                rows.append((stack, layer, behind, float(entering[layer]), to_encoder, *absorbed, float(error)))
+                behind = float(entering[layer])
+        return pd.DataFrame(rows, columns=list(CONSERVATION))
 
     def to_dataframe(self) -> pd.DataFrame:
         """Every part in a row of its own, `COLUMNS`; their sum is the logit."""

@@ -60,6 +60,7 @@ class GradientPass:
         self.model, self.layers = model, layers
         self.inputs, self._objective = dict(inputs), objective
         self._values: list[Tensor] = []  # that the objective took since the last check
+        self._answers: dict[Callable, Any] = {}
 
     def states_and_gradients(self, stack: str) -> list[tuple[Tensor, Tensor]]:
         """States [K, D] that enter each of the asked layers, and the objective's gradients with respect to them."""
@@ -76,6 +77,23 @@ class GradientPass:
                 inputs[name] = torch.cat([value] * len(states))
         with entering(self.model, {stack: [layer]}, lambda *_: states):
             return self._value(inputs)
+
+    @property
+    def objective(self) -> Objective:
+        """What is differentiated."""
+        if self._objective is None:
+            raise InputError("this pass has no objective to differentiate")
+        return self._objective
+
+    def value_of_inputs(self) -> Tensor:
+        """Objective [1] of the inputs as they are."""
+        return self._value(self.inputs)
+
+    def once(self, compute: Callable[[GradientPass], Any]) -> Any:
+        """What a function makes of this pass, computed once for all stacks."""
+        if compute not in self._answers:
+            self._answers[compute] = compute(self)
+        return self._answers[compute]
 
     @cached_property
     def _gradients(self) -> dict[tuple[str, int], tuple[Tensor, Tensor]]:
@@ -107,10 +125,7 @@ class GradientPass:
         if "cross" in self.model.stacks and "decoder_input_ids" not in inputs:
             raise InputError(f"{self.model.name} predicts nothing without decoder_input_ids: give them with the inputs")
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
-        objective = self._objective
-        if objective is None:
-            raise InputError("this pass has no objective to differentiate")
-        value = objective.function(self.model.module(**inputs, **options, return_dict=True))
+        value = self.objective.function(self.model.module(**inputs, **options, return_dict=True))
         self._values.append(value.detach())
         return value
 

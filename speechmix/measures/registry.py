@@ -17,12 +17,14 @@ from ..maps.facts import FACTS, RATIO_FACTS, RATIO_OF, Facts, facts_of
 from .alti import alti
 from .attention import attention
 from .attention_norm import attention_norm
+from .chefer import chefer
 from .decompositions import attention_norm_residual, attention_norm_residual_layernorm, globenc, mixing_ratio
+from .entropy_attention import entropy_attention
 from .gradients import deeplift, gradient_input, integrated_gradients
 from .hta import hta, hta_input
 from .own_code import code_fingerprint
 from .random_baseline import random_baseline
-from .value_zeroing import value_zeroing
+from .value_zeroing import value_zeroing, value_zeroing_share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +90,9 @@ def _of_the_package(name: str, function: Callable) -> Measure:
 
 _FUNCTIONS: dict[str, Callable] = {
     "value_zeroing": value_zeroing,
+    "value_zeroing_share": value_zeroing_share,
     "attention": attention,
+    "entropy_attention": entropy_attention,
     "attention_norm": attention_norm,
     "attention_norm_residual": attention_norm_residual,
     "attention_norm_residual_layernorm": attention_norm_residual_layernorm,
@@ -100,6 +104,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "gradient_input": gradient_input,
     "integrated_gradients": integrated_gradients,
     "deeplift": deeplift,
+    "chefer": chefer,
     "random": random_baseline,
 }
 

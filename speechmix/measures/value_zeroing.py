@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -86,6 +86,55 @@ def value_zeroing(
             scores[head, row, first] = distance_of(before[row], after)
     pooled = units.pool_targets(scores)
     return pooled if heads == "each" else pooled[0]
+
+
+def value_zeroing_share(
+    block: Block,
+    units: Units,
+    *,
+    distance: str = "cosine",
+    engine: str = "delta",
+    product: Product | None = None,
+    batch_size: int = 2048,
+) -> Tensor:
+    """Value Zeroing, whose rows of cross-attention sum to the share of the two attention blocks' effect that is theirs.
+
+    In a decoder behind an encoder a layer hears (cross-attention) and goes on from what was written (self-attention). With d
+    the distance by which a target moves when *all* values of a block are zeroed, one block at a time:
+
+        g_i = d_cross_i / (d_cross_i + d_self_i)        C_ij = g_i * cross C_ij / sum_j' C_ij'
+
+    so that composed maps weigh the stacks by what was measured, where those of `value_zeroing` take one half. In encoders and
+    the decoder's self-attention it is Value Zeroing.
+
+    Parameters
+    ----------
+    distance, engine, product, batch_size
+        As of `value_zeroing`.
+
+    Returns
+    -------
+    Tensor [W_t, W_s]
+    """
+    options: dict[str, Any] = {"engine": engine, "product": product, "batch_size": batch_size}
+    scores = value_zeroing(block, units, distance=distance, **options)
+    if block.stack.name != "cross":
+        return scores
+    studied = block.modules.studied
+    of_cross, of_self = (moved_without(block, units, number, distance=distance) for number in (studied, studied - 1))
+    both, whole = of_cross + of_self, scores.sum(dim=-1)
+    gates = torch.where(both > 0, of_cross / both.where(both > 0, torch.ones_like(both)), torch.zeros_like(both))
+    shares = scores / whole.where(whole > 0, torch.ones_like(whole))[:, None]
+    return gates[:, None] * shares
+
+
+def moved_without(block: Block, units: Units, number: int, *, distance: str = "cosine") -> Tensor:
+    """How far each target moves without all values of one of the layer's attention blocks, [W_t]."""
+    heads, _, width = block.call(number).value.shape
+    nothing = block.values.new_zeros(len(units.rows), heads, width)
+    after = block.replay(units.rows, nothing, number=number)
+    moved = distance_named(distance)(block.states(units.rows), after)
+    return units.pool_targets(moved[:, None])[:, 0]
 
 
 def _carried(

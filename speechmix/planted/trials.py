@@ -25,11 +25,12 @@ from ..errors import InputError
 from ..evaluation.cue_alignment import average_precision
 from ..interventions.knock_out import knock_out
 from ..interventions.patching import patch
-from ..maps.facts import FACTS, facts_of
+from ..maps.facts import FACTS, TO_OUTPUT, facts_of
 from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
 from ..measures.defined import check_defined
 from ..scoring.forward import mix_one
+from ..scoring.to_logit import logit_contributions
 from .case_table import TARGET, Case, case_named, cases
 from .models import FAMILIES, N_LAYERS
 from .planting import Planted, plant
@@ -104,7 +105,8 @@ def trial(
     Parameters
     ----------
     measures : sequence of str, optional
-        All there are by default (DeepLift if captum is installed), those of your own too.
+        All there are by default (DeepLift if captum is installed), those of your own too, and those whose parts add up to a
+        logit.
     cases, families : iterable of str, optional
         All by default.
     seeds : iterable of int
@@ -157,25 +159,27 @@ def judge(
     """Rows of `trial` for one planted model, without its identity."""
     if unknown := set(aggregations) - set(AGGREGATIONS):
         raise InputError(f"aggregations should be of {AGGREGATIONS}, found {', '.join(map(repr, sorted(unknown)))}")
-    of_layers = [name for name in measures if not FACTS[name].objective]
+    of_layers = [name for name in measures if name in FACTS and not FACTS[name].objective]
     maps = _maps(planted, of_layers)
     for name in of_layers:
         if (name, planted.stack) in maps:
             yield from _judged_maps(planted, maps, name, aggregations)
     for name in measures:
-        if FACTS[name].objective:
+        if name in FACTS and FACTS[name].objective:
             yield _row(name, "first layer", "decision", _decision(planted, _gradient_row(planted, name)))
+        if name in TO_OUTPUT:
+            yield from _judged_parts(planted, name)
     for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
         yield _row(name, "max", "decision", _decision(planted, _effects(planted, name, effects_of)))
 
 
 def _measures(names: Sequence[str] | None) -> list[str]:
     if names is None:
-        return [name for name in FACTS if name != "deeplift" or find_spec("captum")]
+        return [name for name in (*FACTS, *TO_OUTPUT) if name != "deeplift" or find_spec("captum")]
     for name in names:
-        if facts_of(name).name not in FACTS:
+        if name not in TO_OUTPUT and facts_of(name).name not in FACTS:
             raise InputError(
-                f"{name} is a number for each target, which ranks no pairs; trial takes {', '.join(FACTS)}"
+                f"{name} is a number for each target, which ranks no pairs; trial takes {', '.join((*FACTS, *TO_OUTPUT))}"
             )
     return list(names)
 
@@ -285,6 +289,17 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
         warnings.filterwarnings("ignore", message="integrated gradients of the")  # on a way round a bend
         maps = mix_one(planted.model, planted.item, measures=[measure], **options)
     return np.concatenate([maps[measure, stack].scores[0, 0] for stack in stacks])
+
+
+def _judged_parts(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
+    """The row of a measure whose parts add up to the margin, by their sizes; none where it is not defined."""
+    try:
+        answer = logit_contributions(planted.model, planted.item, measure=measure, objective=planted.objective)
+    except InputError:
+        return
+    parts = answer[0] if isinstance(answer, list) else answer
+    sizes = np.abs(np.concatenate([parts.total(stack) for stack in planted.contents]))
+    yield _row(measure, "parts", "decision", _decision(planted, sizes))
 
 
 def _knocked_out(planted: Planted) -> np.ndarray:

@@ -2,12 +2,13 @@
 
 In: a `Model` with its head, and one clip, text or prepared inputs. For ALTI-Logit two passes of the unmodified model: the first
 tells the states that are read and the logits, the second takes the attention blocks apart while it runs (`logit_parts`), one
-layer at a time. DecompX carries vectors through one pass (`carried_parts`). Out: `LogitContributions`.
+layer at a time. DecompX carries vectors through one pass (`carried_parts`), LRP sends relevance back through one
+(`relevance_parts`). Out: `LogitContributions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +26,13 @@ from ..inputs.spans import Span
 from ..maps.facts import TO_OUTPUT
 from ..maps.logit_contributions import LogitContributions
 from ..measures.objectives import Objective, logits_of, objective_of
+from ..measures.relevance_pass import check_covered
 from ..timing import phase
 from .carried_parts import carried_parts, check_carried
 from .logit_parts import LogitParts
 from .passes import Precision, provenance_of, running
 from .question import ObjectiveOption, Question
+from .relevance_parts import relevance_parts
 from .views import Item, View, seen_by
 
 # Parts may miss the logit by so many roundings of the sum of their lengths; more, and the model is not what its table says.
@@ -55,14 +58,15 @@ def logit_contributions(
     model : Model
         With its head. For "alti_logit" the stack that writes must be pre-norm (GPT-2, Llama, Qwen, Gemma; the decoders of
         Whisper and mBART; CTC models as XLSR). For "decompx" the model must be an encoder (BERT and its kin with a masked or a
-        classification head; CTC models).
+        classification head; CTC models). For "lrp" any whose attention torch computes: of both kinds, of both norm orders,
+        encoder-decoder models too.
     item : Clip, Sentence, str or dict of tensors
         As in `mix`.
     objective : optional
         Which logit: "logit" or "contrast" (less the foil's) of the item's target, "auto" for whichever it has,
-        (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx);
-        or a list of such, answered together.
-    measure : {"alti_logit", "decompx"}
+        (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx,
+        lrp); or a list of such, answered together.
+    measure : {"alti_logit", "decompx", "lrp"}
     units : {"word", "frame", "token"}
         What the sources are, as in `mix`. A decoder's tokens are computed one by one, and so are DecompX's of a text; a word
         of several is their sum. On the side of an encoder that hears (or, in ALTI-Logit, of any) a word is one part like any
@@ -95,7 +99,7 @@ def logit_contributions(
     ----------
     Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL. The way through an encoder and
     cross-attention is that of Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP; the
-    two together are in neither paper. Modarressi et al. 2023, DecompX, ACL.
+    two together are in neither paper. Modarressi et al. 2023, DecompX, ACL. Achtibat et al. 2024, AttnLRP, ICML.
 
     Examples
     --------
@@ -109,12 +113,9 @@ def logit_contributions(
     if measure not in TO_OUTPUT:
         raise InputError(f"measure should be one of {tuple(TO_OUTPUT)}, found {measure!r}")
     question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
-    if measure == "decompx":
-        check_carried(model)
-        if reference:
-            raise InputError("reference=True is of alti_logit; the published code of DecompX has nothing to add")
-    else:
-        writing_stack(model)
+    _CHECKS[measure](model)
+    if reference and measure != "alti_logit":
+        raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
     view = seen_by(model, item, question)
     view.prepare(tuple(model.stacks))
     options: list[Any] = objective if isinstance(objective, list) else [objective]
@@ -125,6 +126,8 @@ def logit_contributions(
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if measure == "decompx":
             values = _carried(model, view, inputs, objectives)
+        elif measure == "lrp":
+            values = relevance_parts(model, view, inputs, objectives)
         else:
             values = _by_layers(model, view, question, inputs, objectives, reference=reference)
     sources = {side: tuple(view.sources(side)) for side in values[0]["scores"]}
@@ -160,11 +163,19 @@ def writing_stack(model: Model) -> Stack:
     return stack
 
 
+# What a model must be for each measure: raises `InputError` if it is not.
+_CHECKS: dict[str, Callable[[Model], Any]] = {
+    "alti_logit": writing_stack,
+    "decompx": check_carried,
+    "lrp": check_covered,
+}
+
+
 def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
     """Objective that is a logit at a position (for DecompX also a label's), or a difference of two."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
-    places = {"position", "label_id"} if measure == "decompx" else {"position"}
+    places = {"position"} if measure == "alti_logit" else {"position", "label_id"}
     if details["kind"] not in ("logit", "contrast") or not details.keys() & places:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
@@ -279,7 +290,10 @@ def _check_sum(model: Model, contributions: LogitContributions, dtype: torch.dty
     table = contributions.to_dataframe()
     allowed = _ROUNDINGS * torch.finfo(dtype).eps * (1 + table["contribution"].abs().sum())
     if not abs(contributions.error) <= allowed:
+        why = "its table describes something else than it computes (see speechmix check)"
+        if contributions.measure == "lrp":
+            why = "it computes something that no rule covers (a product of states, a function of them)"
         raise ModelError(
-            f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by {contributions.error:.2g}: its table "
-            f"describes something else than it computes (see speechmix check), or its states overflow in {dtype}"
+            f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by {contributions.error:.2g}: {why}, or "
+            f"its states overflow in {dtype}"
         )

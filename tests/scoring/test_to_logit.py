@@ -200,7 +200,7 @@ def test_what_is_no_logit_is_refused():
             ask(**options)
     with pytest.raises(speechmix.SpeechmixError, match=r"parts that add up to a logit.*logit_contributions"):
         speechmix.mix(model, inputs, measures="alti_logit")
-    assert list(TO_OUTPUT) == ["alti_logit", "decompx"]
+    assert list(TO_OUTPUT) == ["alti_logit", "decompx", "lrp"]
 
 
 def test_a_head_that_is_not_linear_is_refused():

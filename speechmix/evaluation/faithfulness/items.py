@@ -204,5 +204,8 @@ def _chance(metric: str, count: int) -> float:
 
 
 def _objective(decision: Decision) -> Any:
-    """What gradient measures differentiate: the margin that judges read."""
+    """What gradient measures differentiate: the margin that judges read; by its position, where it is read at one."""
+    told = decision.objective.details
+    if told.get("kind") in ("logit", "contrast") and "position" in told:
+        return tuple(told[name] for name in ("position", "token", "foil") if name in told)
     return lambda output: decision.objective.function(output)

@@ -1,0 +1,224 @@
+"""Gradient times attention (Chefer, Gur & Wolf 2021): relevance that attention hands down, layer by layer, for one logit.
+
+With A^h the weights of an attention block, and f the logit that is read at position p:
+
+    A_bar = mean over heads of max(0, A^h * df/dA^h)                                                       (5)
+    R^tt <- R^tt + A_bar R^tt        R^te <- R^te + A_bar R^te        self-attention of the stack that reads (6, 7)
+    R^ee <- R^ee + A_bar R^ee        self-attention of an encoder
+    R^te <- R^te + (R_n^tt)' A_bar R_n^ee        cross-attention                                           (10)
+    R_n = (R - I) / row sums of (R - I) + I                                                                (8, 9)
+
+R^tt and R^ee start as the identity, R^te as zero; the answer is row p, without the identity that it started from. Only that row
+is computed: every product is one of a vector and a matrix. df/dA^h_ij = < g^h_i, v^h_j >, with g the gradient of the context
+that attention gives, so any attention that can be read will do and none has to be run in another way.
+
+In: a `GradientPass`. Out: maps of a single row [L, 1, W_s], as of the other gradient measures: that of layer l starts the rules
+at l, so that l = 0 is the whole way from the input. "cross" is what that layer alone takes from the encoder's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..adapters.block import Block, first_output
+from ..adapters.capture import Capture
+from ..adapters.parts import weight_of
+from ..errors import InputError
+from .gradients import entering
+
+if TYPE_CHECKING:
+    from ..adapters.layers import Stack
+    from ..adapters.model import Model
+    from ..adapters.parts import AttentionModules
+    from ..adapters.trace import AttentionCall
+    from .gradients import GradientPass
+    from .units import Units
+
+Weighted = Mapping[tuple[str, int], Tensor]
+
+
+def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
+    """Relevance of each source for one logit, by gradient times attention.
+
+    Returns
+    -------
+    Tensor [L, 1, W_s], and a dict with nothing to note
+
+    Raises
+    ------
+    InputError
+        If the rules do not cover the model, or the objective is not read at one position.
+    """
+    check_covered(run.model)
+    weighted = run.once(weighted_attention)
+    rows = relevance(run.model.stacks, weighted, position_read(run), stack)
+    return units.pool_sources(torch.stack([rows[layer] for layer in run.layers[stack]]))[:, None], {}
+
+
+def check_covered(model: Model) -> None:
+    """Raise `InputError` if the rules do not cover a model."""
+    if any(stack.plan.convolution for stack in model.stacks.values()):
+        raise InputError(
+            f"chefer: a layer of {model.name} mixes positions behind attention, by a convolution, for which there is no rule. "
+            "Use gradient_input or integrated_gradients"
+        )
+    if model.converses:
+        raise InputError(
+            f"chefer: in {model.name} sound enters the decoder among its tokens, for which there is no rule: an encoder's "
+            "relevance reaches a decoder by cross-attention alone. Use gradient_input"
+        )
+
+
+def position_read(run: GradientPass) -> int:
+    """Position whose state the objective is read from.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    details = run.objective.details
+    position = details.get("position", details.get("row"))
+    if position is None:
+        raise InputError(
+            f"chefer reads one row of its relevances, so it explains what is read at one position; the objective is "
+            f"{details['kind']!r} of {details.get('label', 'something else')!r}. Ask for 'logit' or 'contrast' of a token, or "
+            "give (position, token id) or (position, token id, foil's id); of a CTC model a position is a frame"
+        )
+    return position
+
+
+def weighted_attention(run: GradientPass) -> Weighted:
+    """A_bar [Q, K] of every layer, by stack and layer: one pass forward and back."""
+    stacks = run.model.stacks
+    calls: dict[tuple[str, int], AttentionCall] = {}
+    outputs: dict[tuple[str, int], Tensor] = {}
+    n_logits: list[int] = []
+
+    def on_block(block: Block) -> None:
+        calls[block.stack.name, block.layer] = block.call(block.modules.studied)
+
+    def start(stack: str, layer: int, states: Tensor) -> Tensor:
+        return states if states.requires_grad else states.detach().requires_grad_(True)
+
+    with ExitStack() as hooks, torch.enable_grad():
+        hooks.enter_context(entering(run.model, {name: [0] for name in stacks if name != "cross"}, start))
+        hooks.enter_context(Capture(list(stacks.values()), on_block))
+        for key, attention in _attentions(stacks):
+            hooks.callback(attention.module.register_forward_hook(_keeping(outputs, key)).remove)
+        hooks.callback(run.model.module.register_forward_hook(_counting(n_logits)).remove)
+        value = run.value_of_inputs()
+        gradients = torch.autograd.grad(value.sum(), list(outputs.values()), allow_unused=True)
+    run.check()
+    _check_positions(run.model, n_logits, calls)
+    gradient_of = dict(zip(outputs, gradients, strict=True))
+    return {key: _weighted(attention, calls[key], gradient_of[key]) for key, attention in _attentions(stacks)}
+
+
+def relevance(stacks: Mapping[str, Stack], weighted: Weighted, position: int, stack: str) -> list[Tensor]:
+    """Row `position` of the relevances of what enters each layer of a stack, [K] each.
+
+    Parameters
+    ----------
+    stacks : mapping of str to Stack
+    weighted : mapping of (stack, layer) to Tensor [Q, K]
+        A_bar.
+    position : int
+        In the stack that reads: the decoder's where there is one.
+    stack : str
+        Whose rows are asked for: "encoder", "decoder" or "cross".
+    """
+    reading = "decoder" if "decoder" in stacks else "encoder"
+    own = [weighted[reading, layer] for layer in range(len(stacks[reading]))]
+    start = torch.zeros_like(own[0][0])
+    start[position] = 1
+    behind = [start]  # row p of the product of (I + A_bar) of all layers behind, from the last layer down
+    for layer in reversed(own):
+        behind.insert(0, behind[0] + behind[0] @ layer)
+    if stack == reading:
+        return [row - start for row in behind[:-1]]
+    heard = [row @ cross for row, cross in zip(_normed_rows(own, behind), _of_stack(weighted, "cross"), strict=True)]
+    if stack == "cross":
+        return heard
+    return _through_encoder(torch.stack(heard).sum(dim=0), _of_stack(weighted, "encoder"))
+
+
+def _normed_rows(own: list[Tensor], behind: list[Tensor]) -> list[Tensor]:
+    """What weighs the rows of each layer's cross-attention, [U] each: row p of what lies behind it, times R_n^tt transposed."""
+    identity = torch.eye(len(own[0]), dtype=own[0].dtype, device=own[0].device)
+    relevances, rows = identity, []
+    for layer, row in zip(own, behind[1:], strict=True):
+        relevances = relevances + layer @ relevances
+        added = relevances - identity
+        rows.append(row @ (_by_sums(added, added.sum(dim=-1, keepdim=True)) + identity).T)
+    return rows
+
+
+def _through_encoder(heard: Tensor, weighted: list[Tensor]) -> list[Tensor]:
+    """What is heard [K], times R_n^ee that starts at each of the encoder's layers, [K] each."""
+    rows = []
+    for first in range(len(weighted)):
+        sums = torch.ones_like(heard)
+        for layer in weighted[first:]:
+            sums = sums + layer @ sums
+        shares = _by_sums(heard, sums - 1)
+        row = shares
+        for layer in reversed(weighted[first:]):
+            row = row + row @ layer
+        rows.append(heard + row - shares)
+    return rows
+
+
+def _by_sums(values: Tensor, sums: Tensor) -> Tensor:
+    """Values over sums; zero where a sum is: a row to which nothing was added stays the identity."""
+    return torch.where(sums > 0, values / sums.where(sums > 0, torch.ones_like(sums)), torch.zeros_like(values))
+
+
+def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor | None) -> Tensor:
+    """A_bar [Q, K], of the gradient [1, Q, D] of what the attention module gives."""
+    weights = call.weights()  # [H, Q, K]
+    if gradient is None:
+        return torch.zeros_like(weights[0])
+    of_context = gradient[0] @ weight_of(attention.output) if attention.projects else gradient[0]
+    by_head = of_context.unflatten(-1, (len(weights), -1)).transpose(0, 1)  # [H, Q, d]
+    return (weights * (by_head @ call.value.transpose(1, 2))).clamp_min(0).mean(dim=0).detach()
+
+
+def _of_stack(weighted: Weighted, stack: str) -> list[Tensor]:
+    return [values for (name, _), values in weighted.items() if name == stack]
+
+
+def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], AttentionModules]]:
+    return [
+        ((name, index), layer.attention) for name, stack in stacks.items() for index, layer in enumerate(stack.layers)
+    ]
+
+
+def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> Callable:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        outputs[key] = first_output(output)
+
+    return hook
+
+
+def _counting(n_logits: list[int]) -> Callable:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        logits = getattr(output, "logits", None)
+        n_logits.extend([] if logits is None or logits.ndim != 3 else [logits.shape[1]])
+
+    return hook
+
+
+def _check_positions(model: Model, n_logits: list[int], calls: Mapping[tuple[str, int], AttentionCall]) -> None:
+    """Raise `InputError` if logits are not read one from each position of the stack that reads."""
+    n_positions = calls["decoder" if "decoder" in model.stacks else "encoder", 0].query.shape[1]
+    if n_logits and n_logits[-1] != n_positions:
+        raise InputError(
+            f"chefer: {model.name} gives {n_logits[-1]} logits for {n_positions} positions of its last layer, so no row of "
+            "attention is that of a logit. Use gradient_input"
+        )

@@ -1,0 +1,57 @@
+"""Claims of the measures to the output: sums over a word's tokens of what each says of one logit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import speechmix
+from speechmix.errors import InputError
+from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
+
+NEW = ["chefer", "lrp", "entropy_attention", "value_zeroing_share"]
+
+
+@pytest.fixture(scope="module", params=[CTC, pytest.param(WHISPER, marks=pytest.mark.long)])
+def explained(request):
+    model = model_named(request.param)
+    return model, speechmix.explain(model, clip_named(), measures=NEW, against="runner_up")
+
+
+def test_all_are_asked_of_both_models(explained):
+    _, why = explained
+    assert list(why.claims) == NEW
+    assert {name: claim.of for name, claim in why.claims.items()} == {
+        "chefer": "size", "lrp": "logit", "entropy_attention": "share", "value_zeroing_share": "share",
+    }  # fmt: skip
+    for claim in why.claims.values():
+        reached = claim.values[np.isfinite(claim.values)]
+        assert len(reached)
+        assert reached.any()
+
+
+def test_what_lrp_claims_and_the_rest_are_the_logits(explained):
+    _, why = explained
+    claim = why.claims["lrp"]
+    np.testing.assert_allclose(np.nansum(claim.values, axis=1) + claim.rest, claim.totals, rtol=0, atol=1e-10)
+    assert np.abs(claim.rest).max() > 1e-3
+
+
+def test_a_word_is_the_sum_of_its_tokens(explained):
+    model, by_word = explained
+    by_token = speechmix.explain(model, clip_named(), measures=["chefer", "lrp"], against=(), by="token")
+    for measure in ("chefer", "lrp"):
+        tokens = by_token.claims[measure].values
+        for row, choice in enumerate(by_word.choices):
+            if choice.contrast is None:
+                heard = [place for place, source in enumerate(by_word.sources) if source.side == "sound"]
+                places = [place for place, _ in enumerate(by_token.choices) if place in choice.tokens]
+                np.testing.assert_allclose(
+                    by_word.claims[measure].values[row, heard], tokens[places][:, heard].sum(0), rtol=0, atol=1e-10
+                )
+
+
+def test_chefer_is_asked_for_logits_alone():
+    model = model_named(CTC)
+    with pytest.raises(InputError, match="reads one row of its relevances"):
+        speechmix.mix(model, clip_named(), measures="chefer", objective="ctc")
