@@ -71,8 +71,8 @@ def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
         "measure": mixing_map.measure,
         "stack": mixing_map.stack,
         "layers": json.dumps(mixing_map.layers),
-        "targets": json.dumps([asdict(span) for span in mixing_map.targets]),
-        "sources": json.dumps([asdict(span) for span in mixing_map.sources]),
+        "targets": json.dumps([_entry(span) for span in mixing_map.targets]),
+        "sources": json.dumps([_entry(span) for span in mixing_map.sources]),
         "provenance": provenance,
     }
 
@@ -131,6 +131,11 @@ def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
         "layers": tuple(layers),
         "provenance": provenance,
     }
+
+
+def _entry(span: Span) -> dict[str, Any]:
+    """A unit as it is written: pieces only where there are some, so that all other files are as they always were."""
+    return {name: value for name, value in asdict(span).items() if value or name not in ("pieces", "times")}
 
 
 def _span(entry: Any) -> Span:

@@ -179,7 +179,7 @@ class View(ABC):
         rows = [
             span
             for span in spans
-            if span.word == self.item.target or (decides is not None and span.start <= decides < span.stop)
+            if span.word == self.item.target or (decides is not None and decides in span.positions)
         ]
         if not rows:
             raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")
