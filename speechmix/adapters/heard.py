@@ -123,8 +123,9 @@ class Heard:
         return targets, sources
 
     def _moved(self, span: Span) -> Span:
-        ranges = [tuple(self.start + self.positions * edge for edge in frames) for frames in span.ranges]
-        return span.at(ranges)
+        return span.at(
+            [(self.start + self.positions * start, self.start + self.positions * stop) for start, stop in span.ranges]
+        )
 
 
 def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) -> Heard:

@@ -7,18 +7,20 @@ the positions that hold its tokens, and its *target rows* the positions one earl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..inputs.joined_words import parts_of, spoken_text
 from ..inputs.spans import Span
+from .located_words import place_of_target, places_in_text, word_at
 from .prefix import decoder_prefix, timestamp
 
 if TYPE_CHECKING:
     from ..inputs.clips import Clip
+    from ..inputs.timed_words import Word
     from .model import Model
 
 
@@ -124,14 +126,20 @@ class Tokens:
 
     def _spans(self, ahead: int) -> list[Span]:
         spans = []
+        begun: dict[int, int] = {}  # which span a word is: one in several parts goes on behind others
         for (kind, word), run in groupby(range(len(self.ids)), key=lambda p: self._owner(p + ahead)):
             if kind == "padding":
                 continue
             start, *rest = run
             if word is None or self.units == "token":
                 spans += [self.span_of(p, ahead=ahead) for p in (start, *rest)]
+                continue
+            tokens = (start, start + len(rest) + 1)
+            if word in begun and len(parts_of(self.word_labels[word])) > 1:
+                spans[begun[word]] = spans[begun[word]].at([*spans[begun[word]].ranges, tokens])
             else:
-                spans.append(Span(start, start + len(rest) + 1, self.word_labels[word], "word", word))
+                begun[word] = len(spans)
+                spans.append(Span(*tokens, self.word_labels[word], "word", word))
         return spans
 
     def _owner(self, token: int) -> tuple[str, int | None]:
@@ -206,10 +214,8 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
     if not clip.words or clip.target is None or clip.foil is None:
         raise InputError(f"{clip.name} has no target with a foil: give words=, target= and foil=")
     text = _text_of(clip) if text is None else text
-    place = locate_words([word.text for word in clip.words], text)[clip.target]
-    if place is None:
-        raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {text!r}")
-    other = text[: place[0]] + clip.foil + text[place[1] :]
+    start, stop = place_of_target(clip.words, clip.target, text, where=clip.name)
+    other = text[:start] + clip.foil + text[stop:]
     if other == text:
         raise InputError(f"{clip.name}: the foil {clip.foil!r} is spelled like the target")
     return other
@@ -217,7 +223,7 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
 
 def _text_of(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
-    return clip.text or " ".join(word.text for word in clip.words or ())
+    return clip.text or spoken_text(clip.words or ())
 
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
@@ -225,7 +231,7 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     text = " " + text.strip()  # Whisper was trained on text that follows a space
     prefix = decoder_prefix(model, clip)
     spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
-    text_ids, labels, words = located_tokens(tokenizer, text, [word.text for word in spoken])
+    text_ids, labels, words = located_tokens(tokenizer, text, spoken)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
@@ -238,7 +244,7 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     )
 
 
-def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[int], list[str], list[int | None]]:
+def located_tokens(tokenizer: Any, text: str, words: Sequence[Word]) -> tuple[list[int], list[str], list[int | None]]:
     """Tokens of a text without special ones: ids, labels as they are written, and which of the words each is of."""
     if getattr(tokenizer, "is_fast", False):
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -247,48 +253,16 @@ def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[in
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
         offsets = list(pairwise(ends))
-    places = locate_words(words, text)
+    places = places_in_text(words, text)
     labels = [
         text[a:b].strip() or ("␣" if text[a:b] else tokenizer.decode([i]))
         for i, (a, b) in zip(ids, offsets, strict=True)
     ]
-    return list(ids), labels, [_word_at(place, places) for place in offsets]
+    return list(ids), labels, [word_at(place, places) for place in offsets]
 
 
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:
     """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip without word times."""
     words = clip.words
-    return [timestamp(model, time) for time in ((words[0].start, words[-1].end) if words else (0.0, clip.duration))]
-
-
-def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
-    """Find each word's characters in a text, left to right, case and apostrophe style aside; None where it is not.
-
-    Examples
-    --------
-    >>> locate_words(["les", "amis", "les"], "Les amis, les vrais")
-    [(0, 3), (4, 8), (10, 13)]
-    """
-
-    def plain(string: str) -> str:
-        return "".join(c.lower() if len(c.lower()) == 1 else c for c in string).replace("’", "'")
-
-    haystack, reached = plain(text), 0
-    places: list[tuple[int, int] | None] = []
-    for word in words:
-        needle = re.escape(plain(word).strip())
-        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(
-            haystack, reached
-        )
-        places.append(match.span() if match and needle else None)
-        reached = match.end() if match else reached
-    return places
-
-
-def _word_at(offsets: tuple[int, int], places: list[tuple[int, int] | None]) -> int | None:
-    """Index of the word that shares characters with a token."""
-    start, stop = offsets
-    for index, place in enumerate(places):
-        if place is not None and max(start, place[0]) < min(stop, place[1]):
-            return index
-    return None
+    edges = (words[0].start, max(word.end for word in words)) if words else (0.0, clip.duration)
+    return [timestamp(model, time) for time in edges]

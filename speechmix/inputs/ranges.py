@@ -73,7 +73,7 @@ def settle(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> 
     InputError
         If they do not reach from edge to edge.
     """
-    if (pieces[0][0], pieces[-1][1]) != edges:
+    if pieces and (pieces[0][0], pieces[-1][1]) != edges:
         raise InputError(
             f"{where}: its pieces reach from {pieces[0][0]:g} to {pieces[-1][1]:g}, but it is said to be from {edges[0]:g} to "
             f"{edges[1]:g}: let it begin with the first piece and end with the last"

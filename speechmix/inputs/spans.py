@@ -69,11 +69,11 @@ class Span:
     times: tuple[tuple[Seconds, Seconds], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.pieces != ():
+        if self.pieces != () or self.times != ():
             where = f"unit {self.label!r}"
-            settle(self, united(self.pieces, where=where), (self.start, self.stop), where)
-        if self.times != ():
-            object.__setattr__(self, "times", united(self.times, where=f"unit {self.label!r}", noise=TOUCHING))
+            settle(self, united(self.pieces, where=where) if self.pieces else (), (self.start, self.stop), where)
+            times = united(self.times, where=where, noise=TOUCHING) if self.times else ()
+            object.__setattr__(self, "times", times if len(times) > 1 else ())
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[tuple[int, int]], label: str = "", **details: Any) -> Span:

@@ -46,9 +46,11 @@ class Word:
     pieces: tuple[tuple[Seconds, Seconds], ...] = ()
 
     def __post_init__(self) -> None:
+        where = f"word {self.text!r}"
         if self.pieces != ():
-            pieces = united(self.pieces, where=f"word {self.text!r}", noise=TOUCHING)
-            settle(self, pieces, (self.start, self.end), f"word {self.text!r}")
+            where = f"word {self.text!r}"
+            pieces = united(self.pieces, where=where, noise=TOUCHING) if self.pieces else ()
+            settle(self, pieces, (self.start, self.end), where)
 
     @classmethod
     def of_pieces(cls, text: str, pieces: Iterable[tuple[Seconds, Seconds]], score: float | None = None) -> Word:
@@ -71,6 +73,11 @@ class Word:
     def seconds(self) -> Seconds:
         """How long the word is, without what lies between its pieces."""
         return sum(end - start for start, end in self.intervals)
+
+    def moved(self, by: Seconds) -> Word:
+        """The word so much later, or earlier."""
+        pieces = tuple((start + by, end + by) for start, end in self.pieces)
+        return Word(self.text, self.start + by, self.end + by, self.score, pieces)
 
     def as_list(self) -> list[Any]:
         """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip` takes it."""

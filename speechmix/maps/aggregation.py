@@ -1,7 +1,7 @@
-"""Steps on finished maps that need several: encoder -> cross -> decoder in one.
+"""Steps on several finished maps: encoder -> cross -> decoder in one.
 
-In: `MixingMap`s. Composition rolls relevance through the encoder, then through cross-attention and self-attention of each decoder layer (Ferrando et al.
-2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP).
+In: `MixingMap`s. Out: one. Composition rolls relevance through the encoder, then through cross-attention and self-attention of
+each decoder layer (Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP).
 """
 
 from __future__ import annotations

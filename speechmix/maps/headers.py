@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def _span(entry: Any) -> Span:
     span = Span(**entry)
     texts = isinstance(span.label, str) and isinstance(span.kind, str)
     times = all(time is None or isinstance(time, (int, float)) for time in (span.onset, span.offset))
-    places = _is_count(span.start) and _is_count(span.stop) and span.start <= span.stop
+    places = all(_is_count(edge) for edge in (span.start, span.stop, *chain(*span.pieces))) and span.start <= span.stop
     if not (texts and times and places and (span.word is None or _is_count(span.word))):
         raise TypeError(f"a unit is {entry!r}")
     return span

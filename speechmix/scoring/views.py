@@ -215,11 +215,12 @@ class ClipView(View):
             "sound": clip.sound,
             "language": clip.language,
             "text": clip.text,
-            "words": [[word.text, word.start, word.end] for word in clip.words or ()],
+            "words": [word.as_list() for word in clip.words or ()],
             "cue": stored_cue(clip.cue_words),
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
+            **_in_pieces(clip),
             **self._fed_to_decoder(),
         }
 
@@ -245,7 +246,7 @@ class SentenceView(View):
     def provenance(self) -> dict[str, Any]:
         told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
         told |= {"clip": self.item.name, "fingerprint": self.item.fingerprint, "cue": stored_cue(self.item.cue_words)}
-        return {**_NOTHING, **told, **self._fed_to_decoder()}
+        return {**_NOTHING, **told, **_in_pieces(self.item), **self._fed_to_decoder()}
 
 
 class InputsView(View):
@@ -274,3 +275,10 @@ class InputsView(View):
 _NOTHING: dict[str, Any] = dict.fromkeys(
     ("clip", "fingerprint", "sound", "language", "text", "words", "cue", "target", "foil", "alignment")
 )
+
+
+def _in_pieces(item: Clip | Sentence) -> dict[str, list[int]]:
+    """Which words are in several pieces; nothing where none is."""
+    words: Sequence[Any] = item.words or ()
+    indices = [index for index, word in enumerate(words) if word.pieces]
+    return {"in_pieces": indices} if indices else {}

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from speechmix.adapters.tokens import Tokens, first_difference, locate_words
+from speechmix.adapters.located_words import locate_words
+from speechmix.adapters.tokens import Tokens, first_difference
 from speechmix.inputs.spans import Span
 
 KINDS = ["special", "token", "token", "token", "special", "padding", "padding"]
