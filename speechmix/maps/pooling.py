@@ -52,8 +52,7 @@ def groups_of(
             why = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
             ranges = " and ".join(f"[{start}, {stop})" for start, stop in span.ranges)
             raise InputError(f"span {index}, {ranges}: {why}; spans should be made of whole units")
-        joined = asked if isinstance(asked, Span) else replace(_joined([units[i] for i in inside], {}), kind="word")
-        groups.append((joined, inside))
+        groups.append((asked if isinstance(asked, Span) else _named(span, [units[i] for i in inside]), inside))
     return groups
 
 
@@ -75,6 +74,16 @@ def _of_each_word(units: Sequence[Span], in_pieces: Collection[int]) -> list[lis
     return members
 
 
+def _named(span: Span, units: list[Span]) -> Span:
+    """A span that is asked for by its positions alone, called by the units in it."""
+    joined = replace(_joined(units, {}), kind="word")
+    return replace(joined, pieces=span.pieces, times=_times_of(units)) if span.pieces else joined
+
+
+def _times_of(units: list[Span]) -> tuple[tuple[float, float], ...]:
+    return tuple(interval for unit in units for interval in unit.intervals)
+
+
 def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
     """One span over several of the same word, labelled with the word where the clip's words are known."""
     first, last = units[0], units[-1]
@@ -88,8 +97,7 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
     whole = Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
     if first.word not in provenance.get("in_pieces", ()):
         return whole
-    times = tuple(interval for unit in units for interval in unit.intervals)
-    return replace(whole, pieces=tuple(places for unit in units for places in unit.ranges), times=times)
+    return replace(whole, pieces=tuple(places for unit in units for places in unit.ranges), times=_times_of(units))
 
 
 def pooled(
