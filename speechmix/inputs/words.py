@@ -100,7 +100,7 @@ def _checked_in_pieces(words: Sequence[Word], duration: Seconds | None, where: s
             )
     pieces = [(interval, index) for index, word in enumerate(words) for interval in word.intervals]
     pieces.sort(key=lambda piece: piece[0])
-    alone = [Word(words[index].text, start, end) for (start, end), index in pieces]
+    alone = [_within(Word(words[index].text, *edges), index, duration, where) for edges, index in pieces]
     placed: list[list[tuple[Seconds, Seconds]]] = [[] for _ in words]
     for piece, (_, index) in zip(check_words(alone, duration=duration, where=where), pieces, strict=True):
         if piece.start == piece.end and words[index].pieces:
