@@ -91,9 +91,13 @@ class Heard:
         windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).grouped(self.frames, self.n_windows)
         moved = []
         for span in spans:
-            start, stop = windows.frames_between(span.start, span.stop)
-            start = min(start, span.start // self.frames) if start >= stop else start
-            moved.append(self._moved(replace(span, start=start, stop=max(stop, start + 1))))
+            ranges = [windows.frames_between(*frames) for frames in span.ranges]
+            ranges = [(start, stop) for start, stop in ranges if start < stop] or ranges[:1]
+            start, stop = ranges[0]
+            if start >= stop:
+                start = min(start, span.start // self.frames)
+                ranges = [(start, max(stop, start + 1))]
+            moved.append(self._moved(span.at(ranges)))
         return moved
 
     def each_window(self) -> list[Span]:
@@ -120,8 +124,8 @@ class Heard:
         return targets, sources
 
     def _moved(self, span: Span) -> Span:
-        return replace(
-            span, start=self.start + self.positions * span.start, stop=self.start + self.positions * span.stop
+        return span.at(
+            [(self.start + self.positions * start, self.start + self.positions * stop) for start, stop in span.ranges]
         )
 
 

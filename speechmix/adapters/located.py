@@ -6,17 +6,20 @@ shares characters with.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from ..inputs.timed_words import Word
+from .located_words import places_in_text, word_at
 
-def located_tokens(tokenizer: Any, text: str, words: list[str]) -> tuple[list[int], list[str], list[int | None]]:
+
+def located_tokens(tokenizer: Any, text: str, words: Sequence[Word]) -> tuple[list[int], list[str], list[int | None]]:
     """Tokens of a text without special ones: ids, labels as they are written, and which of the words each is of."""
     ids, offsets, text = tokens_with_offsets(tokenizer, text)
-    places = locate_words(words, text)
+    places = places_in_text(words, text)
     labels = [text[a:b].strip() or tokenizer.decode([i]).strip() or "␣" for i, (a, b) in zip(ids, offsets, strict=True)]
-    return ids, labels, [_word_at(place, places) for place in offsets]
+    return ids, labels, [word_at(place, places) for place in offsets]
 
 
 def tokens_with_offsets(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]], str]:
@@ -30,36 +33,3 @@ def tokens_with_offsets(tokenizer: Any, text: str) -> tuple[list[int], list[tupl
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
     return ids, list(pairwise(ends)), tokenizer.decode(ids)
-
-
-def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
-    """Find each word's characters in a text, left to right, case and apostrophe style aside; None where it is not.
-
-    Examples
-    --------
-    >>> locate_words(["les", "amis", "les"], "Les amis, les vrais")
-    [(0, 3), (4, 8), (10, 13)]
-    """
-
-    def plain(string: str) -> str:
-        return "".join(c.lower() if len(c.lower()) == 1 else c for c in string).replace("’", "'")
-
-    haystack, reached = plain(text), 0
-    places: list[tuple[int, int] | None] = []
-    for word in words:
-        needle = re.escape(plain(word).strip())
-        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(
-            haystack, reached
-        )
-        places.append(match.span() if match and needle else None)
-        reached = match.end() if match else reached
-    return places
-
-
-def _word_at(offsets: tuple[int, int], places: list[tuple[int, int] | None]) -> int | None:
-    """Index of the word that shares characters with a token."""
-    start, stop = offsets
-    for index, place in enumerate(places):
-        if place is not None and max(start, place[0]) < min(stop, place[1]):
-            return index
-    return None

@@ -219,7 +219,7 @@ def _tokens_of(model: Model, clip: Clip, prompt: list[int], text: str | None, wr
 
 
 def _spelled(model: Model, clip: Clip, text: str) -> Tokens:
-    return Tokens(*located_tokens(model.tokenizer, text, [word.text for word in clip.words or ()]), kinds=[])
+    return Tokens(*located_tokens(model.tokenizer, text, clip.words or ()), kinds=[])
 
 
 def _as_written(model: Model, written: Written | None) -> Tokens:

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from ..errors import InputError
+from ..inputs.joined_words import refuse_parts
 from .prepared import Prepared
 from .tokens import Tokens
 
@@ -144,10 +145,11 @@ def _word_at(words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[i
     """Index of the word that shares characters with a token."""
     start, stop = place
     for index, word in enumerate(words):
-        moved = sum(longer for at, longer in shifts if at < word.start)
-        grown = moved + sum(longer for at, longer in shifts if at == word.start)
-        if word.part == part and max(start, word.start + moved) < min(stop, word.stop + grown):
-            return index
+        for begin, end in word.ranges if word.part == part else ():
+            moved = sum(longer for at, longer in shifts if at < begin)
+            grown = moved + sum(longer for at, longer in shifts if at == begin)
+            if max(start, begin + moved) < min(stop, end + grown):
+                return index
     return None
 
 
@@ -187,6 +189,7 @@ def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str
     """One part of a sentence with its foil in the target's place."""
     if target.part != part:
         raise InputError(f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the {part}")
+    refuse_parts(target, "its foil", where=repr(sentence.name))
     text = getattr(sentence, part)
     return text[: target.start] + sentence.foil + text[target.stop :]
 

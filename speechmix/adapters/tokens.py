@@ -13,8 +13,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..inputs.joined_words import parts_of, spoken_text
 from ..inputs.spans import Span
-from .located import locate_words, located_tokens
+from .located import located_tokens
+from .located_words import place_of_target
 from .prefix import decoder_prefix, timestamp
 
 if TYPE_CHECKING:
@@ -124,14 +126,20 @@ class Tokens:
 
     def _spans(self, ahead: int) -> list[Span]:
         spans = []
+        begun: dict[int, int] = {}  # which span a word is: one in several parts goes on behind others
         for (kind, word), run in groupby(range(len(self.ids)), key=lambda p: self._owner(p + ahead)):
             if kind == "padding":
                 continue
             start, *rest = run
             if word is None or self.units == "token":
                 spans += [self.span_of(p, ahead=ahead) for p in (start, *rest)]
+                continue
+            tokens = (start, start + len(rest) + 1)
+            if word in begun and len(parts_of(self.word_labels[word])) > 1:
+                spans[begun[word]] = spans[begun[word]].at([*spans[begun[word]].ranges, tokens])
             else:
-                spans.append(Span(start, start + len(rest) + 1, self.word_labels[word], "word", word))
+                begun[word] = len(spans)
+                spans.append(Span(*tokens, self.word_labels[word], "word", word))
         return spans
 
     def _owner(self, token: int) -> tuple[str, int | None]:
@@ -206,10 +214,8 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
     if not clip.words or clip.target is None or clip.foil is None:
         raise InputError(f"{clip.name} has no target with a foil: give words=, target= and foil=")
     text = _text_of(clip) if text is None else text
-    place = locate_words([word.text for word in clip.words], text)[clip.target]
-    if place is None:
-        raise InputError(f"{clip.name}: the target {clip.words[clip.target].text!r} is not in the text {text!r}")
-    other = text[: place[0]] + clip.foil + text[place[1] :]
+    start, stop = place_of_target(clip.words, clip.target, text, where=clip.name)
+    other = text[:start] + clip.foil + text[stop:]
     if other == text:
         raise InputError(f"{clip.name}: the foil {clip.foil!r} is spelled like the target")
     return other
@@ -217,7 +223,7 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
 
 def _text_of(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
-    return clip.text or " ".join(word.text for word in clip.words or ())
+    return clip.text or spoken_text(clip.words or ())
 
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
@@ -225,7 +231,7 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     text = behind_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
     spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
-    text_ids, labels, words = located_tokens(tokenizer, text, [word.text for word in spoken])
+    text_ids, labels, words = located_tokens(tokenizer, text, spoken)
     _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
@@ -260,4 +266,5 @@ def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> Non
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:
     """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip without word times."""
     words = clip.words
-    return [timestamp(model, time) for time in ((words[0].start, words[-1].end) if words else (0.0, clip.duration))]
+    edges = (words[0].start, max(word.end for word in words)) if words else (0.0, clip.duration)
+    return [timestamp(model, time) for time in edges]

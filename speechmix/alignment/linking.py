@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 
 from ..errors import AlignmentError
+from ..inputs.joined_words import in_order
 from ..inputs.spans import Word
 
 # Labels of aligners for speech they could not name: they may stand for any word.
@@ -41,7 +42,8 @@ def link(
     Raises
     ------
     AlignmentError
-        If a written word is not among the heard ones and no unknown one stands where it should be.
+        If a written word is not among the heard ones and no unknown one stands where it should be, and for a heard word with
+        something cut out.
 
     Examples
     --------
@@ -50,6 +52,9 @@ def link(
     >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link(written, heard)]
     [("L'", 0.0, 0.1), ('enfant', 0.1, 0.7), ('80', 1.0, 1.5)]
     """
+    heard = [part for _, part in in_order(heard)]
+    if broken := next((word for word in heard if word.pieces), None):
+        raise AlignmentError(f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}")
     labels = ["" if word.text.lower() in UNKNOWN else _letters(spoken(word.text)) for word in heard]
     # A mark between words keeps the matcher from giving a word's last letter to another one that ends alike.
     written_letters = [

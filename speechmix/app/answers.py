@@ -26,6 +26,7 @@ from ..inputs.audio import read_audio
 from ..inputs.audio_files import header_seconds
 from ..inputs.clips import Clip
 from ..inputs.frames import Seconds
+from ..inputs.joined_words import spoken_text
 from ..inputs.player import flac
 from ..inputs.spans import Word
 from ..interventions.sound import silence
@@ -223,7 +224,7 @@ def measured(
             f"measures should be some of {', '.join(MEASURES)}; found {', '.join(sorted(unknown)) or 'none'}"
         )
     if clip.text is None and clip.words:
-        clip = clip.replace(text=" ".join(word.text for word in clip.words))
+        clip = clip.replace(text=spoken_text(clip.words))
     maps: dict[tuple[str, str], MixingMap] = {}
     refused: dict[str, str] = {}
     with model.unchanged():

@@ -17,6 +17,7 @@ from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.player import flac
 from ..inputs.textgrid import write_textgrid
+from ..inputs.timed_words import Word
 from ..maps.mixing import MixingMap
 from ..plots.one_clip import clip_figure
 from ..plots.panels import png, spoken
@@ -69,10 +70,15 @@ def manifest_row(clip: Clip) -> SavedFile:
     {"path": "a.flac", "name": "a", "text": "les", "words": [["les", 0.25, 0.5]]}
     """
     row: dict[str, Any] = {"path": _sound_name(clip), "name": clip.name, "text": clip.text, "language": clip.language}
-    row["words"] = [[word.text, round(word.start, 5), round(word.end, 5)] for word in clip.words or ()] or None
+    row["words"] = [_rounded(word) for word in clip.words or ()] or None
     row |= {"cue": clip.cue, "target": clip.target, "foil": clip.foil}
     line = json.dumps({field: value for field, value in row.items() if value is not None}, ensure_ascii=False)
     return SavedFile(f"{safe_name(clip.name)}.jsonl", "application/jsonl; charset=utf-8", (line + "\n").encode())
+
+
+def _rounded(word: Word) -> list[Any]:
+    pieces = [[round(start, 5), round(end, 5)] for start, end in word.pieces]
+    return [word.text, round(word.start, 5), round(word.end, 5), *([None, pieces] if pieces else [])]
 
 
 def picture_of(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:

@@ -174,7 +174,7 @@ def _step_of(progress: answers.Progress | None, number: int, total: int) -> answ
 
 def _key(model: Model, clip: Clip, measure: str, units: str) -> str:
     """What decides a map's scores; cue and target do not."""
-    words = [[word.text, word.start, word.end] for word in clip.words or ()]
+    words = [word.as_list() for word in clip.words or ()]
     return digest([model.fingerprint, clip.sound, clip.text, clip.language, words, measure, units])
 
 

@@ -155,7 +155,7 @@ def clip_facts(clip: Clip) -> dict[str, Any]:
         "seconds": clip.duration,
         "text": clip.text,
         "language": clip.language,
-        "words": None if clip.words is None else [[word.text, word.start, word.end] for word in clip.words],
+        "words": None if clip.words is None else [word.as_list() for word in clip.words],
         "alignment": clip.alignment,
         "doubts": list(clip.doubts),
         "cue": list(clip.cue_words),

@@ -258,8 +258,8 @@ def _target_rows(mixing_map: MixingMap, target: int) -> list[int]:
     if mixing_map.stack != "decoder":
         rows = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        before = {span.start - 1 for span in mixing_map.sources if span.word == target}
-        rows = [row for row, span in enumerate(mixing_map.targets) if before & set(range(span.start, span.stop))]
+        before = {start - 1 for span in mixing_map.sources if span.word == target for start, _ in span.ranges}
+        rows = [row for row, span in enumerate(mixing_map.targets) if before & set(span.positions)]
     if not rows:
         raise InputError(
             f"target word {target} has no row in {mixing_map!r}: {_listed(mixing_map.targets)}. A decoder predicts no word "

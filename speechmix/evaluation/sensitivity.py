@@ -42,13 +42,15 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
     Raises
     ------
     InputError
-        If the clip has no cue or target to move.
+        If the clip has no cue or target to move, or a word in pieces.
     """
     if variant not in VARIANTS:
         raise InputError(f"variant should be one of {list(VARIANTS)}, found {variant!r}")
     if clip.words is None or clip.cue is None or clip.target is None:
         raise InputError(f"{clip.name}: moving word boundaries needs words with times, a cue and a target")
     by_start, by_end = (sign * shift for sign in VARIANTS[variant])
+    if any(word.pieces for word in clip.words):
+        raise InputError(f"{clip.name}: which of its boundaries should move is not defined for a word in pieces")
     words = list(clip.words)
     asked = sorted((*clip.cue_words, clip.target))
     for index in asked:

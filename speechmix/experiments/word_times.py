@@ -42,9 +42,13 @@ def with_words(results: Results, clip: Clip, aligner: Model | None, method: str)
         return placed(clip, results.row(key)["content"]), key, False
     aligned = _quietly_aligned(clip, aligner, method)
     content: dict[str, Any] = {"alignment": aligned.alignment, "doubts": list(aligned.doubts), "text": aligned.text}
-    content |= {"words": [asdict(word) for word in aligned.words or ()]}
+    content |= {"words": [_stored(word) for word in aligned.words or ()]}
     results.put(key, content=json.dumps(content, ensure_ascii=False))
     return aligned, key, True
+
+
+def _stored(word: Word) -> dict[str, Any]:
+    return {name: value for name, value in asdict(word).items() if value or name != "pieces"}
 
 
 def placed(clip: Clip, content: str) -> Clip:

@@ -194,9 +194,11 @@ def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Cla
 
 def _row_at(targets: Sequence[Span], position: int) -> int:
     """The row that holds a position; the nearest where none does (a letter heard in silence)."""
-    return min(
-        range(len(targets)), key=lambda row: max(targets[row].start - position, position - targets[row].stop + 1, 0)
-    )
+
+    def distance(row: int) -> int:
+        return min(max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges)
+
+    return min(range(len(targets)), key=distance)
 
 
 def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.ndarray]]) -> np.ndarray:
@@ -218,7 +220,7 @@ def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.n
         stack = unit.stack if unit.stack in columns else next(iter(columns))
         spans, scores = columns[stack]
         positions = set(unit.source.positions)
-        held = [place for place, span in enumerate(spans) if positions & set(range(span.start, span.stop))]
+        held = [place for place, span in enumerate(spans) if positions & set(span.positions)]
         if held and (unit.stack in columns or len(columns) == 1):
             values[:, index] = scores[:, held].sum(axis=1)
     return values

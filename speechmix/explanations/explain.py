@@ -253,10 +253,10 @@ def _with_words(
 
 def _with_silence(clip: Clip) -> Clip:
     """The clip with its pauses among its words."""
-    words, reached = list[Word](), 0.0
-    for word in (*(clip.words or ()), Word("", clip.duration, clip.duration)):
-        if word.start - reached >= _LEAST_SILENCE:
-            words.append(Word(SILENCE, reached, word.start))
-        words += [word] if word.text else []
-        reached = max(reached, word.end)
+    words, reached = list(clip.words or ()), 0.0
+    for start, end in sorted([*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]):
+        if start - reached >= _LEAST_SILENCE:
+            words.append(Word(SILENCE, reached, start))
+        reached = max(reached, end)
+    words.sort(key=lambda word: word.start)
     return clip.replace(words=words, alignment=clip.alignment, cue=None, target=None, foil=None)

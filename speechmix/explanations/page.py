@@ -158,17 +158,18 @@ def _parts(explanation: Explanation, place: int) -> list[dict[str, Any]]:
     for index, source in enumerate(explanation.sources):
         if source.onset is None or source.offset is None:
             continue
-        parts.append(
+        parts += [
             {
-                "left": round(100 * source.onset / clip.duration, 3),
-                "width": round(100 * (source.offset - source.onset) / clip.duration, 3),
+                "left": round(100 * onset / clip.duration, 3),
+                "width": round(100 * (offset - onset) / clip.duration, 3),
                 "color": shade(_depth(values, index)),
-                "onset": f"{source.onset:.3f}",
-                "offset": f"{source.offset:.3f}",
+                "onset": f"{onset:.3f}",
+                "offset": f"{offset:.3f}",
                 "label": source.label,
-                "title": f"{source.label}, {source.onset:.2f} to {source.offset:.2f} s",
+                "title": f"{source.label}, {onset:.2f} to {offset:.2f} s",
             }
-        )
+            for onset, offset in source.times or ((source.onset, source.offset),)
+        ]
     return parts
 
 

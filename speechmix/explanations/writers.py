@@ -47,7 +47,7 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     view.prepare(("encoder",))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
     heard = words_as_sources(spans, [word.text for word in clip.words or ()])
-    times = {span.word: (span.onset, span.offset) for span in spans}
+    times = {span.word: (span.onset, span.offset, span.times) for span in spans}
     sources = [SourceUnit("sound", source, *times[source.index]) for source in heard]
     if "decoder" not in model.stacks:
         decision = decision_on(model, clip, prepared, {"encoder": heard})

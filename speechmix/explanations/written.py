@@ -86,12 +86,15 @@ class SourceUnit:
     source : Source
     onset, offset : float or None
         Seconds of a word of the sound.
+    times : tuple of (float, float)
+        Of a word in pieces.
     """
 
     side: str
     source: Source
     onset: float | None = None
     offset: float | None = None
+    times: tuple[tuple[float, float], ...] = ()
 
     @property
     def label(self) -> str:

@@ -23,6 +23,7 @@ from ..files.json_files import parse_json, read_json_object
 from ..files.parquet_files import readable_parquet
 from ..files.whole_files import whole_folder
 from ..inputs.clips import Clip
+from ..inputs.joined_words import GAP, parts_of
 from ..inputs.spans import Word
 from .contrasts import INVARIANT
 
@@ -99,7 +100,7 @@ _READ = (
     *_NOTED,
 )
 _NOTED_SINCE = ("contrast", "meaning", "numeral", "attractor", "position")
-_SINCE = ("sound", "cue_indices", *_NOTED_SINCE)  # not in data sets of earlier versions
+_SINCE = ("sound", "cue_indices", "cue_word", *_NOTED_SINCE)  # not in data sets of earlier versions
 
 
 def write_examples(
@@ -259,12 +260,13 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
     meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
     if example.get("contrast") == INVARIANT:
         meta["control"] = "yes"  # nothing can be told: not part of the headline
+    cue, target = _roles(example)
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],
         words=[Word(word["text"], word["start"], word["end"], word["score"]) for word in example["words"]],
-        cue=example.get("cue_indices") or example["cue"],  # earlier releases have cues of one word alone
-        target=example["target"],
+        cue=cue,
+        target=target,
         foil=example["foil"],
         language=example["language"],
         name=example["name"],
@@ -272,3 +274,14 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
         sound=example.get("sound"),
     )
     return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
+
+
+def _roles(example: dict[str, Any]) -> tuple[Any, int]:
+    """What a clip is asked for cue and target; a cue in several parts is one word, behind whose first the others are none."""
+    cue, target = (
+        example.get("cue_indices") or example["cue"],
+        example["target"],
+    )  # earlier releases have cues of one word
+    if not isinstance(cue, list) or len(cue) < 2 or len(parts_of(example.get("cue_word"))) < 2:
+        return cue, target
+    return GAP.join(map(str, cue)), target - sum(index < target for index in cue[1:])

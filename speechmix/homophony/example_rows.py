@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..inputs.joined_words import GAP
 from .contrasts import ACROSS, IMPERSONAL, PERSON, TENSE
 from .template_tables import BALANCES
 
@@ -43,7 +44,8 @@ def example_row(line: Mapping[str, Any], pair: Mapping[str, Any]) -> dict[str, A
         example[role] = _word_at(words, place)
         example[f"{role}_word"] = text[slice(*place)] if place else None
     example["cue_indices"] = [_word_at(words, place) for place in cue_places(pair)]
-    example["cue_word"] = " ".join(text[slice(*place)] for place in cue_places(pair))
+    between = GAP if pair.get("joined_cue") else " "  # by which the reader knows a cue in several parts
+    example["cue_word"] = between.join(text[slice(*place)] for place in cue_places(pair))
     target = example["target"]
     example["position"] = None if target is None else ("start", "middle", "end")[3 * target // len(words)]
     return example

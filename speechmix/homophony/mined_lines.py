@@ -40,7 +40,7 @@ def mined_line(row: Row | Rejected, out: Path, language: str, miners: Callable[[
             raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
     line["path"] = audio_path(out, row)
     if row.words is not None:
-        line["words"] = [[word.text, word.start, word.end] for word in row.words]
+        line["words"] = [word.as_list() for word in row.words]
     return {**line, "meta": row.meta}
 
 

@@ -17,10 +17,10 @@ from ..files.shards import WHOLE, Shard
 from ..inputs.audio import sound_fingerprint
 from ..inputs.audio_places import file_marks
 from ..inputs.clips import Clip
-from ..inputs.cue_and_target import cue_words, find_cue
+from ..inputs.cue_and_target import cue_words
+from ..inputs.joined_words import GAP, words_and_roles
 from ..inputs.rows import Rejected, Row
 from ..inputs.spans import Word
-from ..inputs.words import find_word
 from ..stages.journal import LeftOut
 from ..stages.stage_files import shard_file, shards_needed
 from ..stages.stage_lines import input_digests, inputs_of, kept, numbered_lines
@@ -92,35 +92,40 @@ def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
         return {"why": row.why, "reason": row.reason}
     line: dict[str, Any] = {"key": row.name, "text": row.text, "language": row.meta.get("language") or "fr"}
     line |= {"path": audio_path(study, row), "meta": row.meta}
-    return line if row.words is None else {**line, "words": [[word.text, word.start, word.end] for word in row.words]}
+    return line if row.words is None else {**line, "words": [word.as_list() for word in row.words]}
 
 
 def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
-    """Cue and target that the corpus names, as character ranges of its sentence."""
-    from ..adapters.located import locate_words
+    """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is one cue in two parts."""
+    from ..adapters.located_words import places_in_text
     from .french.spoken import text_of, written_words
 
+    requests = {role: pair[role] for role in ("cue", "target")}
     if row.words is not None:
-        words = list(row.words)
-        places = locate_words([word.text for word in words], row.text)
+        words, roles = words_and_roles(row.words, requests, where=row.name)
+        places = places_in_text(words, row.text)
     else:
-        places = [(word.start, word.stop) for word in written_words(row.text)]
-        words = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written_words(row.text))]
-    cues = [places[index] for index in cue_words(find_cue(words, pair["cue"], where=row.name))]
-    target = places[find_word(words, pair["target"], role="target", where=row.name)]
-    missing = ["cue"] * (None in cues) + ["target"] * (target is None)
+        written = written_words(row.text)
+        counted = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written)]
+        words, roles = words_and_roles(counted, requests, where=row.name)
+        held = [[range(int(start), int(end)) for start, end in word.intervals] for word in words]
+        places = [tuple((written[i].start, written[i].stop) for run in runs for i in run) for runs in held]
+    cues, target = [places[index] for index in cue_words(roles["cue"])], places[roles["target"] or 0]
+    missing = ["cue"] * (() in cues) + ["target"] * (target == ())
     if missing:
         raise LeftOut("pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence")
-    ranges: dict[str, Any] = {"cue": cues[0], "target": target}
-    forms = {"cue_form": " ".join(_at(row.text, place) for place in cues), "target_form": _at(row.text, target)}
-    if len(cues) > 1:
-        ranges["further_cues"] = cues[1:]
+    if len(target) > 1 or (len(cues) > 1 and max(map(len, cues)) > 1):
+        raise LeftOut(
+            "pair not found", "of the words of cue and target only the cue may be in several parts, and then is one"
+        )
+    (first, *further), joined_cue = [place for of_word in cues for place in of_word], len(cues[0]) > 1
+    ranges: dict[str, Any] = {"cue": first, "target": target[0]}
+    spelled = (GAP if joined_cue else " ").join(row.text[slice(*place)] for place in (first, *further))
+    forms = {"cue_form": spelled, "target_form": row.text[slice(*target[0])]}
+    if further:
+        ranges["further_cues"] = further
     facts = {"template": pair.get("template") or "given", "number": pair.get("number"), "foil": pair.get("foil")}
-    return {**facts, **ranges, **forms}
-
-
-def _at(text: str, place: tuple[int, int] | None) -> str:
-    return text[slice(*place)] if place else ""
+    return {**facts, **ranges, **forms, **({"joined_cue": True} if joined_cue else {})}
 
 
 def audio_path(study: Path, row: Row) -> str:

@@ -18,8 +18,9 @@ from ..errors import InputError
 from ..files.identity import digest
 from ..files.names import safe_name
 from .clip_facts import ClipFacts, checked_text, refuse_strangers
-from .cue_and_target import Cue, cue_words, find_cue_and_target, spelled_cue
+from .cue_and_target import Cue, cue_words, spelled_cue
 from .frames import Seconds
+from .joined_words import words_and_roles
 from .recordings import Recording
 from .spans import Word
 from .words import check_words
@@ -58,8 +59,9 @@ class ClipValue:
         state.update(_checked_seconds=None, _hashed=("", ""))
         words = facts.get("words")
         if words is not None:
-            state.update(words=self._checked(words), alignment=facts.get("alignment") or "given")
-            state.update(find_cue_and_target(self.words or (), self._requests, where=f"clip {self.name!r}"))
+            checked = self._checked(words)
+            checked, roles = words_and_roles(checked, self._requests, where=f"clip {self.name!r}")
+            state.update(roles, words=checked, alignment=facts.get("alignment") or "given")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(
@@ -114,7 +116,7 @@ class ClipValue:
     def annotations(self) -> dict[str, Any]:
         """What is said of the sound: text, words, cue, target, foil, language, a translation."""
         roles = {role: request if (i := getattr(self, role)) is None else i for role, request in self._requests.items()}
-        words = None if self.words is None else [[word.text, word.start, word.end] for word in self.words]
+        words = None if self.words is None else [word.as_list() for word in self.words]
         return {
             "text": self.text,
             "words": words,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
 from .clips import Clip
 from .frames import Seconds
+from .joined_words import spoken_text
 from .recordings import Recording
 
 
@@ -48,12 +48,12 @@ def part_of(clip: Clip, recording: Recording, requests: Mapping[str, Any], start
         samples,
         recording.rate,
         name=f"{clip.name}_{start:g}-{end:g}",
-        text=" ".join(words[index].text for index in places) or None if words else None,
+        text=spoken_text([words[index] for index in places]) or None if words else None,
         cue=asked["cue"],
         target=asked["target"],
         foil=clip.foil,
         language=clip.language,
         meta=clip.meta,
     )
-    moved = [replace(words[index], start=words[index].start - start, end=words[index].end - start) for index in places]
+    moved = [words[index].moved(-start) for index in places]
     return part.with_words(moved, alignment=clip.alignment) if moved else part

@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 
 from .frames import Seconds
+from .joined_words import each_piece
 from .spans import Word
 from .words import check_words
 
@@ -69,9 +70,8 @@ def write_elan(
     header = ET.SubElement(document, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
     if audio is not None:
         _add_media(header, Path(audio), Path(path))
-    timed = {
-        name: _milliseconds(check_words(words, duration=duration, where=str(path))) for name, words in tiers.items()
-    }
+    tiers = {name: each_piece(check_words(words, duration=duration, where=str(path))) for name, words in tiers.items()}
+    timed = {name: _milliseconds(words) for name, words in tiers.items()}
     places = sorted((time, tier, place) for tier, times in timed.items() for place, time in enumerate(chain(*times)))
     order = ET.SubElement(document, "TIME_ORDER")
     slots = {}

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..files.table_files import Cells, RowError, read_table, table_columns
 from .audio_places import Stretch, place_of
 from .clip_facts import checked_text
-from .cue_and_target import find_cue_and_target
+from .joined_words import words_and_roles
 from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, path_cell, row_name
 from .spans import Word
 from .words import check_words
@@ -133,7 +133,7 @@ def row_of_cells(
     text = checked_text(sentence or strings[text_column], where=where)
     if words is not None:
         try:
-            find_cue_and_target(words, requests, where=where)
+            words_and_roles(words, requests, where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
     own = ("path", "words", "name", text_column, *ROLES)

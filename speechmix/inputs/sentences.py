@@ -16,7 +16,9 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ..errors import InputError
-from .cue_and_target import Cue, CueRequest, cue_words, find_cue_and_target
+from .cue_and_target import Cue, CueRequest, cue_words
+from .joined_words import words_and_roles
+from .ranges import told
 from .words import MARKER, WordRequest
 
 PARTS = ("text", "pair", "translation")
@@ -37,12 +39,23 @@ class TextWord:
     start, stop : int
         Characters [start, stop) of its part of the sentence.
     part : {"text", "pair", "translation"}
+    pieces : tuple of (int, int)
+        Ranges of characters of a word in several parts (*ne ... pas*); empty for any other.
     """
 
     text: str
     start: int
     stop: int
     part: str = "text"
+    pieces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Characters that it has: one range, or several."""
+        return self.pieces or ((self.start, self.stop),)
+
+    def __repr__(self) -> str:
+        return told(self)
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,8 @@ class Sentence:
         What a sequence-to-sequence model's decoder is made to write (teacher forcing).
     cue, target : int, str or (str, int), optional
         An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or ``("les", 2)``; kept
-        as indices. A cue of several words is a list of these, or ``"the keys"``, and a tuple of indices then.
+        as indices. A cue of several words is a list of these, or ``"the keys"``, and a tuple of indices then. Words that
+        are one unit together are asked for with "..." between them, ``"ne ... pas"``; `words` has them as one.
     foil : str, optional
         Another spelling of the target, which the model should not prefer.
     name : str, optional
@@ -79,6 +93,8 @@ class Sentence:
     (0, 7, ['the', 'game', '.'])
     >>> Sentence("les chats et les chiens", cue="les:2").cue
     3
+    >>> [word.text for word in Sentence("il ne mange pas", cue="ne ... pas", target="mange").words]
+    ['il', 'ne … pas', 'mange']
     """
 
     text: str
@@ -90,14 +106,16 @@ class Sentence:
     name: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     _requests: Mapping[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self):
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
-        indices = find_cue_and_target(self.words, requests, where=f"sentence {name[:60]!r}")
+        words, indices = words_and_roles(self.words, requests, where=f"sentence {name[:60]!r}")
         # Frozen for everybody else: `words` is read from the texts, which are there already.
         self.__dict__.update(indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests)
+        self.__dict__.update(words=words, _joined=tuple(word for word in words if word.pieces))
 
     def replace(self, **changes: Any) -> Sentence:
         """Return another sentence with these changes (any of the parameters); cue and target are looked up anew.
@@ -118,7 +136,7 @@ class Sentence:
 
     @cached_property
     def words(self) -> tuple[TextWord, ...]:
-        """Words of the text, then those of the pair and of the translation."""
+        """Words of the text, then those of the pair and of the translation; what cue or target join ("ne ... pas") is one."""
         return tuple(word for part in PARTS for word in _words(getattr(self, part) or "", part))
 
     @property
@@ -138,7 +156,8 @@ class Sentence:
 
         Two sentences may share a name (the text itself); what is stored belongs to this.
         """
-        question = [self.text, self.pair, self.translation, self.cue, self.target, self.foil]
+        question: list[Any] = [self.text, self.pair, self.translation, self.cue, self.target, self.foil]
+        question += [[word.part, word.pieces] for word in self._joined]
         return blake2b(json.dumps(question).encode("ascii"), digest_size=16).hexdigest()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..files.text_files import read_text
 from .frames import Seconds
+from .joined_words import each_piece
 from .spans import Word
 from .words import check_words
 
@@ -145,7 +146,7 @@ def write_textgrid(path: str | PathLike, words: Sequence[Word], duration: Second
 def write_tiers(path: str | PathLike, tiers: Mapping[str, Sequence[Word]], duration: Seconds) -> None:
     """Write tiers of labelled intervals as a long-form UTF-8 TextGrid that Praat opens.
 
-    An interval of no length becomes 1 ms long, because Praat has no empty ones.
+    An interval of no length becomes 1 ms long, because Praat has no empty ones. A word in pieces is an interval for each.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def write_tiers(path: str | PathLike, tiers: Mapping[str, Sequence[Word]], durat
 
     grid = textgrid.Textgrid(0.0, duration)
     for tier, words in tiers.items():
-        words = check_words(words, duration=duration, where=str(path))
+        words = each_piece(check_words(words, duration=duration, where=str(path)))
         limits = [*(word.start for word in words[1:]), duration]
         entries = []
         for word, limit in zip(words, limits, strict=True):

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..files.json_files import parse_json
 from ..files.table_files import read_table
 from ..files.text_files import read_text
+from .joined_words import GAP
 from .spans import Word
 from .textgrid import read_textgrid, tier_words, write_textgrid
 from .words import check_words
@@ -80,6 +81,7 @@ def read_words(path: str | PathLike, *, tier: str | None = None, utterance: str 
 def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
     """Words from JSON items: ``[text, start, end]`` or ``{"word": ..., "start": ..., "end": ...}``.
 
+    A word in pieces is ``[text, [[start, end], ...]]`` or ``{"word": ..., "pieces": [[start, end], ...]}``.
     The label may also be called text or label, the times start_sec and end_sec or (as transformers writes them)
     ``"timestamp": [start, end]``, the score confidence or probability.
 
@@ -97,6 +99,9 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
         raise InputError(f"{where}: expected a list of words, found {type(items).__name__}")
     words = []
     for index, item in enumerate(items):
+        if pieces := _pieces_of(item):
+            words.append(_in_pieces(item, pieces, where=f"{where}: word {index}"))
+            continue
         if isinstance(item, dict):
             times = item.get("timestamp")
             times = times if isinstance(times, (list, tuple)) and len(times) == 2 else (None, None)
@@ -115,8 +120,36 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
     return words
 
 
+def _pieces_of(item: object) -> Any:
+    """Pieces of a word's JSON item; none of most."""
+    if isinstance(item, dict):
+        return item.get("pieces")
+    if isinstance(item, (list, tuple)) and len(item) in (2, 5) and isinstance(item[-1], (list, tuple)):
+        return item[-1]
+    return None
+
+
+def _in_pieces(item: Any, pieces: Any, *, where: str) -> Word:
+    """Word of a JSON item with pieces."""
+    label, score = (_first(item, _LABELS), _first(item, _SCORES)) if isinstance(item, dict) else (item[0], None)
+    if label is None or not isinstance(pieces, (list, tuple)):
+        raise InputError(f"{where} must have a word and pieces [[start, end], ...], found {item!r}")
+    try:
+        times = [(float(start), float(end)) for start, end in pieces]
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}: expected pieces [[start, end], ...] in seconds, found {pieces!r:.80}") from None
+    first = times[0]
+    whole = _word(label, *first, score, where=where)
+    try:
+        return Word.of_pieces(whole.text, times, whole.score)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
 def _read_table(path: Path) -> list[Word]:
-    words = []
+    """A row for each word; those that have the same in a column `unit` are pieces of one word."""
+    words: list[list[Word]] = []
+    units: dict[str, list[Word]] = {}
     for row, cells in read_table(path, required=("|".join(_LABELS), "|".join(_STARTS), "|".join(_ENDS))):
         if isinstance(cells, InputError):
             raise InputError(f"{path}, row {row}: {cells}")
@@ -124,8 +157,25 @@ def _read_table(path: Path) -> list[Word]:
         if None in parts:
             raise InputError(f"{path}, row {row}: expected a word, a start and an end, found {cells}")
         label, start, end = parts
-        words.append(_word(label, start, end, _first(cells, _SCORES), where=f"{path}, row {row}"))
-    return words
+        word = _word(label, start, end, _first(cells, _SCORES), where=f"{path}, row {row}")
+        unit = cells.get("unit")
+        pieces = units.setdefault(str(unit), []) if unit is not None else []
+        if not pieces:
+            words.append(pieces)
+        pieces.append(word)
+    return [pieces[0] if len(pieces) == 1 else _of_rows(pieces, where=str(path)) for pieces in words]
+
+
+def _of_rows(pieces: Sequence[Word], *, where: str) -> Word:
+    """Word of several rows: spelled alike in all, or in each its own part (*ne ... pas*)."""
+    text = GAP.join(dict.fromkeys(piece.text for piece in pieces))
+    scores = [piece.score for piece in pieces if piece.score is not None]
+    try:
+        return Word.of_pieces(
+            text, [(piece.start, piece.end) for piece in pieces], min(scores) if len(scores) == len(pieces) else None
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _read_ctm(path: Path, utterance: str | None) -> list[Word]:

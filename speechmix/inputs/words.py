@@ -11,6 +11,7 @@ import operator
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -39,12 +40,12 @@ def check_words(
     """Return the words as `Word`s, or say which one cannot be right.
 
     Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the audio is cut to
-    it. Words of no length (start = end) are legal.
+    it. Words of no length (start = end) are legal. A word may lie between the pieces of another.
 
     Parameters
     ----------
-    words : iterable of Word or (text, start, end[, score])
-        Times in seconds.
+    words : iterable of Word, (text, start, end[, score[, pieces]]) or (text, pieces)
+        Times in seconds; pieces are (start, end) pairs.
     duration : float, optional
         Seconds of audio; without it the end of the audio is not checked.
     where : str
@@ -62,8 +63,11 @@ def check_words(
     ['les', 'livres']
     """
     checked: list[Word] = []
-    for index, item in enumerate(words):
-        word = _within(_word(item, index, where), index, duration, where)
+    asked = [_word(item, index, where) for index, item in enumerate(words)]
+    if any(word.pieces for word in asked):
+        return _checked_in_pieces(asked, duration, where)
+    for index, item in enumerate(asked):
+        word = _within(item, index, duration, where)
         if checked:
             before = checked[-1]
             start = max(word.start, before.start)
@@ -84,6 +88,28 @@ def check_words(
     if not checked:
         raise InputError(f"{where}: expected at least one word, found none: leave `words` out if there are none yet")
     return tuple(checked)
+
+
+def _checked_in_pieces(words: Sequence[Word], duration: Seconds | None, where: str) -> tuple[Word, ...]:
+    """Words of which some are in pieces: the pieces of all are checked as words are, in the order of time."""
+    for index, (before, word) in enumerate(pairwise(words)):
+        if before.start - word.start > ROUNDING_NOISE:
+            raise InputError(
+                f"{where}: words must be in time order; {_described(word, index + 1)} starts before "
+                f"{_described(before, index)}: sort them by start"
+            )
+    pieces = [(interval, index) for index, word in enumerate(words) for interval in word.intervals]
+    pieces.sort(key=lambda piece: piece[0])
+    alone = [_within(Word(words[index].text, *edges), index, duration, where) for edges, index in pieces]
+    placed: list[list[tuple[Seconds, Seconds]]] = [[] for _ in words]
+    for piece, (_, index) in zip(check_words(alone, duration=duration, where=where), pieces, strict=True):
+        if piece.start == piece.end and words[index].pieces:
+            raise InputError(f"{where}: {_described(words[index], index)} has a piece of no length: leave it out")
+        placed[index].append((piece.start, piece.end))
+    return tuple(
+        Word(word.text, intervals[0][0], intervals[-1][1], word.score, tuple(intervals) if word.pieces else ())
+        for word, intervals in zip(words, placed, strict=True)
+    )
 
 
 def find_word(
@@ -193,9 +219,13 @@ def comparable(text: str) -> str:
 
 def _word(item: object, index: int, where: str) -> Word:
     if not isinstance(item, Word):
-        if isinstance(item, str) or not isinstance(item, Sequence) or not 3 <= len(item) <= 4:
+        in_pieces = isinstance(item, Sequence) and len(item) == 2 and isinstance(item[1], (list, tuple))
+        if isinstance(item, str) or not isinstance(item, Sequence) or not (in_pieces or 3 <= len(item) <= 5):
             raise InputError(f"{where}: word {index} must be (text, start, end), found {item!r}")
-        item = Word(*item)
+        try:
+            item = Word.of_pieces(*item) if in_pieces else Word(*item)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
     if not isinstance(item.text, str) or not item.text.strip():
         raise InputError(
             f"{where}: word {index} at {item.start} s has no label, found {item.text!r}: name or remove it"
@@ -209,7 +239,7 @@ def _word(item: object, index: int, where: str) -> Word:
         ) from error
     if not (math.isfinite(start) and math.isfinite(end)):
         raise InputError(f"{where}: word {index} {item.text!r} must have finite times, found {start} to {end}")
-    return Word(item.text.strip(), start, end, score)
+    return Word(item.text.strip(), start, end, score, item.pieces)
 
 
 def _within(word: Word, index: int, duration: Seconds | None, where: str) -> Word:
@@ -237,7 +267,8 @@ def _within(word: Word, index: int, duration: Seconds | None, where: str) -> Wor
 
 def _described(word: Word | TextWord, index: int) -> str:
     if isinstance(word, Word):
-        return f"word {index} {word.text!r} ({word.start:.3f} to {word.end:.3f} s)"
+        times = " and ".join(f"{start:.3f} to {end:.3f}" for start, end in word.intervals)
+        return f"word {index} {word.text!r} ({times} s)"
     return f"word {index} {word.text!r} (at character {word.start} of the {word.part})"
 
 

@@ -118,7 +118,7 @@ def control_words(item: Clip | Sentence) -> tuple[int, ...]:
     >>> control_words(sentence.replace(cue="les gros"))
     ()
     """
-    lengths = [word.end - word.start if isinstance(word, Word) else len(word.text) for word in item.words or ()]
+    lengths = [word.seconds if isinstance(word, Word) else len(word.text) for word in item.words or ()]
     free = [index for index in range(len(lengths)) if index not in (*item.cue_words, item.target)]
     if len(free) < len(item.cue_words):
         return ()

@@ -31,6 +31,7 @@ from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
+from ..inputs.joined_words import asked_again, refuse_parts
 from ..inputs.sentences import Sentence
 from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
 from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
@@ -285,7 +286,9 @@ def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]
     target = sentence.words[sentence.target]
     if target.text == MASK:
         return sentence, "log_probability"
+    refuse_parts(target, "a mask in its place", where=sentence.name or sentence.text)
     text = getattr(sentence, target.part)
     masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
+    cue = asked_again(sentence.words, sentence.cue_words) if sentence.cue_words else None
     spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
-    return sentence.replace(**masked, cue=sentence.cue, target=sentence.target, foil=None), spellings
+    return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings

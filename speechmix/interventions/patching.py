@@ -233,8 +233,15 @@ def _heard_instead(decision: Decision, spliced: Clip) -> dict[str, Tensor]:
 def _spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
     """The clip with the other's sound of words, as long as it is there, so that later words move; without words."""
     audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
-    for word in sorted(words, reverse=True):  # the last first: those before it are still in their places
+    pieces: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    for word in words:
         own, its = (clip.words or ())[word], (other.words or ())[word]
-        new = donor[round(its.start * FILL_RATE) : round(its.end * FILL_RATE)]
-        audio = np.concatenate([audio[: round(own.start * FILL_RATE)], new, audio[round(own.end * FILL_RATE) :]])
+        if len(own.intervals) != len(its.intervals):
+            raise InputError(
+                f"{clip.name}: {own.text!r} is in {len(own.intervals)} pieces, the other's {its.text!r} in {len(its.intervals)}"
+            )
+        pieces += zip(own.intervals, its.intervals, strict=True)
+    for here, there in sorted(pieces, reverse=True):  # the last first: those before it are still in their places
+        new = donor[round(there[0] * FILL_RATE) : round(there[1] * FILL_RATE)]
+        audio = np.concatenate([audio[: round(here[0] * FILL_RATE)], new, audio[round(here[1] * FILL_RATE) :]])
     return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)

@@ -18,6 +18,9 @@ from ..inputs.cue_and_target import cue_words
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..inputs.timed_words import Word
+
+_Interval = tuple[float, float]  # of a word, or of one piece of it, in seconds
 SOUND_FILLS = ("zeros", "room", "noise", "word")
 FILL_RATE = 16_000
 _LEAST_ROOM = 0.03  # seconds of a clip without words, below which its room cannot be heard
@@ -26,6 +29,8 @@ _FADE = 0.005  # seconds in which filler and clip cross over
 
 def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = "zeros", seed: int = 0) -> Clip:
     """Return the clip with the sound of a word, or of several, replaced; its words keep their times.
+
+    Of a word in pieces each piece is replaced, and what lies between them stays.
 
     Parameters
     ----------
@@ -60,10 +65,10 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
     audio = clip.audio(FILL_RATE)
     silenced = audio.copy()
-    for index in words:
-        start, stop = _samples_of(clip, index)
-        filler = _FILLERS[fill](clip, audio, words, index, seed)
-        silenced[start:stop] = filler if fill == "zeros" else _faded(filler, audio[start:stop])
+    for interval in (interval for index in words for interval in (clip.words or ())[index].intervals):
+        filler = _FILLERS[fill](clip, audio, words, interval, seed)
+        place = _samples_of(interval)
+        silenced[place] = filler if fill == "zeros" else _faded(filler, audio[place])
     return with_sound(clip, silenced)
 
 
@@ -91,7 +96,8 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     _words_asked(clip, gains)
     audio = clip.audio(FILL_RATE).copy()
     for index, gain in gains.items():
-        audio[slice(*_samples_of(clip, index))] *= gain
+        for interval in (clip.words or ())[index].intervals:
+            audio[_samples_of(interval)] *= gain
     return with_sound(clip, audio)
 
 
@@ -114,51 +120,53 @@ def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
     return Clip.from_array(audio, FILL_RATE, **facts)
 
 
-def _samples_of(clip: Clip, word: int) -> tuple[int, int]:
-    words = clip.words or ()
-    return round(words[word].start * FILL_RATE), round(words[word].end * FILL_RATE)
+def _samples_of(interval: _Interval) -> slice:
+    start, end = interval
+    return slice(round(start * FILL_RATE), round(end * FILL_RATE))
 
 
-def _zeros(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
-    start, stop = _samples_of(clip, word)
-    return np.zeros(len(audio[start:stop]), audio.dtype)
+def _sound_of(word: Word, audio: np.ndarray) -> np.ndarray:
+    """Samples of a word, of all its pieces."""
+    return np.concatenate([audio[_samples_of(interval)] for interval in word.intervals])
 
 
-def _room(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
-    start, stop = _samples_of(clip, word)
+def _zeros(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
+    return np.zeros(len(audio[_samples_of(interval)]), audio.dtype)
+
+
+def _room(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
     spoken = np.zeros(len(audio), bool)
-    for index in range(len(clip.words or ())):
-        spoken[slice(*_samples_of(clip, index))] = True
+    for spoken_interval in (edges for word in clip.words or () for edges in word.intervals):
+        spoken[_samples_of(spoken_interval)] = True
     if (~spoken).sum() < _LEAST_ROOM * FILL_RATE:
         raise InputError(
             f"{clip.name}: no sound of the room: expected at least {_LEAST_ROOM * 1000:.0f} ms that no word has, found "
             f"{(~spoken).sum() / FILL_RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
         )
-    return _of_length(audio[~spoken], len(audio[start:stop]))
+    return _of_length(audio[~spoken], len(audio[_samples_of(interval)]))
 
 
-def _noise(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
-    start, stop = _samples_of(clip, word)
-    spectrum = np.abs(np.fft.rfft(audio[start:stop]))
+def _noise(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
+    sound = audio[_samples_of(interval)]
+    spectrum = np.abs(np.fft.rfft(sound))
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
-    noise = np.fft.irfft(spectrum * np.exp(1j * phases), len(audio[start:stop]))
-    loudness, own = np.sqrt(np.mean(audio[start:stop] ** 2)), np.sqrt(np.mean(noise**2))
+    noise = np.fft.irfft(spectrum * np.exp(1j * phases), len(sound))
+    loudness, own = np.sqrt(np.mean(sound**2)), np.sqrt(np.mean(noise**2))
     return (noise * (loudness / own if own > 0 else 0)).astype(audio.dtype)
 
 
-def _other_word(clip: Clip, audio: np.ndarray, silenced: Sequence[int], word: int, seed: int) -> np.ndarray:
+def _other_word(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
     words = clip.words or ()
-    start, stop = _samples_of(clip, word)
-    others = [i for i in range(len(words)) if i not in silenced and len(audio[slice(*_samples_of(clip, i))])]
+    others = [i for i in range(len(words)) if i not in silenced and len(_sound_of(words[i], audio))]
     neutral = [i for i in others if i not in (*clip.cue_words, clip.target)]
     if not others:
         raise InputError(f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'")
-    length = words[word].end - words[word].start
-    nearest = min(neutral or others, key=lambda i: abs(words[i].end - words[i].start - length))
-    return _of_length(audio[slice(*_samples_of(clip, nearest))], len(audio[start:stop]))
+    length = interval[1] - interval[0]
+    nearest = min(neutral or others, key=lambda i: abs(words[i].seconds - length))
+    return _of_length(_sound_of(words[nearest], audio), len(audio[_samples_of(interval)]))
 
 
-_FILLERS: dict[str, Callable[[Clip, np.ndarray, Sequence[int], int, int], np.ndarray]] = {
+_FILLERS: dict[str, Callable[[Clip, np.ndarray, Sequence[int], _Interval, int], np.ndarray]] = {
     "zeros": _zeros,
     "room": _room,
     "noise": _noise,

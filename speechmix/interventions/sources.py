@@ -49,11 +49,11 @@ def together(parts: tuple[Source, ...]) -> Source:
 def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
     """Spans as sources: those of one word together, and what belongs to no word left out; each by itself without words."""
     if words is None:
-        return tuple(Source(i, span.label, tuple(range(span.start, span.stop))) for i, span in enumerate(spans))
+        return tuple(Source(i, span.label, tuple(span.positions)) for i, span in enumerate(spans))
     positions: dict[int, list[int]] = {}
     for span in spans:
         if span.word is not None:
-            positions.setdefault(span.word, []).extend(range(span.start, span.stop))
+            positions.setdefault(span.word, []).extend(span.positions)
     return tuple(Source(word, words[word], tuple(positions[word]), of_word=word) for word in sorted(positions))
 
 
@@ -76,7 +76,7 @@ def heard_and_written(spans: Sequence[Span], words: Sequence[str], answer: int) 
 def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:
     """Tokens of a text as sources, special ones left out."""
     return tuple(
-        Source(span.start, span.label, tuple(range(span.start, span.stop)), of_word=span.word)
+        Source(span.start, span.label, tuple(span.positions), of_word=span.word)
         for span in spans
         if span.word is not None
     )

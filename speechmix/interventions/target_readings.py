@@ -16,9 +16,10 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.ctc_paths import best_path
-from ..adapters.located import locate_words
+from ..adapters.located_words import place_of_target
 from ..errors import InputError
 from ..inputs.clips import Clip
+from ..inputs.joined_words import spoken_text
 from ..maps.numerics import ctc_log_probability
 from .decision import Decision
 
@@ -106,7 +107,7 @@ def clip_of(decision: Decision) -> Clip:
 
 
 def _text(clip: Clip) -> str:
-    return clip.text or " ".join(word.text for word in clip.words or ())
+    return clip.text or spoken_text(clip.words or ())
 
 
 def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:
@@ -119,10 +120,7 @@ def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:
 def _labels_of_target(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
     """Labels of the whole text, and the places of the target's among them."""
     text, tokenizer = _text(clip), decision.model.tokenizer
-    words = [word.text for word in clip.words or ()]
-    place = locate_words(words, text)[clip.target or 0]
-    if place is None:
-        raise InputError(f"{clip.name}: the target {words[clip.target or 0]!r} is not in the text {text!r}")
+    place = place_of_target(clip.words or (), clip.target or 0, text, where=clip.name)
     labels = list(tokenizer(text).input_ids)
     own, after = (list(tokenizer(part).input_ids) for part in (text[slice(*place)], text[place[0] :].rstrip()))
     # Counted from the end: a space before the target may be a label of its own.

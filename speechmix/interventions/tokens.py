@@ -83,7 +83,7 @@ def blank(
     held = {span.word for span in view.sources(stack)}
     if not asked or not held.issuperset(asked):
         raise InputError(f"{item.name}: expected the index of a word of the text (or a cue), found word={word!r}")
-    positions = [place for span in view.sources(stack) if span.word in asked for place in range(span.start, span.stop)]
+    positions = [place for span in view.sources(stack) if span.word in asked for place in span.positions]
     return blanked(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
 
 

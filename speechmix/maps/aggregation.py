@@ -1,16 +1,14 @@
-"""Steps on finished maps that need both sides' units: pooling into words, and encoder -> cross -> decoder in one.
+"""Steps on several finished maps: encoder -> cross -> decoder in one.
 
-In: `MixingMap`s. Pooling averages over the positions of a target and averages or sums over those of a source. Composition
-rolls relevance through the encoder, then through cross-attention and self-attention of each decoder layer (Ferrando et al.
-2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP).
+In: `MixingMap`s. Out: one. Composition rolls relevance through the encoder, then through cross-attention and self-attention of
+each decoder layer (Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,84 +21,10 @@ from .rollout import layer_maps
 if TYPE_CHECKING:
     from .mixing import MixingMap
 
-POOLINGS = ("mean", "sum")
-
-
-def groups_of(
-    units: Sequence[Span], spans: Sequence[Span | tuple[int, int]] | None, provenance: Mapping[str, Any]
-) -> list[tuple[Span, list[int]]]:
-    """Put units together: those inside each span given, or runs of units of one word (others stay as they are).
-
-    Returns
-    -------
-    list of (Span, list of int)
-        Each new unit and the indices of the old ones in it.
-
-    Raises
-    ------
-    InputError
-        If a span holds no unit, or a unit lies across its edge.
-    """
-    if spans is None:
-        runs = groupby(range(len(units)), key=lambda i: (units[i].word, i if units[i].word is None else -1))
-        members = [list(run) for _, run in runs]
-        return [(_joined([units[i] for i in inside], provenance), inside) for inside in members]
-    groups = []
-    for index, span in enumerate(spans):
-        start, stop = (span.start, span.stop) if isinstance(span, Span) else span
-        inside = [i for i, unit in enumerate(units) if unit.start < stop and start < unit.stop]
-        across = [units[i] for i in inside if units[i].start < start or units[i].stop > stop]
-        if not inside or across:
-            why = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
-            raise InputError(f"span {index}, [{start}, {stop}): {why}; spans should be made of whole units")
-        joined = span if isinstance(span, Span) else replace(_joined([units[i] for i in inside], {}), kind="word")
-        groups.append((joined, inside))
-    return groups
-
-
-def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
-    """One span over several of the same word, labelled with the word where the clip's words are known."""
-    first, last = units[0], units[-1]
-    if first.word is None and len(units) == 1:
-        return first
-    words = provenance.get("words") or []
-    if first.word is not None and first.word < len(words):
-        label = words[first.word][0]
-    else:
-        label = "".join(unit.label.removeprefix("##") for unit in units).strip("Ġ▁ ")
-    return Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
-
-
-def pooled(
-    mixing_map: MixingMap, spans: Sequence[Span | tuple[int, int]] | None, *, sources: str, side: str
-) -> tuple[np.ndarray, tuple[Span, ...], tuple[Span, ...]]:
-    """Pool one side of a map ("targets", "sources") or "both"; return its scores, and the units of both sides."""
-    scores, rows, columns = mixing_map.scores, mixing_map.targets, mixing_map.sources
-    if side != "sources":
-        groups = groups_of(rows, spans, mixing_map.provenance)
-        scores = pool(scores.swapaxes(-1, -2), rows, groups, "mean").swapaxes(-1, -2)
-        rows = tuple(span for span, _ in groups)
-    if side != "targets":
-        groups = groups_of(columns, spans, mixing_map.provenance)
-        scores = pool(scores, columns, groups, sources)
-        columns = tuple(span for span, _ in groups)
-    return scores, rows, columns
-
-
-def pool(scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str) -> np.ndarray:
-    """Pool the last axis [..., U] into groups [..., G]: mean over positions, or sum over units."""
-    if how not in POOLINGS:
-        raise InputError(f"pooling of a finished map is one of {POOLINGS}, found {how!r}")
-    weights = np.zeros((len(units), len(groups)), dtype=scores.dtype)
-    for column, (_, members) in enumerate(groups):
-        lengths = np.array([len(units[i]) for i in members])
-        weights[members, column] = lengths / lengths.sum() if how == "mean" else 1
-    return scores @ weights
-
 
 def same_units(a: Sequence[Span], b: Sequence[Span]) -> bool:
     """Whether two sides are the same positions, whatever their labels."""
-    return [(span.start, span.stop) for span in a] == [(span.start, span.stop) for span in b]
+    return [span.ranges for span in a] == [span.ranges for span in b]
 
 
 def compose(

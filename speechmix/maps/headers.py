@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,8 +72,8 @@ def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
         "measure": mixing_map.measure,
         "stack": mixing_map.stack,
         "layers": json.dumps(mixing_map.layers),
-        "targets": json.dumps([asdict(span) for span in mixing_map.targets]),
-        "sources": json.dumps([asdict(span) for span in mixing_map.sources]),
+        "targets": json.dumps([_entry(span) for span in mixing_map.targets]),
+        "sources": json.dumps([_entry(span) for span in mixing_map.sources]),
         "provenance": provenance,
     }
 
@@ -133,11 +134,16 @@ def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _entry(span: Span) -> dict[str, Any]:
+    """A unit as it is written: pieces only where there are some, so that all other files are as they always were."""
+    return {name: value for name, value in asdict(span).items() if value or name not in ("pieces", "times")}
+
+
 def _span(entry: Any) -> Span:
     span = Span(**entry)
     texts = isinstance(span.label, str) and isinstance(span.kind, str)
     times = all(time is None or isinstance(time, (int, float)) for time in (span.onset, span.offset))
-    places = _is_count(span.start) and _is_count(span.stop) and span.start <= span.stop
+    places = all(_is_count(edge) for edge in (span.start, span.stop, *chain(*span.pieces))) and span.start <= span.stop
     if not (texts and times and places and (span.word is None or _is_count(span.word))):
         raise TypeError(f"a unit is {entry!r}")
     return span

@@ -100,7 +100,7 @@ class LogitContributions:
         total = self.scores[self._checked(side)].sum(axis=0)
         if embedding and side == self.sides[-1]:
             for index, span in enumerate(self.sources[side]):
-                if span.start <= self.position < span.stop:
+                if self.position in span.positions:
                     total[index] += self.single_parts.get("embedding", 0.0)
         return total
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..inputs.spans import Span
-from .aggregation import compose, maps_to_compose, pooled, same_units
+from ..inputs.spans import AskedSpan, Span
+from .aggregation import compose, maps_to_compose, same_units
 from .facts import residual_left_out
 from .flow import flow
 from .long_table import long_table, token_table
 from .numerics import normalize_rows
+from .pooling import pooled
 from .rollout import layer_maps, rollout
 
 if TYPE_CHECKING:
@@ -172,16 +173,14 @@ class MixingMap:
         """The last layer alone."""
         return self._step(f"layer {self.layers[-1]} alone", scores=self.scores[-1:], layers=self.layers[-1:])
 
-    def pooled(
-        self, spans: Sequence[Span | tuple[int, int]] | None = None, *, sources: str, side: str = "both"
-    ) -> MixingMap:
+    def pooled(self, spans: Sequence[AskedSpan] | None = None, *, sources: str, side: str = "both") -> MixingMap:
         """Pool the units of a finished map into larger ones: frames or sub-words into words.
 
         Scores of a new target are averaged over its positions. Pooling before or after a rollout differs.
 
         Parameters
         ----------
-        spans : sequence of Span or (start, stop), optional
+        spans : sequence of Span, (start, stop) or list of (start, stop), optional
             The new units, in positions, each made of whole units of this map; units in none of them are left out. By
             default units of one word are put together and all others stay as they are.
         sources : {"mean", "sum"}
@@ -222,8 +221,8 @@ class MixingMap:
         """
         if self.measure.startswith("mixing_ratio"):
             return self.scores.max(axis=-1)
-        places = {(span.start, span.stop): column for column, span in enumerate(self.sources)}
-        columns = [places[span.start, span.stop] for span in self.targets if (span.start, span.stop) in places]
+        places = {span.ranges: column for column, span in enumerate(self.sources)}
+        columns = [places[span.ranges] for span in self.targets if span.ranges in places]
         if self.stack in ("cross", "composed") or len(columns) < len(self.targets):
             raise InputError(f"mixing_ratio: every target should be among the sources, which is not so in {self!r}")
         shares = normalize_rows(self.scores)

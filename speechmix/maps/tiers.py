@@ -145,7 +145,8 @@ def score_tiers(
             best = layers == "best" and layer == best_layer
             if layers == "all" or best or (not isinstance(layers, str) and layer in layers):
                 tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {words[target].text}"] = [
-                    Word(f"{100 * share:.1f}", *times) for times, share in zip(intervals, row, strict=True)
+                    Word.of_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
+                    for times, label in zip(intervals, [f"{100 * share:.1f}" for share in row], strict=True)
                 ]
     if len(tiers) == 1:
         raise InputError(
@@ -157,8 +158,8 @@ def score_tiers(
 
 def _given(
     mixing_map: MixingMap, words: Sequence[Word], target: int, duration: float
-) -> tuple[list[tuple[float, float]], np.ndarray, list[int | None]]:
-    """Times of the sources, their shares in the target [L, sources], and of which words they are; none without its rows."""
+) -> tuple[list[Sequence[tuple[float, float]]], np.ndarray, list[int | None]]:
+    """Times of the sources (all pieces), their shares in the target [L, sources], and of which words; none without its rows."""
     units = mixing_map.without("silence", "padding")
     rows = [index for index, span in enumerate(units.targets) if _word_of(span, words) == target]
     shares = units.normalized().mean_heads().scores[:, rows].mean(axis=1) if rows else np.zeros((len(units.layers), 0))
@@ -166,12 +167,12 @@ def _given(
     if rows and all(span.kind == "frame" for span in units.sources):
         times = [(span.onset or 0.0, min(span.offset or 0.0, duration)) for span in units.sources]
         heard = [column for column, (start, end) in enumerate(times) if start < end]
-        return [times[column] for column in heard], shares[:, heard], [of_words[column] for column in heard]
+        return [[times[column]] for column in heard], shares[:, heard], [of_words[column] for column in heard]
     columns = {word: [column for column, of in enumerate(of_words) if of == word] for word in range(len(words))}
     there = [word for word, places in columns.items() if places]
     summed = [shares[:, columns[word]].sum(axis=1) for word in there]
     by_word = np.stack(summed, axis=1) if there else shares[:, :0]
-    return [(words[word].start, words[word].end) for word in there], by_word, list(there)
+    return [words[word].intervals for word in there], by_word, list(there)
 
 
 def _word_of(span: Span, words: Sequence[Word]) -> int | None:
@@ -179,7 +180,9 @@ def _word_of(span: Span, words: Sequence[Word]) -> int | None:
     if span.kind != "frame":
         return span.word
     middle = ((span.onset or 0.0) + (span.offset or 0.0)) / 2
-    return next((index for index, word in enumerate(words) if word.start <= middle < word.end), None)
+    return next(
+        (index for index, word in enumerate(words) if any(start <= middle < end for start, end in word.intervals)), None
+    )
 
 
 def _best_layer(

@@ -19,7 +19,7 @@ from .norms import Parts, decompose, projected_values
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
-    from .units import Units
+    from .units import Ranges, Units
 
 
 def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, added: float = 0.0) -> Tensor:
@@ -62,15 +62,23 @@ def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> I
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
     all_rows = torch.arange(len(units.rows), device=units.device)
-    for source, (start, stop) in enumerate(units.sources):
-        weights = alpha[:, :, start:stop].permute(1, 2, 0).flatten(1)  # [R, K' H]
-        projected = projected_values(block, slice(start, stop)).flatten(0, 1)  # [K' H, D]
+    for source, place in enumerate(units.source_places):
+        weights = alpha[:, :, place].permute(1, 2, 0).flatten(1)  # [R, K' H]
+        projected = projected_values(block, place).flatten(0, 1)  # [K' H, D]
         for rows in all_rows.split(batch_size):
             vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
             if block.stack.name != "cross":
-                inside = (units.rows[rows] >= start) & (units.rows[rows] < stop)
-                vectors = vectors + parts.own[rows] * inside[:, None]
+                vectors = vectors + parts.own[rows] * _within(units.rows[rows], units.sources[source])[:, None]
             yield source, rows, vectors
+
+
+def _within(positions: Tensor, ranges: Ranges) -> Tensor:
+    """Which positions lie in one of the ranges."""
+    (start, stop), *further = ranges
+    inside = (positions >= start) & (positions < stop)
+    for start, stop in further:
+        inside |= (positions >= start) & (positions < stop)
+    return inside
 
 
 def _nearer(whole: Tensor, part: Tensor, order: int, added: float) -> Tensor:

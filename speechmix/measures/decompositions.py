@@ -97,12 +97,12 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     alpha = block.attention(units.rows)
     whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
     ratios = torch.zeros(len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device)
-    for column, (start, stop) in enumerate(units.sources):
-        inside = units.rows_within(start, stop)
-        context = attended(block, alpha[:, inside, start:stop], block.values[:, start:stop])
-        own = parts.scale[inside, None] * parts.linear(context) + parts.own[inside]
-        mixed, preserved = (whole[inside] - own).norm(dim=-1), own.norm(dim=-1)
-        ratios[inside, column] = mixed / (mixed + preserved).clamp_min(torch.finfo(whole.dtype).tiny)
+    for column, place in enumerate(units.source_places):
+        for inside in units.rows_within(units.sources[column]):
+            context = attended(block, alpha[:, inside][..., place], block.values[:, place])
+            own = parts.scale[inside, None] * parts.linear(context) + parts.own[inside]
+            mixed, preserved = (whole[inside] - own).norm(dim=-1), own.norm(dim=-1)
+            ratios[inside, column] = mixed / (mixed + preserved).clamp_min(torch.finfo(whole.dtype).tiny)
     if not set(units.targets) <= set(units.sources):
         raise InputError("mixing_ratio tells a target's own unit from the others: every target must be a source too")
     return units.pool_targets(ratios).masked_fill(~units.own_columns, 0)

@@ -22,6 +22,7 @@ from torch import Tensor
 from ..adapters.tokens import first_difference, text_with_foil
 from ..errors import InputError, ModelError
 from ..inputs.clips import Clip
+from ..inputs.joined_words import refuse_parts, spoken_text
 from ..inputs.spans import Span
 from ..maps.numerics import ctc_log_probability
 
@@ -252,6 +253,7 @@ def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
 def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list[int]:
     """Token ids of the sentence with another word in the target's place."""
     place = sentence.words[word]
+    refuse_parts(place, "another spelling in its place", where=sentence.name or sentence.text)
     text = getattr(sentence, place.part)
     changed = {place.part: text[: place.start] + spelling + text[place.stop :]}
     other = replace(sentence, **changed, cue=None, target=None, foil=None)
@@ -275,7 +277,7 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
     kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
     kind = _contrast_or_logit(kind, clip.foil, clip)
     other = clip.replace(foil="") if kind == "ctc" else clip
-    texts = [clip.text or " ".join(word.text for word in words_heard)]
+    texts = [clip.text or spoken_text(words_heard)]
     texts += [] if kind == "log_probability" else [" ".join(text_with_foil(other).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
@@ -288,5 +290,5 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
         return with_target - without[0] if without else with_target
 
     word = words_heard[target]
-    span = Span(0, 1, word.text, "word", target, word.start, word.end)
+    span = Span(0, 1, word.text, "word", target, word.start, word.end, times=word.pieces)
     return Objective(function, span, {"kind": kind, "texts": texts, "label": word.text})

@@ -39,9 +39,10 @@ def random_baseline(block: Block, units: Units, *, heads: str = "mean", seed: in
     layer = zlib.crc32(f"{seed} {block.stack.name} {block.layer}".encode() + np.packbits(signs).tobytes())
     n_heads = block.stack.heads if heads == "each" else 1
     rows = []
-    for start, stop in units.targets:
-        seen = np.array([not block.causal or first < stop for first, _ in units.sources])
-        drawn = np.random.default_rng([layer, start, stop]).random((n_heads, len(units.sources)))
+    for ranges in units.targets:
+        seen = np.array([not block.causal or source[0][0] < ranges[-1][1] for source in units.sources])
+        edges = [edge for start, stop in ranges for edge in (start, stop)]
+        drawn = np.random.default_rng([layer, *edges]).random((n_heads, len(units.sources)))
         rows.append(drawn * seen * 2 / max(1, seen.sum()))
     scores = torch.as_tensor(np.stack(rows, axis=1), dtype=block.values.dtype, device=units.device)  # [H, W_t, W_s]
     return scores if heads == "each" else scores[0]

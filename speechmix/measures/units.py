@@ -1,8 +1,8 @@
-"""Units of a measure: targets and sources as ranges of positions alone, and pooling over the positions of each.
+"""Units of a measure: targets and sources as positions alone, and pooling over the positions of each.
 
 A `Span` (inputs) is one labelled unit; a `View` (scoring) says which spans are the rows and columns of each stack; `Units`
-are those rows and columns as a measure needs them: which positions to compute, how to pool them. One serves all layers of a
-stack: what a GPU needs of it is sent there once.
+are those rows and columns as a measure needs them: which positions to compute, how to pool them. A unit is one range of
+positions, or several (a word in pieces). One `Units` serves all layers of a stack: what a GPU needs of it is sent there once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -19,9 +19,12 @@ from ..adapters.transfers import to_device
 from ..errors import InputError
 from ..inputs.spans import POOLINGS, Span
 
+# Half-open ranges of one unit, apart from each other and in ascending order.
+Ranges = tuple[tuple[int, int], ...]
+
 
 class Units:
-    """Targets and sources of one map as position ranges, with pooling over them.
+    """Targets and sources of one map as positions, with pooling over them.
 
     Axis letters: R positions needed on the target side, K source positions, W units.
 
@@ -33,6 +36,8 @@ class Units:
 
     Attributes
     ----------
+    targets, sources : list of tuple of (int, int)
+        Ranges of positions of each unit: one as a rule.
     positions : list of int [R]
         Target positions that are needed, in ascending order.
     rows : Tensor [R]
@@ -43,10 +48,10 @@ class Units:
         if pooling not in POOLINGS:
             raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
         self._target_spans, self._source_spans = targets, sources
-        self.targets = [(span.start, span.stop) for span in targets]
-        self.sources = [(span.start, span.stop) for span in sources]
+        self.targets: list[Ranges] = [span.ranges for span in targets]
+        self.sources: list[Ranges] = [span.ranges for span in sources]
         self.pooling, self.device = pooling, device
-        self.positions = sorted({position for start, stop in self.targets for position in range(start, stop)})
+        self.positions = sorted({position for span in targets for position in span.positions})
         self.rows = to_device(torch.tensor(self.positions, dtype=torch.long), device)
         self._groups: dict[int, list[Units]] = {}
 
@@ -64,24 +69,50 @@ class Units:
             self._groups[most] = [Units(group, self._source_spans, **options) for group in groups]
         return self._groups[most]
 
-    def rows_within(self, start: int, stop: int) -> slice:
-        """Which of the rows lie between two positions."""
-        return slice(bisect_left(self.positions, start), bisect_left(self.positions, stop))
+    def rows_within(self, ranges: Ranges) -> list[slice]:
+        """Which of the rows lie in each range of positions."""
+        return [slice(bisect_left(self.positions, start), bisect_left(self.positions, stop)) for start, stop in ranges]
 
     @cached_property
     def ordered(self) -> bool:
-        """True if the sources come one after the other."""
+        """True if the sources come one after the other, by where each begins."""
         return all(a[0] <= b[0] for a, b in pairwise(self.sources))
 
     @cached_property
-    def source_bounds(self) -> Tensor:
-        """Start and stop of each source, on the device, [W, 2]."""
-        return to_device(torch.tensor(self.sources, dtype=torch.long).reshape(-1, 2), self.device)
+    def source_lengths(self) -> list[int]:
+        """How many positions each source has."""
+        return [len(span) for span in self._source_spans]
+
+    @cached_property
+    def source_places(self) -> list[slice | Tensor]:
+        """What takes each source's positions out of an axis of positions: a slice, or indices where it is in pieces."""
+        return [
+            slice(span.start, span.stop)
+            if len(span.ranges) == 1
+            else to_device(torch.tensor(span.positions, dtype=torch.long), self.device)
+            for span in self._source_spans
+        ]
+
+    def padded_sources(self, first: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Positions of some sources, on the device, [S, J], and which of them are more than padding to the longest's length."""
+        positions, begins, lengths = self._listed_sources
+        columns = torch.arange(max(self.source_lengths[first:stop]), device=self.device)
+        places = (begins[first:stop, None] + columns).clamp_max(len(positions) - 1)
+        return positions[places], columns < lengths[first:stop, None]
+
+    @cached_property
+    def _listed_sources(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Positions of all sources, one after the other; where each source begins among them [W], and its length [W]."""
+        positions = [position for span in self._source_spans for position in span.positions]
+        begins = [0, *accumulate(self.source_lengths)][:-1]
+        tables = (torch.tensor(numbers, dtype=torch.long) for numbers in (positions, begins, self.source_lengths))
+        listed, starts, lengths = (to_device(table, self.device) for table in tables)
+        return listed, starts, lengths
 
     @cached_property
     def source_positions(self) -> Tensor:
         """Positions that belong to some source, in ascending order, on the device."""
-        positions = sorted({position for start, stop in self.sources for position in range(start, stop)})
+        positions = sorted({position for span in self._source_spans for position in span.positions})
         return to_device(torch.tensor(positions, dtype=torch.long), self.device)
 
     @cached_property
@@ -92,8 +123,8 @@ class Units:
 
     @cached_property
     def _over_targets(self) -> _Pooling:
-        rows = [self.rows_within(start, stop) for start, stop in self.targets]
-        return _Pooling([(run.start, run.stop) for run in rows], self.pooling, self.device)
+        rows = [self.rows_within(ranges) for ranges in self.targets]
+        return _Pooling([tuple((run.start, run.stop) for run in runs) for runs in rows], self.pooling, self.device)
 
     @cached_property
     def _over_sources(self) -> _Pooling:
@@ -109,29 +140,39 @@ class Units:
 
 
 class _Pooling:
-    """Mean or maximum over runs of neighbouring positions (start, stop) of the last axis."""
+    """Mean or maximum over each unit's positions, runs (start, stop) of the last axis."""
 
-    def __init__(self, runs: Sequence[tuple[int, int]], pooling: str, device):
-        self._runs, self._pooling, self._device = runs, pooling, device
-        self._single = all(stop - start == 1 for start, stop in runs)
+    def __init__(self, units: Sequence[Ranges], pooling: str, device):
+        self._units, self._pooling, self._device = units, pooling, device
+        self._single = all(len(runs) == 1 and runs[0][1] - runs[0][0] == 1 for runs in units)
         self._matrices: dict[tuple[int, torch.dtype], Tensor] = {}
 
     def __call__(self, scores: Tensor) -> Tensor:
         if self._single:
             return scores[..., self._starts]
         if self._pooling == "max":
-            return torch.stack([scores[..., start:stop].amax(dim=-1) for start, stop in self._runs], dim=-1)
+            return torch.stack([_highest(scores, runs) for runs in self._units], dim=-1)
         return scores @ self._means(scores.shape[-1], scores.dtype)
 
     @cached_property
     def _starts(self) -> Tensor:
-        return to_device(torch.tensor([start for start, _ in self._runs], dtype=torch.long), self._device)
+        return to_device(torch.tensor([runs[0][0] for runs in self._units], dtype=torch.long), self._device)
 
     def _means(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Matrix [length, W] that takes the mean of each run."""
+        """Matrix [length, W] that takes the mean of each unit."""
         if (length, dtype) not in self._matrices:
-            matrix = torch.zeros(length, len(self._runs), dtype=dtype)
-            for column, (start, stop) in enumerate(self._runs):
-                matrix[start:stop, column] = 1 / (stop - start)
+            matrix = torch.zeros(length, len(self._units), dtype=dtype)
+            for column, runs in enumerate(self._units):
+                for start, stop in runs:
+                    matrix[start:stop, column] = 1 / sum(b - a for a, b in runs)
             self._matrices[length, dtype] = to_device(matrix, self._device)
         return self._matrices[length, dtype]
+
+
+def _highest(scores: Tensor, runs: Ranges) -> Tensor:
+    """Maximum over the positions of one unit [...]."""
+    (start, stop), *further = runs
+    highest = scores[..., start:stop].amax(dim=-1)
+    for start, stop in further:
+        highest = torch.maximum(highest, scores[..., start:stop].amax(dim=-1))
+    return highest

@@ -36,7 +36,7 @@ _CAUSAL_ROWS = 64
 # Sources whose value vectors are prepared together, in batches of pairs.
 _GROUP = 3
 
-# Spans of unequal length are padded to a batch's longest: no more than to twice their length, and this.
+# Sources of unequal length are padded to a batch's longest: no more than to twice their length, and this.
 _PADDED = 256
 
 
@@ -153,48 +153,45 @@ def _carried(
         if block.causal and not (convolution and convolution.right):
             last = units.positions[rows][-1]
             seen = (
-                next((i for i, (start, _) in enumerate(units.sources) if start > last), seen) if units.ordered else seen
+                next((i for i, ranges in enumerate(units.sources) if ranges[0][0] > last), seen)
+                if units.ordered
+                else seen
             )
         at_once = max(1, batch_size // (len(carrier.entering) * (n_heads if each_head else 1)))
-        for source, spans in _batches(units.sources[:seen], at_once if each_head else _GROUP * at_once):
+        for source, stop in _batches(units.source_lengths[:seen], at_once if each_head else _GROUP * at_once):
             if each_head:
-                changes = torch.cat([_change_of_each_head(block, alpha, span) for span in spans])
+                places = units.source_places[source:stop]
+                changes = torch.cat([_change_of_each_head(block, alpha, place) for place in places])
                 yield rows, source, carrier.states, carrier(changes)
                 continue
-            bounds = units.source_bounds[source : source + len(spans)]
-            weights, values = _zeroed(alpha, block.values, bounds, longest=max(stop - start for start, stop in spans))
+            weights, values = _zeroed(alpha, block.values, *units.padded_sources(source, stop))
             for change in carrier.of_values(weights, values, n_sources=seen, at_once=at_once):
                 yield rows, source, carrier.states, change
                 source += len(change)
 
 
-def _batches(spans: list[tuple[int, int]], at_once: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Runs of at most so many spans with the first one's index; a span far longer than those before it begins a new run."""
+def _batches(lengths: list[int], at_once: int) -> Iterator[tuple[int, int]]:
+    """Runs [first, stop) of at most so many sources; one far longer than those before it begins a new run."""
     first, longest, total = 0, 0, 0
-    for index, (start, stop) in enumerate(spans):
-        longest, total = max(longest, stop - start), total + stop - start
+    for index, length in enumerate(lengths):
+        longest, total = max(longest, length), total + length
         count = index + 1 - first
         if count > 1 and (count > at_once or longest * count > 2 * total + _PADDED):
-            yield first, spans[first:index]
-            first, longest, total = index, stop - start, stop - start
-    if spans:
-        yield first, spans[first:]
+            yield first, index
+            first, longest, total = index, length, length
+    if lengths:
+        yield first, len(lengths)
 
 
-def _zeroed(alpha: Tensor, values: Tensor, bounds: Tensor, *, longest: int) -> tuple[Tensor, Tensor]:
-    """What zeroing spans [S, 2] takes away: weights [H, R, S, J], values [H, S, J, d]; for shorter spans with weights of 0."""
-    starts, stops = bounds.T
-    positions = starts[:, None] + torch.arange(longest, device=alpha.device)  # [S, J]
-    inside = positions < stops[:, None]
-    positions = positions.clamp_max(values.shape[1] - 1)
+def _zeroed(alpha: Tensor, values: Tensor, positions: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """What zeroing sources at positions [S, J] takes away: weights [H, R, S, J], 0 for padding, and values [H, S, J, d]."""
     weights = alpha.gather(-1, positions.flatten().expand(*alpha.shape[:2], -1)).unflatten(-1, positions.shape)
     return weights * inside, values[:, positions]
 
 
-def _change_of_each_head(block: Block, alpha: Tensor, span: tuple[int, int]) -> Tensor:
+def _change_of_each_head(block: Block, alpha: Tensor, place: slice | Tensor) -> Tensor:
     """What zeroing a source in one head at a time takes from the rows' attention context, [H, R, H d]."""
-    start, stop = span
-    change = -(alpha[:, :, start:stop] @ block.values[:, start:stop])  # [H, R, d]
+    change = -(alpha[:, :, place] @ block.values[:, place])  # [H, R, d]
     heads = torch.arange(len(change), device=change.device)
     alone = change.new_zeros(len(change), change.shape[1], len(change), change.shape[2])  # [H, R, H, d]
     alone[heads, :, heads] = change
@@ -209,9 +206,9 @@ def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int
     alpha, context = block.attention(units.rows), block.context[units.rows]  # [H, R, K], [R, H, d]
     batch: list[_Pairs] = []
     n_pairs = 0
-    for source, (start, stop) in enumerate(units.sources):
-        change = (alpha[:, :, start:stop] @ block.values[:, start:stop]).transpose(0, 1)  # [R, H, d]
-        first = bisect_left(units.positions, start) if block.causal else 0
+    for source, place in enumerate(units.source_places):
+        change = (alpha[:, :, place] @ block.values[:, place]).transpose(0, 1)  # [R, H, d]
+        first = bisect_left(units.positions, units.sources[source][0][0]) if block.causal else 0
         seeing = torch.arange(first, len(units.positions), device=units.device)
         for rows in seeing.split(batch_size) if len(seeing) else ():
             for head in range(block.stack.heads if each_head else 1):
@@ -236,10 +233,10 @@ def _replayed_whole(block: Block, units: Units, each_head: bool, batch_size: int
     for head in range(block.stack.heads if each_head else 1):
         heads = slice(head, head + 1) if each_head else slice(None)
         for first in range(0, len(units.sources), at_once):
-            spans = units.sources[first : first + at_once]
-            contexts = block.context.repeat(len(spans), 1, 1, 1)  # [S, Q, H, d]
-            for number, (start, stop) in enumerate(spans):
-                taken = alpha[heads, :, start:stop] @ block.values[heads, start:stop]
+            places = units.source_places[first : first + at_once]
+            contexts = block.context.repeat(len(places), 1, 1, 1)  # [S, Q, H, d]
+            for number, place in enumerate(places):
+                taken = alpha[heads, :, place] @ block.values[heads, place]
                 contexts[number, :, heads] -= taken.transpose(0, 1)
             yield head, first, block.replay_all(contexts)[:, units.rows]
 

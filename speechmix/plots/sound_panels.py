@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import spelled_cue
+from ..inputs.joined_words import in_order
 from ..inputs.signals import mel_spectrogram
 from ..inputs.spans import Word
 from . import panels, unit_labels
@@ -134,27 +135,33 @@ def draw_boundaries(clip: Clip, axes: Sequence[Axes]) -> None:
     marked = {word: color for word, (_, color) in roles(clip).items()}
     words = list(enumerate(clip.words or ()))
     for index, word in sorted(words, key=lambda item: item[0] in marked):
-        for ax in axes:
+        for ax, (start, end) in itertools.product(axes, word.intervals):
             ax.vlines(
-                [word.start, word.end], 0, 1, transform=ax.get_xaxis_transform(), color=marked.get(index, "0.2"),
+                [start, end], 0, 1, transform=ax.get_xaxis_transform(), color=marked.get(index, "0.2"),
                 linewidth=1.0 if index in marked else 0.5,
             )  # fmt: skip
             if index in marked:
-                ax.axvspan(word.start, word.end, color=marked[index], alpha=0.22, linewidth=0)
+                ax.axvspan(start, end, color=marked[index], alpha=0.22, linewidth=0)
 
 
 def _flat(clip: Clip, inches: float) -> bool:
     """Whether the labels fit side by side above their words."""
     per_inch = clip.duration / inches
-    halves = [panels.LETTER_WIDTH * (len(panels.shortened(word.text)) + 1) / 2 * per_inch for word in clip.words or ()]
-    centres = _centres(clip)
+    halves = [panels.LETTER_WIDTH * (len(label) + 1) / 2 * per_inch for _, label, _ in _labels(clip)]
+    centres = [centre for _, _, centre in _labels(clip)]
     return all(
         centres[i] + halves[i] <= centres[j] - halves[j] for i, j in itertools.pairwise(range(len(centres)))
     )  # fmt: skip
 
 
-def _centres(clip: Clip) -> list[float]:
-    return [(word.start + word.end) / 2 for word in clip.words or ()]
+def _labels(clip: Clip) -> list[tuple[int, str, float]]:
+    """Which word, what to write and where in seconds, for each piece of each word: the parts of "ne … pas", a word twice."""
+    labels = [
+        (index, panels.shortened(part.text), (start + end) / 2)
+        for index, part in in_order(clip.words or ())
+        for start, end in part.intervals
+    ]
+    return sorted(labels, key=lambda label: label[2]) if any(word.pieces for word in clip.words or ()) else labels
 
 
 def write_words(wave: Axes, clip: Clip, inches: float) -> None:
@@ -163,13 +170,14 @@ def write_words(wave: Axes, clip: Clip, inches: float) -> None:
     wave.tick_params(length=0, pad=2)
     if not clip.words:
         return
-    marked, centres, flat = roles(clip), _centres(clip), _flat(clip, inches)
-    gap = panels.LINE_PITCH * clip.duration / inches
-    shown = range(len(centres)) if flat else unit_labels.spaced(centres, gap, first=list(marked))
+    marked, labels, flat = roles(clip), _labels(clip), _flat(clip, inches)
+    gap, centres = panels.LINE_PITCH * clip.duration / inches, [centre for _, _, centre in labels]
+    first = [place for word in marked for place, (index, _, _) in enumerate(labels) if index == word]
+    shown = range(len(labels)) if flat else unit_labels.spaced(centres, gap, first=first)
     wave.set_xticks(
-        [centres[i] for i in shown], [panels.shortened(clip.words[i].text) for i in shown], size=TICK_SIZE,
-        rotation=0 if flat else 90, parse_math=False,
+        [centres[i] for i in shown], [labels[i][1] for i in shown], size=TICK_SIZE, rotation=0 if flat else 90,
+        parse_math=False,
     )  # fmt: skip
-    for index, text in zip(shown, wave.get_xticklabels(), strict=True):
-        if index in marked:
-            text.set(color=marked[index][1], fontweight="bold")
+    for place, text in zip(shown, wave.get_xticklabels(), strict=True):
+        if labels[place][0] in marked:
+            text.set(color=marked[labels[place][0]][1], fontweight="bold")

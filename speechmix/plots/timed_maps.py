@@ -6,6 +6,7 @@ with the spectrogram on top. Frame i is drawn over the stretch it stands for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -50,12 +51,8 @@ def timed_map(
         If the map does not have this layer, or its sources have no times.
     """
     words = mixing_map.without("silence", "padding")
-    times = [
-        (source.onset, source.offset)
-        for source in words.sources
-        if source.onset is not None and source.offset is not None
-    ]
-    if not times or len(times) < len(words.sources):
+    times = sorted((interval, column) for column, span in enumerate(words.sources) for interval in span.intervals)
+    if not times or not all(source.intervals for source in words.sources):
         raise InputError(f"timed_map needs sources with times (encoder, cross-attention), found {mixing_map!r}")
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
@@ -110,7 +107,7 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     timed_map(mixing_map, layer=layer, ax=shares)
     for index, (_, color) in roles(clip).items():
         word = word_at(clip, index)
-        shares.vlines([word.start, word.end], *shares.get_ylim(), color=color, linewidth=0.8)
+        shares.vlines(list(itertools.chain(*word.intervals)), *shares.get_ylim(), color=color, linewidth=0.8)
     shares.set_xlim(0, clip.duration)
     return figure
 
@@ -160,11 +157,11 @@ def _naming_both(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, .
     )
 
 
-def _columns(times: Sequence[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from onset and offset of each source."""
+def _columns(times: Sequence[tuple[tuple[float, float], int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from (onset, offset) and source."""
     edges: list[float] = []
     columns: list[int] = []
-    for column, (onset, offset) in enumerate(times):
+    for (onset, offset), column in times:
         if edges and onset > edges[-1] + 1e-6:
             edges, columns = [*edges, onset], [*columns, -1]
         edges = edges or [onset]

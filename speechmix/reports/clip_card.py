@@ -14,7 +14,9 @@ from typing import Any
 from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
+from ..inputs.joined_words import in_order
 from ..inputs.player import flac
+from ..inputs.timed_words import Word
 from ..plots import panels
 from ..plots.sound_panels import sound_picture
 from ..storage.stored_clips import Maps, provenance_of
@@ -76,7 +78,7 @@ def clip_card(
         About how large the card may be.
     """
     provenance = provenance_of(maps)
-    words = [{"text": text, "start": start, "end": end} for text, start, end in provenance.get("words") or ()]
+    words = _pieces([Word(*word) for word in provenance.get("words") or ()])
     cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""
     silent = "The audio was not found, so there is nothing to hear. Name its folder with `speechmix report RUN --audio FOLDER`."
@@ -103,6 +105,16 @@ def _fed_texts(maps: Maps) -> list[str]:
     return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
 
 
+def _pieces(words: Sequence[Word]) -> list[dict[str, Any]]:
+    """What is written along the sound: each piece of each word, and which word it is of."""
+    pieces = [
+        {"text": part.text, "start": start, "end": end, "word": index}
+        for index, part in in_order(words)
+        for start, end in part.intervals
+    ]
+    return sorted(pieces, key=lambda piece: piece["start"]) if len(pieces) > len(words) else pieces
+
+
 def _placed(
     words: Sequence[Mapping[str, Any]], cue: int | Sequence[int] | None, target: int | None, seconds: float
 ) -> list[dict[str, Any]]:
@@ -114,9 +126,10 @@ def _placed(
             "end": f"{word['end']:.2f}",
             "left": round(100 * word["start"] / seconds, 3),
             "width": round(100 * (word["end"] - word["start"]) / seconds, 3),
-            "role": roles.get(index, ""),
+            "role": roles.get(word["word"], ""),
+            "word": word["word"],
         }
-        for index, word in enumerate(words)
+        for word in words
     ]
 
 

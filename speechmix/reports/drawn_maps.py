@@ -102,4 +102,11 @@ def _drawn(label: str, mixing_map: MixingMap, layers: Sequence[int]) -> dict[str
 
 
 def _unit(span: Span) -> dict[str, Any]:
-    return {"label": span.label or str(span.start), "word": span.word, "onset": span.onset, "offset": span.offset}
+    times = {"times": span.times} if span.times else {}
+    return {
+        "label": span.label or str(span.start),
+        "word": span.word,
+        "onset": span.onset,
+        "offset": span.offset,
+        **times,
+    }

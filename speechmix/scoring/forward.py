@@ -76,9 +76,9 @@ def mix(
     units : {"word", "frame", "token"}
         What the encoder's side of a map is made of: words or frames of a clip; words (of one or more sub-words) or tokens
         of a text, then in a model with a decoder alone too. The decoder behind an encoder always has tokens.
-    spans : sequence of (start, stop) or Span, optional
-        Half-open encoder frames (or token positions) to use as units instead of words. For prepared inputs without
-        spans every frame or token is a unit.
+    spans : sequence of (start, stop), list of (start, stop), or Span, optional
+        Half-open encoder frames (or token positions) to use as units instead of words; several ranges are one unit in
+        pieces, ``[(1, 2), (3, 4)]``. For prepared inputs without spans every frame or token is a unit.
     targets : optional
         Compute only these rows: indices into the target side's units (spans, frames or token positions), a dict of
         such lists by stack, or "target" for the rows of the clip's target word (and the one that decides its

@@ -166,7 +166,7 @@ def members_of(spans: Sequence[Span], positions: int) -> Tensor:
     """
     members = torch.zeros(positions, len(spans))
     for column, span in enumerate(spans):
-        members[span.start : span.stop, column] = 1
+        members[torch.tensor(span.positions), column] = 1
     shared = (members.sum(dim=-1) > 1).nonzero()[:, 0].tolist()
     if shared:
         raise InputError(

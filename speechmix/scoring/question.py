@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..inputs.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, Span
+from ..inputs.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, AskedSpan
 from ..maps.facts import FACTS, STACKS, facts_of
 from ..maps.numerics import DISTANCES
 
@@ -58,7 +58,7 @@ class Question:
     stacks: tuple[str, ...] | None = None
     layers: tuple[int, ...] | None = None
     units: str = "word"
-    spans: Sequence[Span | tuple[int, int]] | None = None
+    spans: Sequence[AskedSpan] | None = None
     targets: Targets | None = None
     pooling: str = "mean"
     distance: str = "cosine"

@@ -8,13 +8,11 @@ side is its tokens.
 
 from __future__ import annotations
 
-import math
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..adapters.block import Block
 from ..adapters.model import Model
@@ -26,13 +24,11 @@ from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import stored_cue
 from ..inputs.sentences import Sentence
-from ..inputs.spans import Span, context_spans, frame_spans, word_spans
+from ..inputs.spans import Span
 from ..measures.units import Units
+from .asked_spans import audio_spans, checked_spans
 from .prepared_inputs import fingerprint_of_inputs, prepared_from
 from .question import AUDIO_UNITS, TEXT_UNITS, Question
-
-if TYPE_CHECKING:
-    from ..inputs.frames import FrameGrid
 
 Item = Clip | Sentence | str | Mapping[str, Any]
 
@@ -74,7 +70,7 @@ class View(ABC):
     def __init__(self, model: Model, item: Any, question: Question):
         self.item: Clip | Sentence | None = None if isinstance(item, Mapping) else item
         self._model, self._question = model, question
-        self._encoder = None if question.spans is None else _checked_spans(question.spans)
+        self._encoder = None if question.spans is None else checked_spans(question.spans)
         self._decoder: list[Span] | None = None  # of a model that has a decoder alone
         self._target_rows: dict[str, list[Span]] = {}
         self._heard: list[Span] = []  # units of the sound in the decoder of an audio language model
@@ -183,7 +179,7 @@ class View(ABC):
         rows = [
             span
             for span in spans
-            if span.word == self.item.target or (decides is not None and span.start <= decides < span.stop)
+            if span.word == self.item.target or (decides is not None and decides in span.positions)
         ]
         if not rows:
             raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")
@@ -207,9 +203,9 @@ class ClipView(View):
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         grid, heard = self._model.grid(len(self.item.audio(self._model.sample_rate))), self.prepared.heard
         if heard is not None and "decoder" in stacks:
-            spans_on = partial(_audio_spans, self.item, question=self._question)
+            spans_on = partial(audio_spans, self.item, question=self._question)
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
-        self._encoder = self._encoder or _audio_spans(self.item, grid, self._question)
+        self._encoder = self._encoder or audio_spans(self.item, grid, self._question)
 
     def provenance(self) -> dict[str, Any]:
         clip = self.item
@@ -219,11 +215,12 @@ class ClipView(View):
             "sound": clip.sound,
             "language": clip.language,
             "text": clip.text,
-            "words": [[word.text, word.start, word.end] for word in clip.words or ()],
+            "words": [word.as_list() for word in clip.words or ()],
             "cue": stored_cue(clip.cue_words),
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
+            **_in_pieces(clip),
             **self._fed_to_decoder(),
         }
 
@@ -249,7 +246,7 @@ class SentenceView(View):
     def provenance(self) -> dict[str, Any]:
         told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
         told |= {"clip": self.item.name, "fingerprint": self.item.fingerprint, "cue": stored_cue(self.item.cue_words)}
-        return {**_NOTHING, **told, **self._fed_to_decoder()}
+        return {**_NOTHING, **told, **_in_pieces(self.item), **self._fed_to_decoder()}
 
 
 class InputsView(View):
@@ -280,38 +277,8 @@ _NOTHING: dict[str, Any] = dict.fromkeys(
 )
 
 
-def _audio_spans(clip: Clip, grid: FrameGrid, question: Question) -> list[Span]:
-    """Units on the audio side of a clip: frames, or words with what is included around them."""
-    words = word_spans(clip.words, grid, rounding=question.rounding) if clip.words else []
-    if question.units == "frame":
-        word_of = {frame: span.word for span in words for frame in range(span.start, span.stop)}
-        first, last = question.window or (-math.inf, math.inf)
-        frames = [f for f in frame_spans(grid) if first <= (f.onset or 0.0) and (f.offset or 0.0) <= last]
-        if not frames:
-            raise InputError(f"{clip.name}: no frame lies within window={question.window} of its {clip.duration:.2f} s")
-        return [Span(f.start, f.stop, f.label, "frame", word_of.get(f.start), f.onset, f.offset) for f in frames]
-    if not words:
-        raise InputError(
-            f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its text with "
-            "speechmix.align(clip), or ask for units='frame'"
-        )
-    if question.include:
-        return context_spans(words, grid, clip.duration, include=question.include)
-    return words
-
-
-def _checked_spans(asked: Sequence[Span | tuple[int, int]]) -> list[Span]:
-    spans = []
-    for index, span in enumerate(asked):
-        if not isinstance(span, Span):
-            try:
-                start, stop = (operator.index(edge) for edge in span)
-            except (TypeError, ValueError):
-                raise InputError(f"span {index} should be (start, stop) in whole frames, found {span!r}") from None
-            span = Span(start, stop, str(index), "word", index)
-        if not 0 <= span.start < span.stop:
-            raise InputError(f"span {index} should be half-open [start, stop) with 0 <= start < stop, found {span}")
-        spans.append(span)
-    if not spans:
-        raise InputError("spans is empty: give at least one, or None for every frame")
-    return spans
+def _in_pieces(item: Clip | Sentence) -> dict[str, list[int]]:
+    """Which words are in several pieces; nothing where none is."""
+    words: Sequence[Any] = item.words or ()
+    indices = [index for index, word in enumerate(words) if word.pieces]
+    return {"in_pieces": indices} if indices else {}

@@ -144,7 +144,7 @@ def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
         isinstance(provenance.get(name), str | None) for name in texts
     )
     right &= isinstance(words, list | tuple) and all(
-        isinstance(word, list | tuple) and len(word) == 3 for word in words
+        isinstance(word, list | tuple) and len(word) in (3, 5) for word in words
     )
     if not right:
         raise _damaged(where, "a map that says of which model and clip it is")

@@ -83,9 +83,7 @@ def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longes
 
     monkeypatch.setattr(value_zeroing, "_PADDED", 4)
     spans = [(0, 1), (1, 2), (2, 40), (40, 42), (42, 60)]
-    batches = list(value_zeroing._batches(spans, 10))
-    assert [first for first, _ in batches] == [0, 2]
-    assert [span for _, batch in batches for span in batch] == spans
+    assert list(value_zeroing._batches([stop - start for start, stop in spans], 10)) == [(0, 2), (2, 5)]
     model = tiny("wav2vec2-stable")
     delta, replay = both(model, spans=spans)
     for key, expected in replay.items():

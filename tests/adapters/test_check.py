@@ -182,6 +182,29 @@ class TestResidualSum:
             speechmix.mix(model, ids, measures="alti")
 
 
+class TestLeaks:
+    """What takes positions to others behind attention, near or far, is found in whichever layer it first is."""
+
+    @pytest.mark.parametrize("layers", [(0, 1, 2), (2,)])
+    @pytest.mark.parametrize("lag", [1, 2, 5, 6, -1, -3, -6])
+    def test_a_feed_forward_that_looks_at_other_positions(self, layers, lag):
+        module = build("wav2vec2-stable")
+        plain = type(module.encoder.layers[0].feed_forward)
+
+        class Leaking(plain):
+            def forward(self, hidden_states):
+                moved = hidden_states.roll(lag, 1)
+                moved[:, slice(0, lag) if lag > 0 else slice(lag, None)] = 0
+                return super().forward(hidden_states) + 0.2 * moved
+
+        for layer in layers:
+            module.encoder.layers[layer].feed_forward.__class__ = Leaking
+        with pytest.raises(
+            ModelError, match=rf"encoder layer {layers[0]} .* something besides attention mixes positions"
+        ):
+            speechmix.load(module)
+
+
 class TestPartsAndVariants:
     @pytest.mark.parametrize(
         ("config_class", "model_class", "options"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from speechmix.adapters.located import locate_words
+from speechmix.adapters.located_words import locate_words
 from speechmix.adapters.tokens import Tokens, first_difference
 from speechmix.inputs.spans import Span
 

@@ -132,7 +132,7 @@ def _rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
     else:
         read = set(decision.rows_at)
-        rows = [i for i, span in enumerate(mixing_map.targets) if read & set(range(span.start, span.stop))]
+        rows = [i for i, span in enumerate(mixing_map.targets) if read & set(span.positions)]
     if not rows:
         raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")
     return rows

@@ -147,7 +147,7 @@ def _places(view: View, stack: str, position: Position) -> list[int]:
     held: dict[int, list[int]] = {}
     for span in view.sources(stack):
         if span.word is not None:
-            held.setdefault(span.word, []).extend(range(span.start, span.stop))
+            held.setdefault(span.word, []).extend(span.positions)
     places = [place for word in words for place in held.get(word, ())]
     if position == "target" and stack == "decoder":
         places = [place - 1 for place in places if place > 0]  # which predict what the next one holds

@@ -38,6 +38,13 @@ function edgesOf(map, column, seconds) {
   return [sources[column].onset, sources[column].offset].map((time) => Math.min(time / seconds, 1));
 }
 
+// The same of each piece of a word in pieces; [from, to] of the others.
+function piecesOf(map, column, seconds) {
+  const { times } = map.sources[column];
+  if (!times || !isTimed(map, seconds)) return [edgesOf(map, column, seconds)];
+  return times.map((piece) => piece.map((time) => Math.min(time / seconds, 1)));
+}
+
 // Colour of a part of the scale, from 0 to 1; `colors` is the scale, six letters each.
 function colorOf(part, colors = COLORS) {
   if (Number.isNaN(part)) return "#c7c7c7"; // no value
@@ -64,11 +71,13 @@ function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "
   canvas.height = Math.round(height * scale);
   const pen = canvas.getContext("2d"), tall = canvas.height / map.targets.length;
   for (let column = 0; column < map.sources.length; column++) {
-    const [from, to] = edgesOf(map, column, seconds).map((part) => Math.round(part * canvas.width));
-    for (let row = 0; row < map.targets.length; row++) {
-      pen.fillStyle = colorOf(shareOf(map, layer, row, column) / map.top, colors);
-      const top = Math.round(row * tall);
-      pen.fillRect(from, top, Math.max(to - from, 1), Math.round((row + 1) * tall) - top);
+    for (const piece of piecesOf(map, column, seconds)) {
+      const [from, to] = piece.map((part) => Math.round(part * canvas.width));
+      for (let row = 0; row < map.targets.length; row++) {
+        pen.fillStyle = colorOf(shareOf(map, layer, row, column) / map.top, colors);
+        const top = Math.round(row * tall);
+        pen.fillRect(from, top, Math.max(to - from, 1), Math.round((row + 1) * tall) - top);
+      }
     }
   }
   pen.lineWidth = 2 * scale;
@@ -78,9 +87,11 @@ function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "
   for (const [first, last] of runsOf(rows)) around(0, canvas.width, first, last);
   if (!outlined) return tall;
   pen.strokeStyle = outline;
-  for (const [left, right] of runsOf(outlined.columns)) {
-    const from = edgesOf(map, left, seconds)[0] * canvas.width, to = edgesOf(map, right, seconds)[1] * canvas.width;
-    for (const [first, last] of runsOf(outlined.rows)) around(from, to, first, last);
+  const stretches = outlined.columns.some((column) => map.sources[column].times)
+    ? outlined.columns.flatMap((column) => piecesOf(map, column, seconds))
+    : runsOf(outlined.columns).map(([left, right]) => [edgesOf(map, left, seconds)[0], edgesOf(map, right, seconds)[1]]);
+  for (const [from, to] of stretches) {
+    for (const [first, last] of runsOf(outlined.rows)) around(from * canvas.width, to * canvas.width, first, last);
   }
   return tall;
 }

@@ -121,12 +121,12 @@ function showClip(element) {
   // The position of the player: a line over what has times, a frame around the columns of the word that sounds.
   function move() {
     if (!audio) return;
-    const now = audio.currentTime, word = data.words.findIndex((one) => one.start <= now && now < one.end);
+    const now = audio.currentTime, word = data.words.find((one) => one.start <= now && now < one.end)?.word ?? -1;
     const line = find(".line"), band = find(".band"), started = now > 0 || !audio.paused;
     find(".clock").textContent = `${clocked(now)} of ${clocked(data.seconds)}`;
     line.hidden = !started;
     line.style.left = `${(100 * Math.min(now, data.seconds)) / data.seconds}%`;
-    words.forEach((button, index) => button.classList.toggle("now", started && index === word));
+    words.forEach((button, index) => button.classList.toggle("now", started && data.words[index].word === word));
     const columns = state.map ? columnsOfWord(state.map, word) : [];
     band.hidden = !started || word < 0 || !columns.length;
     if (!band.hidden) {
@@ -150,7 +150,7 @@ function showClip(element) {
     audio.addEventListener("pause", move);
   }
   words.forEach((button, index) => button.addEventListener("click", () => {
-    state.word = index;
+    state.word = data.words[index].word; // a word in pieces has a button for each
     if (audio) {
       audio.currentTime = data.words[index].start;
       state.until = data.words[index].end;
