@@ -199,8 +199,8 @@ class TestPieces:
 
         from speechmix.adapters.families import wav2vec2
 
-        wrong = replace(wav2vec2._FEED_FORWARD, norm="layer_norm")
-        monkeypatch.setattr(wav2vec2, "_FEED_FORWARD", wrong)
+        wrong = replace(wav2vec2.FEED_FORWARD, norm="layer_norm")
+        monkeypatch.setattr(wav2vec2, "FEED_FORWARD", wrong)
         module = build("wav2vec2-post")
         module.wav2vec2.encoder.layers[0].layer_norm.weight.data *= 3
         with pytest.raises(ModelError, match="carrying a change"):
