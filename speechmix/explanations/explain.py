@@ -77,7 +77,7 @@ def explain(
         What a written word is also held against: what was said, where the model erred; the second-likeliest token at the
         token it was least sure of; the foil of the item's target.
     top : int
-        How many sources that a measure ranks first are taken away. Occlusion takes all away.
+        How many sources that a measure ranks first are taken away; 0 for none. Occlusion takes all away.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : {"zeros", "room", "noise", "word"}
@@ -127,6 +127,8 @@ def explain(
         raise InputError(f"against should be some of {AGAINST}, found {against}")
     if set(include) - {"silence"}:
         raise InputError(f"include takes 'silence', found {tuple(include)}")
+    if type(top) is not int or top < 0:
+        raise InputError(f"expected top as how many sources are taken away, a whole number from 0, found {top!r}")
     item = Sentence(item) if isinstance(item, str) else item
     said: tuple[Word, ...] = ()
     if isinstance(item, Clip):
@@ -159,6 +161,8 @@ def _explained(
 ) -> Explanation:
     readings = Readings.of(writing, choices)
     names, left_out = _asked(writing, measures), []
+    if not any(map(fills.can_replace, writing.sources)):
+        names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
     claims = {}
     for name in names:
         if name == OCCLUSION:
@@ -223,6 +227,23 @@ def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
     return names
 
 
+def _without_taking_away(
+    writing: Writing, names: Sequence[str], *, by_name: bool
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The measures that take nothing away, where there is nothing to take its place.
+
+    Raises
+    ------
+    InputError
+        If one that does was asked for by name.
+    """
+    asked = [name for name in names if name in TAKING_AWAY]
+    reason = f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
+    if asked and by_name:
+        raise InputError(f"{', '.join(asked)}: {reason}; ask for measures that take nothing away")
+    return [name for name in names if name not in asked], [(name, reason) for name in asked]
+
+
 def _to_take_away(claims, count: int, *, everything: bool, top: int) -> list[int]:
     """The sources that some measure ranks first for some word."""
     if everything:
@@ -251,11 +272,14 @@ def _with_words(
 
 
 def _with_silence(clip: Clip) -> Clip:
-    """The clip with its pauses among its words."""
-    words, reached = list[Word](), 0.0
+    """The clip with its pauses among its words; its cue and target are the words that they were."""
+    words, reached, places = list[Word](), 0.0, list[int]()
     for word in (*(clip.words or ()), Word("", clip.duration, clip.duration)):
         if word.start - reached >= _LEAST_SILENCE:
             words.append(Word(SILENCE, reached, word.start))
+        places.append(len(words))
         words += [word] if word.text else []
         reached = max(reached, word.end)
-    return clip.replace(words=words, alignment=clip.alignment, cue=None, target=None, foil=None)
+    roles = {"cue": [places[word] for word in clip.cue_words] or None, "foil": clip.foil}
+    target = None if clip.target is None else places[clip.target]
+    return clip.replace(words=words, alignment=clip.alignment, target=target, **roles)

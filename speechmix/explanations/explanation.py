@@ -131,8 +131,17 @@ class Explanation:
         return [self.sources[index] for index in _order(values)]
 
     def top(self, word: str | int, measure: str | None = None, against: str = "") -> SourceUnit:
-        """The source that a measure ranks first."""
-        return self.ranked(word, measure, against)[0]
+        """The source that a measure ranks first.
+
+        Raises
+        ------
+        InputError
+            If the measure says nothing of any source of this word.
+        """
+        ranked = self.ranked(word, measure, against)
+        if not ranked:
+            raise InputError(f"{measure or self.measures[0]} claims nothing of any source of {word!r}")
+        return ranked[0]
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row for each choice, source and measure, `COLUMNS`: what is claimed, and what was shown.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -83,6 +85,14 @@ class TestWriting:
         logits = [step[0].log_softmax(dim=-1) for step in made.logits][: len(ids)]
         own = [float(step[id_].exp()) for step, id_ in zip(logits, ids, strict=False)]
         np.testing.assert_allclose([token.probability for token in why.tokens][: len(own)], own, atol=1e-9)
+
+    def test_with_pauses_the_target_and_its_foil_are_still_those_of_the_clip(self):
+        plain = speechmix.explain(model_named(CTC), clip_named(), measures="occlusion", against="foil")
+        paused = speechmix.explain(
+            model_named(CTC), clip_named(), measures="occlusion", against="foil", include=["silence"]
+        )
+        assert [choice.name for choice in paused.choices] == [choice.name for choice in plain.choices]
+        assert paused.choices[-1].against == "foil"
 
     def test_a_text_that_is_given_is_explained_instead(self):
         for name in (CTC, WHISPER):
@@ -293,6 +303,15 @@ class TestTexts:
         why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
         assert np.isnan(why.value_without).all()
         assert "no mask, unknown or padding token" in dict(why.left_out)["shown"]
+        assert "occlusion" not in speechmix.explain(gpt2(), "the cats", text=" are", by="token").claims
+        with pytest.raises(InputError, match=r"occlusion: .* has no mask"):
+            speechmix.explain(gpt2(), "the cats", text=" are", measures="occlusion")
+
+    def test_a_measure_that_says_nothing_of_a_word_has_no_first_source(self):
+        why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
+        silent = replace(why.claims["value_zeroing"], values=np.full_like(why.claims["value_zeroing"].values, np.nan))
+        with pytest.raises(InputError, match="claims nothing of any source of 0"):
+            replace(why, claims={"value_zeroing": silent}).top(0)
 
     def test_a_translation_has_both_texts_as_sources(self):
         why = speechmix.explain(bart(), "the cats", text="ab cd", measures="value_zeroing")
@@ -385,6 +404,7 @@ class TestForms:
             ({"sound_fill": "music"}, "sound_fill should be one of"),
             ({"token_fill": "mask"}, "is fed no text"),
             ({"include": ["padding"]}, "include takes 'silence'"),
+            ({"top": -1}, "expected top as how many"),
         ],
     )
     def test_what_cannot_be_asked_is_said(self, options, said):
