@@ -217,7 +217,23 @@ def label_of(model: Model, id_: int) -> str:
     if id_ in tokenizer.all_special_ids:
         return str(tokenizer.convert_ids_to_tokens(id_))
     text = tokenizer.decode([id_])
-    return str(tokenizer.convert_ids_to_tokens(id_)) if "\ufffd" in text else text.strip() or SPACE
+    return _bytes_named(str(tokenizer.convert_ids_to_tokens(id_))) if "\ufffd" in text else text.strip() or SPACE
+
+
+def _bytes_named(piece: str) -> str:
+    """A part of a character as its bytes, which a byte-level vocabulary spells by letters that it does not mean.
+
+    Examples
+    --------
+    >>> _bytes_named("\u00c3"), _bytes_named("\u0120\u00c3"), _bytes_named("<0xC3>")
+    ('<0xC3>', '<0x20><0xC3>', '<0xC3>')
+    """
+    spelled = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the others are moved behind these, in order
+    others = (byte for byte in range(256) if byte not in spelled)
+    byte_of = {chr(byte): byte for byte in spelled} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    if piece.isascii() or not set(piece) <= byte_of.keys():
+        return piece
+    return "".join(f"<0x{byte_of[letter]:02X}>" for letter in piece)
 
 
 def in_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:

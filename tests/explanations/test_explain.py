@@ -17,6 +17,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.spelling import transcribe
 from speechmix.explanations.explanation import COLUMNS
 from speechmix.explanations.taken_away import Fills
+from speechmix.explanations.written import label_of
 from speechmix.planted.case_table import CUE, TARGET
 from tests.shared_models import shared
 from tests.text_models import bart, bert, gpt2
@@ -56,6 +57,13 @@ def fed_ids(model, clip):
 
 
 class TestWriting:
+    def test_a_part_of_a_character_is_named_by_its_bytes_and_not_by_a_letter(self):
+        tokenizer = model_named(WHISPER).tokenizer
+        labels = [label_of(model_named(WHISPER), id_) for id_ in range(len(tokenizer))]
+        parts = [label for label in labels if label.startswith("<0x")]
+        assert "<0xC3>" in parts
+        assert "\u00c3" not in labels
+
     def test_words_are_those_that_the_model_writes_by_itself(self, explained):
         model, clip, why = explained
         assert why.text == transcribe(model, clip)
