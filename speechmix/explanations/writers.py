@@ -108,12 +108,13 @@ def own_sources(drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool
 
 
 def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
-    """What each token adds to the text, spaces kept."""
+    """What each token adds to the text, spaces kept; of a character in several tokens the last has all of it."""
     pieces, before = [], ""
     for stop in range(1, len(ids) + 1):
         text = model.tokenizer.decode(list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        pieces.append(text[len(before) :])
-        before = text.rstrip("\ufffd")  # a character that the next token completes
+        complete = text.rstrip("\ufffd") if stop < len(ids) else text
+        pieces.append(complete[len(before) :])
+        before = complete
     return pieces
 
 

@@ -17,6 +17,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.spelling import transcribe
 from speechmix.explanations.explanation import COLUMNS
 from speechmix.explanations.taken_away import Fills
+from speechmix.explanations.writers import pieces_of
 from speechmix.explanations.written import label_of
 from speechmix.planted.case_table import CUE, TARGET
 from tests.shared_models import shared
@@ -63,6 +64,16 @@ class TestWriting:
         parts = [label for label in labels if label.startswith("<0x")]
         assert "<0xC3>" in parts
         assert "\u00c3" not in labels
+
+    def test_a_character_in_several_tokens_is_written_once_and_is_no_error(self):
+        model, clip = model_named(WHISPER), clip_named("right_01_pl")
+        why = speechmix.explain(model, clip, measures="occlusion")
+        assert why.text == transcribe(model, clip) == "quels légumes sont là"
+        assert why.errors == ()
+        of_word = [why.tokens[place].word for unit in why.units[:-1] for place in unit.tokens]
+        assert of_word == [token.word for token in why.tokens[:-1]]
+        ids = model.tokenizer("là", add_special_tokens=False).input_ids
+        assert pieces_of(model, ids[:-1]) == ["l", "\ufffd"]  # cut within the character
 
     def test_words_are_those_that_the_model_writes_by_itself(self, explained):
         model, clip, why = explained
