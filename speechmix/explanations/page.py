@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..inputs.player import flac
+from ..inputs.player import wav
 from ..plots.coloured_tokens import shade
 from ..plots.panels import spoken
 from ..plots.sound_panels import sound_picture
@@ -89,7 +89,7 @@ def _form(explanation: Explanation, *, sound: bool) -> str:
         by=f"{explanation.item} · {explanation.by}",
         said=" ".join(explanation.said),
         notes=[_NOTE, *left_out],
-        sound="" if clip is None or not sound else base64.b64encode(flac(clip)).decode("ascii"),
+        sound="" if clip is None or not sound else base64.b64encode(wav(clip)).decode("ascii"),
         groups=list(_groups(explanation)),
     )
 

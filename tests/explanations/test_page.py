@@ -42,8 +42,8 @@ def test_every_word_has_its_panel_with_what_is_claimed_and_shown(explained):
     assert html.count(" checked") == 1
     assert html.count("without it") == len(explained.choices)
     assert "Where it errs" in html
-    assert "data:audio/flac" in html
-    assert "data:audio/flac" not in explained.to_html(sound=False)
+    assert "data:audio/wav" in html
+    assert "data:audio/wav" not in explained.to_html(sound=False)
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium")
