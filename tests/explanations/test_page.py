@@ -20,9 +20,7 @@ from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
-PRESSED = (
-    "[...document.querySelectorAll('.words .word')].findIndex((word) => word.getAttribute('aria-pressed') === 'true')"
-)
+PRESSED = "[...document.querySelectorAll('.w-words .w-word')].findIndex((word) => word.getAttribute('aria-pressed') === 'true')"
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +67,13 @@ def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
 
 def opened(browser, explained, tmp_path):
     browser.open(explained.save(tmp_path / "why.html"))
-    browser.until("document.querySelectorAll('.words .word').length > 0")
+    browser.until("document.querySelectorAll('.w-words .w-word').length > 0")
 
 
 def hover(browser, unit):
     """The mouse, moved to the middle of a word."""
     x, y = browser.evaluate(
-        f"(() => {{ const r = document.querySelectorAll('.words .word')[{unit}].getBoundingClientRect(); "
+        f"(() => {{ const r = document.querySelectorAll('.w-words .w-word')[{unit}].getBoundingClientRect(); "
         "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -101,7 +99,7 @@ class TestInChromium:
             browser.until("document.querySelector('audio').paused")
             end = browser.evaluate("document.querySelector('audio').currentTime")
             assert source.offset <= end < source.offset + 0.2
-            assert source.label[:3] in browser.evaluate("document.querySelector('.heading').innerText")
+            assert source.label[:3] in browser.evaluate("document.querySelector('.w-heading').innerText")
             assert not browser.messages
 
     def test_what_is_hovered_stays_below_the_mouse(self, explained, tmp_path):
@@ -113,17 +111,17 @@ class TestInChromium:
                 assert hover(browser, unit) == before
 
     def test_colours_are_the_claims(self, explained, tmp_path):
-        parts = "[...document.querySelectorAll('.lane button')]"
+        parts = "[...document.querySelectorAll('.w-lane button')]"
         depth = f"{parts}.map((part) => parseFloat(part.style.getPropertyValue('--depth')))"
         with Browser() as browser:
             opened(browser, explained, tmp_path)
             for place, choice in enumerate(explained.choices):
                 for number, claim in enumerate(explained.claims.values()):
-                    browser.evaluate(f"document.querySelectorAll('.words .word')[{choice.unit}].click()")
+                    browser.evaluate(f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()")
                     name = {"": "by itself", "reference": "said", "runner_up": "runner-up"}[choice.against]
                     named = f"(button) => button.innerText.includes('{name}')"
-                    browser.evaluate(f"[...document.querySelectorAll('.instead button')].find({named}).click()")
-                    browser.evaluate(f"document.querySelectorAll('.measures button')[{number}].click()")
+                    browser.evaluate(f"[...document.querySelectorAll('.w-instead button')].find({named}).click()")
+                    browser.evaluate(f"document.querySelectorAll('.w-measures button')[{number}].click()")
                     values = claim.values[place]
                     top = np.nanmax(np.abs(values))
                     np.testing.assert_allclose(browser.evaluate(depth), 0.7 * np.abs(values[:2]) / top, atol=6e-4)
@@ -134,7 +132,7 @@ class TestInChromium:
         with Browser() as browser:
             opened(browser, explained, tmp_path)
             browser.press("Tab")
-            assert browser.evaluate("document.activeElement.matches('.word')")
+            assert browser.evaluate("document.activeElement.matches('.w-word')")
             browser.press("ArrowRight")
             assert browser.evaluate(PRESSED) == 1
             browser.until("!document.querySelector('audio').paused")
@@ -148,7 +146,7 @@ class TestInChromium:
                 "URL.createObjectURL = (blob) => { blob.arrayBuffer().then((bytes) => "
                 "saved.push([blob.type, btoa(text(new Uint8Array(bytes)))])); return 'data:,'; }"
             )
-            browser.evaluate("document.querySelectorAll('.tools button').forEach((button) => button.click())")
+            browser.evaluate("document.querySelectorAll('.w-tools button').forEach((button) => button.click())")
             browser.until("saved.length === 3")
             saved = {kind: base64.b64decode(content) for kind, content in browser.evaluate("saved")}
             assert not browser.messages
@@ -168,5 +166,5 @@ class TestInChromium:
         for dark in (False, True):
             with Browser(420, 900, dark=dark) as browser:
                 opened(browser, explained, tmp_path)
-                ink = browser.evaluate("getComputedStyle(document.querySelector('.word')).color")
+                ink = browser.evaluate("getComputedStyle(document.querySelector('.w-word')).color")
                 assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > 380) == dark

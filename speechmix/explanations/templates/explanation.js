@@ -73,7 +73,7 @@
   // What is seen, as a picture: an SVG of the page's own elements, drawn by the browser.
   async function picture(root) {
     const copy = root.cloneNode(true), box = root.getBoundingClientRect(), shown = getComputedStyle(root), scale = 2;
-    copy.querySelectorAll(".tools, audio, pre").forEach((element) => element.remove());
+    copy.querySelectorAll(".w-tools, audio, pre").forEach((element) => element.remove());
     const ground = [document.body, document.documentElement].map((element) => getComputedStyle(element).backgroundColor).find((paint) => !/, 0\)$|transparent/.test(paint));
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     copy.style.cssText = `color: ${shown.color}; background: ${ground ?? (dark ? "#121212" : "#fff")}; padding: 12px; width: ${box.width}px; color-scheme: ${dark ? "dark" : "light"}`;
@@ -105,27 +105,27 @@
       this.words = data.units.map((unit, index) => this.word(unit, index));
       this.audio = data.sound?.wav ? make("audio", { controls: true, preload: "metadata", src: `data:audio/wav;base64,${data.sound.wav}` }) : null;
       this.audio?.addEventListener("play", () => this.follow());
-      this.instead = make("p", { class: "instead" });
-      this.heading = make("p", { class: "heading", "aria-live": "polite" });
-      this.lines = make("div", { class: "lines" });
+      this.instead = make("p", { class: "w-instead" });
+      this.heading = make("p", { class: "w-heading", "aria-live": "polite" });
+      this.lines = make("div", { class: "w-lines" });
       const canHear = this.audio || this.options.play;
       const hear = canHear ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.aloud = target.checked; } }), " hear it on hover") : null;
       const said = data.said ? ` · said: ${data.said}` : "";
-      const list = make("div", { class: "words", role: "toolbar", "aria-label": "Written words; arrow keys walk" }, ...this.words);
+      const list = make("div", { class: "w-words", role: "toolbar", "aria-label": "Written words; arrow keys walk" }, ...this.words);
       list.addEventListener("keydown", (event) => this.walk(event));
       this.root.replaceChildren(...[
         make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
         list, this.instead, this.measures(), this.heading, this.sound(), this.read(), this.lines,
         ...data.notes.map((note) => make("p", { class: "quiet note" }, note)),
         make("p", { class: "quiet" }, NOTE),
-        make("p", { class: "tools" }, hear, ...this.files()), this.audio,
+        make("p", { class: "w-tools" }, hear, ...this.files()), this.audio,
       ].filter(Boolean));
     }
 
     word(unit, index) {
       const begin = (event) => this.hover(index, event);
       return make("button", {
-        type: "button", class: `word ${unit.kind}`, tabindex: index ? -1 : 0, onpointerenter: begin, onpointerleave: () => clearTimeout(this.waiting),
+        type: "button", class: `w-word ${unit.kind}`, tabindex: index ? -1 : 0, onpointerenter: begin, onpointerleave: () => clearTimeout(this.waiting),
         onfocus: (event) => { if (event.target.matches(":focus-visible")) this.take(index); }, onclick: () => this.take(index),
       }, make("span", {}, unit.label || "␣"), make("small", {}, `p ${digits(unit.probability)}`));
     }
@@ -134,7 +134,7 @@
       this.choosers = this.data.measures.map(({ name, title, of }) => make("button", {
         type: "button", title: `colour by ${title} (${UNITS[of]})`, onclick: () => { this.measure = name; this.show(); },
       }, title));
-      return make("p", { class: "measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers);
+      return make("p", { class: "w-measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers);
     }
 
     // The outline of the sound, each source in the colour of what it gives.
@@ -147,12 +147,12 @@
         for (let i = from; i < to; i += 1) bars.push(`M${i + 0.5} ${100 - Math.max(sound.high[i], 1)}V${100 - Math.min(sound.low[i], -1)}`);
         return bars.join("");
       };
-      const svg = make("svg", { viewBox: `0 0 ${count} 200`, preserveAspectRatio: "none", "aria-hidden": "true" }, make("path", { class: "outline", d: outline(0, count) }));
-      const lane = make("div", { class: "lane" });
+      const svg = make("svg", { viewBox: `0 0 ${count} 200`, preserveAspectRatio: "none", "aria-hidden": "true" }, make("path", { class: "w-outline", d: outline(0, count) }));
+      const lane = make("div", { class: "w-lane" });
       sources.forEach((source, index) => {
         if (!timed(source)) return;
         const [from, to] = [source.onset, source.offset].map((time) => Math.round((time / sound.seconds) * count));
-        const ground = make("rect", { class: "ground", x: from, y: 0, width: Math.max(to - from, 1), height: 200 }), wave = make("path", { class: "given", d: outline(from, Math.max(to, from + 1)) });
+        const ground = make("rect", { class: "w-ground", x: from, y: 0, width: Math.max(to - from, 1), height: 200 }), wave = make("path", { class: "w-given", d: outline(from, Math.max(to, from + 1)) });
         const button = make("button", { type: "button", tabindex: -1, title: `${source.label}, ${seconds(source)}`, onclick: () => this.play(source) }, make("span", {}, source.label), make("small", {}));
         button.style.left = `${(100 * source.onset) / sound.seconds}%`;
         button.style.width = `${(100 * (source.offset - source.onset)) / sound.seconds}%`;
@@ -160,16 +160,16 @@
         lane.append(button);
         this.parts.set(index, [ground, wave, button]);
       });
-      const score = make("div", { class: "score" }, svg, lane);
+      const score = make("div", { class: "w-score" }, svg, lane);
       score.style.minWidth = `${Math.round(60 * sound.seconds)}px`;
-      return make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by what each part gives" }, score);
+      return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by what each part gives" }, score);
     }
 
     // A text that is read stands where the sound would.
     read() {
       const read = this.data.sources.map((source, index) => [source, index]).filter(([{ side }]) => side === "read");
-      read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "chip" }, source.label, make("small", {}))]));
-      return read.length ? make("p", { class: "read" }, make("small", { class: "quiet" }, "text: "), ...read.map(([, index]) => this.parts.get(index)[0])) : null;
+      read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "w-chip" }, source.label, make("small", {}))]));
+      return read.length ? make("p", { class: "w-read" }, make("small", { class: "quiet" }, "text: "), ...read.map(([, index]) => this.parts.get(index)[0])) : null;
     }
 
     // What happens -------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@
 
     hover(unit, { pointerType }) {
       clearTimeout(this.waiting);
-      if (pointerType === "touch" || this.root.querySelector(".words :focus-visible")) return;
+      if (pointerType === "touch" || this.root.querySelector(".w-words :focus-visible")) return;
       this.choose(this.first(unit));
       if (this.aloud) this.waiting = setTimeout(() => this.hear(), DWELL);
     }
@@ -277,11 +277,11 @@
       const shades = depths(values), order = ranked(values), strong = [...order].sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, MOST);
       const chips = order.filter((index) => strong.includes(index)).map((index) => {
         const source = this.data.sources[index], label = [source.name, make("small", {}, number(values[index], index))];
-        const chip = timed(source) ? make("button", { type: "button", class: "chip", title: seconds(source), onclick: () => this.play(source) }, ...label) : make("span", { class: "chip" }, ...label);
+        const chip = timed(source) ? make("button", { type: "button", class: "w-chip", title: seconds(source), onclick: () => this.play(source) }, ...label) : make("span", { class: "w-chip" }, ...label);
         return colour(chip, shades[index]);
       });
       const more = order.length - strong.length;
-      return make("div", { class: "line" }, make("em", {}, title, make("small", {}, ` ${note}`)), ...chips, more > 0 ? make("small", { class: "quiet" }, `and ${more} weaker`) : null);
+      return make("div", { class: "w-line" }, make("em", {}, title, make("small", {}, ` ${note}`)), ...chips, more > 0 ? make("small", { class: "quiet" }, `and ${more} weaker`) : null);
     }
 
     // Sound --------------------------------------------------------------------------------------------------------------
