@@ -7,7 +7,8 @@ taken out of the input, one at a time (`taken_away`): all words are read again i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..maps.facts import TO_OUTPUT, facts_of
 from .choices import AGAINST, Choice, Readings, choices_of, possible_sources, units_of
 from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
 from .explanation import Explanation
+from .pairs import MOST_PAIRED, Pair, pairs_of, sets_of, sources_to_pair
 from .taken_away import fills_for, read_without
 from .transcript_errors import TranscriptError, transcript_errors
 from .writers import MOST_TOKENS, writing_of_clip, writing_of_text
@@ -45,6 +47,7 @@ def explain(
     by: str = "word",
     against: str | Sequence[str] = ("reference",),
     top: int = 3,
+    pairs: int = 0,
     include: Sequence[str] = (),
     sound_fill: str = "zeros",
     token_fill: str | None = None,
@@ -78,6 +81,9 @@ def explain(
         token it was least sure of; the foil of the item's target.
     top : int
         How many sources that a measure ranks first are taken away; 0 for none. Occlusion takes all away.
+    pairs : int
+        Of so many sources of each word, those that stand first in the order of some measure (of occlusion only if there is no
+        other), every two are taken away together, to tell either-or from both needed: of 4, six pairs a word. 2 to 8, or 0.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : {"zeros", "room", "noise", "word"}
@@ -129,6 +135,8 @@ def explain(
         raise InputError(f"include takes 'silence', found {tuple(include)}")
     if type(top) is not int or top < 0:
         raise InputError(f"expected top as how many sources are taken away, a whole number from 0, found {top!r}")
+    if type(pairs) is not int or pairs == 1 or not 0 <= pairs <= MOST_PAIRED:
+        raise InputError(f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}")
     item = Sentence(item) if isinstance(item, str) else item
     said: tuple[Word, ...] = ()
     if isinstance(item, Clip):
@@ -143,7 +151,8 @@ def explain(
     units = units_of(writing, by_token=by == "token")
     choices = choices_of(writing, units, errors, against)
     fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
-    return _explained(writing, units, choices, errors, said, fills, measures, top=top, samples=samples, seed=seed)
+    counts = {"top": top, "pairs": pairs, "samples": samples, "seed": seed}
+    return _explained(writing, units, choices, errors, said, fills, measures, **counts)
 
 
 def _explained(
@@ -156,6 +165,7 @@ def _explained(
     measures: str | Sequence[str] | None,
     *,
     top: int,
+    pairs: int,
     samples: int | None,
     seed: int,
 ) -> Explanation:
@@ -173,22 +183,11 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    ranked = _to_take_away(claims.values(), len(writing.sources), everything=OCCLUSION in names, top=top)
-    taken = [index for index in ranked if fills.can_replace(writing.sources[index])]
-    if len(taken) < len(ranked):
-        left_out.append(("shown", f"{writing.model.name} has no mask, unknown or padding token to blank a text with"))
-    runs = read_without(writing, [(), *([source] for source in taken)], fills, readings.read)
-    clean, *changed = runs
-    shape = (len(choices), len(writing.sources))
-    value_without, log_probability_without = np.full(shape, np.nan), np.full(shape, np.nan)
-    for source, run in zip(taken, changed, strict=True):
-        value_without[:, source] = run @ readings.of_choices
-        log_probability_without[:, source] = run @ readings.of_probabilities
-    values = clean @ readings.of_choices
-    possible = possible_sources(writing, choices)
-    value_without[~possible] = log_probability_without[~possible] = np.nan
+    shown = _shown(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
+    if shown.left:
+        left_out.append(("shown", _nothing_to_blank_with(writing)))
     if OCCLUSION in names:  # the intervention itself as a measure: what is claimed is what is shown
-        claims[OCCLUSION] = Claim(OCCLUSION, values[:, None] - value_without, LOG_PROBABILITY)
+        claims[OCCLUSION] = Claim(OCCLUSION, shown.values[:, None] - shown.value_without, LOG_PROBABILITY)
     model = writing.model
     return Explanation(
         item=writing.decision.name,
@@ -200,10 +199,11 @@ def _explained(
         sources=writing.sources,
         errors=tuple(errors),
         said=tuple(word.text for word in said),
-        values=values,
+        values=shown.values,
         claims={name: claims[name] for name in names if name in claims},
-        value_without=value_without,
-        probability_without=np.exp(log_probability_without),
+        value_without=shown.value_without,
+        probability_without=shown.probability_without,
+        pairs=shown.pairs,
         left_out=tuple(left_out),
         clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
         provenance={
@@ -238,19 +238,78 @@ def _without_taking_away(
         If one that does was asked for by name.
     """
     asked = [name for name in names if name in TAKING_AWAY]
-    reason = f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
+    reason = _nothing_to_blank_with(writing)
     if asked and by_name:
         raise InputError(f"{', '.join(asked)}: {reason}; ask for measures that take nothing away")
     return [name for name in names if name not in asked], [(name, reason) for name in asked]
 
 
-def _to_take_away(claims, count: int, *, everything: bool, top: int) -> list[int]:
+def _nothing_to_blank_with(writing: Writing) -> str:
+    return f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What taking sources away does: arrays as in `Explanation`, and which sources that were to be taken were left."""
+
+    values: np.ndarray
+    value_without: np.ndarray
+    probability_without: np.ndarray
+    pairs: tuple[Pair, ...]
+    left: tuple[int, ...]
+
+
+def _shown(
+    writing: Writing,
+    choices: Sequence[Choice],
+    readings: Readings,
+    fills: Fills,
+    claims: Mapping[str, Claim],
+    *,
+    everything: bool,
+    top: int,
+    pairs: int,
+) -> _Shown:
+    """Take sources away one at a time, and of each choice's first ones every two."""
+    claimed = [claim.values for claim in claims.values()]
+    ranked = _to_take_away(claimed, len(writing.sources), everything=everything, top=top)
+    ranked = sorted({*ranked, *(index for sources in sources_to_pair(claimed, pairs) for index in sources)})
+    taken = [index for index in ranked if fills.can_replace(writing.sources[index])]
+    runs = read_without(writing, [(), *([source] for source in taken)], fills, readings.read)
+    values, changed = runs[0] @ readings.of_choices, runs[1:]
+    possible = possible_sources(writing, choices)
+    value_without, log_probability_without = np.full(possible.shape, np.nan), np.full(possible.shape, np.nan)
+    value_without[:, taken] = (changed @ readings.of_choices).T
+    log_probability_without[:, taken] = (changed @ readings.of_probabilities).T
+    value_without[~possible] = log_probability_without[~possible] = np.nan
+    if (
+        everything and not claimed
+    ):  # of two that stand in for each other neither is missed: other measures choose better
+        claimed = [values[:, None] - value_without]
+    paired = [
+        [index for index in sources if np.isfinite(value_without[place, index])]
+        for place, sources in enumerate(sources_to_pair(claimed, pairs))
+    ]
+    sets = sets_of(paired)
+    together = read_without(writing, sets, fills, readings.read) if sets else np.empty((0, len(readings.of_choices)))
+    both = dict(zip(sets, together @ readings.of_choices, strict=True))
+    both_probable = dict(zip(sets, np.exp(together @ readings.of_probabilities), strict=True))
+    return _Shown(
+        values,
+        value_without,
+        np.exp(log_probability_without),
+        pairs_of(paired, values, value_without, both, both_probable),
+        tuple(set(ranked) - set(taken)),
+    )
+
+
+def _to_take_away(claims: Sequence[np.ndarray], count: int, *, everything: bool, top: int) -> list[int]:
     """The sources that some measure ranks first for some word."""
     if everything:
         return list(range(count))
     first: set[int] = set()
-    for claim in claims:
-        for row in claim.values:
+    for values in claims:
+        for row in values:
             known = np.flatnonzero(np.isfinite(row))
             first |= set(known[np.argsort(-row[known], kind="stable")][:top].tolist())
     return sorted(first)

@@ -114,6 +114,12 @@ def _choice(explanation: Explanation, place: int) -> dict[str, Any]:
         "value_without": _plains(explanation.value_without[place]),
         "drop": _plains(explanation.drops[place]),
         "probability_without": _plains(explanation.probability_without[place]),
+        "pairs": [
+            {"first": pair.first, "second": pair.second, "kind": pair.kind, "beyond": _plain(pair.beyond)}
+            | {"probability": _plain(pair.probability_without)}
+            for pair in explanation.pairs
+            if pair.choice == place
+        ],
     }
 
 

@@ -19,7 +19,7 @@ from speechmix.explanations.explanation import COLUMNS
 from speechmix.explanations.taken_away import Fills
 from speechmix.explanations.writers import pieces_of
 from speechmix.explanations.written import label_of
-from speechmix.planted.case_table import CUE, TARGET
+from speechmix.planted.case_table import CUE, OTHER, TARGET
 from tests.shared_models import shared
 from tests.text_models import bart, bert, gpt2
 
@@ -60,10 +60,8 @@ def fed_ids(model, clip):
 class TestWriting:
     def test_a_part_of_a_character_is_named_by_its_bytes_and_not_by_a_letter(self):
         tokenizer = model_named(WHISPER).tokenizer
-        labels = [label_of(model_named(WHISPER), id_) for id_ in range(len(tokenizer))]
-        parts = [label for label in labels if label.startswith("<0x")]
-        assert "<0xC3>" in parts
-        assert "\u00c3" not in labels
+        labels = [label_of(model_named(WHISPER), id_) for id_ in tokenizer("là", add_special_tokens=False).input_ids]
+        assert labels == ["l", "<0xC3>", "<0xA0>"]
 
     def test_a_character_in_several_tokens_is_written_once_and_is_no_error(self):
         model, clip = model_named(WHISPER), clip_named("right_01_pl")
@@ -171,6 +169,31 @@ class TestShown:
         tokens = [why.tokens[token] for token in why.choices[place].tokens]
         expected = sum(float(scores[token.position, token.id]) for token in tokens)
         assert why.value_without[place, index] == pytest.approx(expected, abs=1e-9)
+
+    def test_pairs_are_the_interventions_of_both(self):
+        model, clip = model_named(WHISPER), clip_named()
+        why = speechmix.explain(model, clip, measures="occlusion", pairs=3)
+        ids, place = fed_ids(model, clip), why.choice("maisons")
+        tokens = [why.tokens[token] for token in why.choices[place].tokens]
+        pairs = [pair for pair in why.pairs if pair.choice == place]
+        assert len(pairs) == 3
+        for pair in pairs:
+            units, changed = [why.sources[index] for index in (pair.first, pair.second)], list(ids)
+            quiet = [unit.source.index for unit in units if unit.side == "sound"]
+            for position in (p for unit in units if unit.side == "written" for p in unit.source.positions):
+                changed[position] = model.tokenizer.unk_token_id
+            scores = log_probabilities(model, speechmix.silence(clip, quiet) if quiet else clip, changed)
+            value = sum(float(scores[token.position, token.id]) for token in tokens)
+            assert pair.drop_both == pytest.approx(why.values[place] - value, abs=1e-8)
+            assert pair.probability_without == pytest.approx(np.exp(value))
+            assert [pair.drop_first, pair.drop_second] == why.drops[place, [pair.first, pair.second]].tolist()
+            assert pair.beyond == pytest.approx(pair.drop_both - pair.drop_first - pair.drop_second)
+        assert speechmix.explain(model, clip, measures="attention").pairs == ()
+
+    def test_pairs_are_of_sources_that_are_taken_alone_too(self):
+        why = speechmix.explain(model_named(CTC), clip_named("right_01_pl"), measures="attention", top=1, pairs=4)
+        assert len(why.pairs) == 6 * len(why.choices)
+        assert np.isfinite([[pair.drop_first, pair.drop_second, pair.drop_both] for pair in why.pairs]).all()
 
     def test_occlusion_claims_what_is_shown(self, explained):
         _, _, why = explained
@@ -344,8 +367,8 @@ class TestPlanted:
     MEASURES = ("occlusion", "shapley", "gradient_input", "value_zeroing", "alti_logit")
 
     @staticmethod
-    def planted_reader(seed):
-        planted = speechmix.planted.plant("copy", family="gpt2", layer=1, seed=seed)
+    def planted_reader(seed, case="copy"):
+        planted = speechmix.planted.plant(case, family="gpt2", layer=1, seed=seed)
         words = ["<s>", "plus", "minus", "yes", "no", "more", "less", "and"]
         tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -367,6 +390,29 @@ class TestPlanted:
         drops = why.drops[why.choice(0, "runner_up")]
         assert np.nanargmax(drops) == CUE - 1
         assert np.nanmax(np.abs(np.delete(drops, CUE - 1))) < 0.1 * drops[CUE - 1]
+
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+    def test_of_two_cues_that_agree_either_is_enough_and_the_pair_says_so(self, seed):
+        model, model.tokenizer, prompt = self.planted_reader(seed, "redundant")
+        for measures, most in (
+            (["occlusion", "attention"], 4),
+            (["occlusion"], 8),
+        ):  # four that attention names, or all there are
+            why = speechmix.explain(model, prompt, max_tokens=1, measures=measures, against="runner_up", pairs=most)
+            pairs = why.pairs_to_dataframe().query("against == 'runner_up'")
+            assert len(pairs) == (6 if most == 4 else 15)
+            drops = why.drops[why.choice(0, "runner_up")]
+            positions = [source.source.positions for source in why.sources]
+            cue, other = (positions.index((place,)) for place in (CUE, OTHER))
+            first = next(pair for pair in why.pairs if why.choices[pair.choice].against == "runner_up")
+            assert ({first.first, first.second}, first.kind) == ({cue, other}, "either-or")
+            assert first.drop_both > 100 * max(abs(drops[cue]), abs(drops[other]))  # alone neither is missed
+            assert pairs["kind"].tolist() == ["either-or", *[""] * (len(pairs) - 1)]
+
+    def test_where_one_cue_decides_no_pair_tells_more(self):
+        model, model.tokenizer, prompt = self.planted_reader(0)
+        why = speechmix.explain(model, prompt, max_tokens=1, measures=["occlusion"], against="runner_up", pairs=4)
+        assert set(why.pairs_to_dataframe().query("against == 'runner_up'")["kind"]) == {""}
 
     def test_untrained_twins_do_not_agree_on_it(self):
         model, tokenizer, prompt = self.planted_reader(0)
@@ -424,6 +470,7 @@ class TestForms:
             ({"token_fill": "mask"}, "is fed no text"),
             ({"include": ["padding"]}, "include takes 'silence'"),
             ({"top": -1}, "expected top as how many"),
+            ({"pairs": 1}, "expected pairs as 0, or of how many"),
         ],
     )
     def test_what_cannot_be_asked_is_said(self, options, said):

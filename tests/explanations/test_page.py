@@ -33,6 +33,7 @@ def explained():
         clip,
         measures=["occlusion", "gradient_input"],
         against=("reference", "runner_up"),
+        pairs=3,
     )
 
 
@@ -56,6 +57,11 @@ def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
             np.testing.assert_allclose(values, claim.values[place], rtol=1e-5)
         assert shown["value"] == pytest.approx(explained.values[place], rel=1e-5)
         assert shown["unit"] == choice.unit
+        told = [pair for pair in explained.pairs if pair.choice == place]
+        assert [pair["kind"] for pair in shown["pairs"]] == [pair.kind for pair in told]
+        np.testing.assert_allclose(
+            [pair["beyond"] for pair in shown["pairs"]], [pair.beyond for pair in told], rtol=1e-5
+        )
     samples, rate = soundfile.read(io.BytesIO(base64.b64decode(view["sound"]["wav"])))
     assert len(samples) / rate == pytest.approx(explained.clip.duration, abs=1e-3)
     assert view_of(explained, sound=False)["sound"]["wav"] is None
@@ -127,6 +133,17 @@ class TestInChromium:
                     np.testing.assert_allclose(browser.evaluate(depth), 0.7 * np.abs(values[:2]) / top, atol=6e-4)
                     takes = browser.evaluate(f"{parts}.map((part) => part.matches('.takes'))")
                     assert takes == [bool(value < 0) for value in values[:2]]
+
+    def test_a_notebook_shows_several(self, explained, tmp_path):
+        bodies = "".join(f"<div>{replace(explained, item=name)._repr_html_()}</div>" for name in "ab")
+        (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8><body>{bodies}", encoding="utf-8")
+        with Browser(700, 900) as browser:
+            browser.open(tmp_path / "notebook.html")
+            browser.until("document.querySelectorAll('.w-words').length === 2")
+            browser.evaluate("document.querySelectorAll('.w-words')[1].children[1].click()")
+            pressed = "[...document.querySelectorAll('.w-word')].map((word) => word.getAttribute('aria-pressed'))"
+            assert browser.evaluate(pressed) == ["true", "false", "false", "false", "true", "false"]
+            assert not browser.messages
 
     def test_keys_walk_and_say(self, explained, tmp_path):
         with Browser() as browser:

@@ -223,7 +223,7 @@
       this.choosers.forEach((button, index) => button.setAttribute("aria-pressed", data.measures[index].name === measure));
       this.tellInstead();
       this.tell(values, of);
-      this.lines.replaceChildren(...this.claimed(), this.shown());
+      this.lines.replaceChildren(...this.claimed(), this.shown(), this.together());
     }
 
     // What could have been written instead; where it was held against that, it has colours of its own.
@@ -270,6 +270,20 @@
       if (choice.drop.every((drop) => drop === null)) return "";
       const numbers = (_, index) => `p ${digits(choice.probability_without[index])}`;
       return this.line("without it", `probability, now ${digits(choice.probability)}`, choice.drop, numbers);
+    }
+
+    // Two sources taken away together: what that takes beyond the sum of what each takes alone.
+    together() {
+      const { pairs } = this.choice, telling = pairs.filter(({ kind }) => kind).slice(0, MOST);
+      if (!pairs.length) return "";
+      const shades = depths(pairs.map(({ beyond }) => beyond)), hint = { "either-or": "one stands in for the other", "both needed": "losing either is enough", undone: "the loss of one makes up for the loss of the other" };
+      const chips = telling.map((pair) => {
+        const names = [pair.first, pair.second].map((index) => this.data.sources[index].name).join({ "either-or": " or ", "both needed": " and " }[pair.kind] ?? " against ");
+        const chip = make("span", { class: "w-chip", title: hint[pair.kind] }, names, make("small", {}, `${pair.kind} ${signed(pair.beyond)}, p ${digits(pair.probability)}`));
+        return colour(chip, shades[pairs.indexOf(pair)]);
+      });
+      const none = chips.length ? null : make("small", { class: "quiet" }, `of ${pairs.length} pairs each takes about what its two take alone`);
+      return make("div", { class: "w-line" }, make("em", {}, "without both", make("small", {}, " nats beyond the sum; probability")), ...chips, none);
     }
 
     // One line of sources, the strongest first.
