@@ -7,11 +7,8 @@ taken out of the input, one at a time (`taken_away`): all words are read again i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ..alignment import align
 from ..errors import InputError, SpeechmixError
@@ -20,11 +17,12 @@ from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
 from ..maps.facts import TO_OUTPUT, facts_of
-from .choices import AGAINST, Choice, Readings, choices_of, possible_sources, units_of
+from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
 from .explanation import Explanation
-from .pairs import MOST_PAIRED, Pair, pairs_of, sets_of, sources_to_pair
-from .taken_away import fills_for, read_without
+from .pairs import MOST_PAIRED
+from .shown import shown_of
+from .taken_away import fills_for
 from .transcript_errors import TranscriptError, transcript_errors
 from .writers import MOST_TOKENS, writing_of_clip, writing_of_text
 
@@ -151,8 +149,9 @@ def explain(
     units = units_of(writing, by_token=by == "token")
     choices = choices_of(writing, units, errors, against)
     fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
-    counts = {"top": top, "pairs": pairs, "samples": samples, "seed": seed}
-    return _explained(writing, units, choices, errors, said, fills, measures, **counts)
+    return _explained(
+        writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed
+    )
 
 
 def _explained(
@@ -170,10 +169,10 @@ def _explained(
     seed: int,
 ) -> Explanation:
     readings = Readings.of(writing, choices)
-    names, left_out = _asked(writing, measures), []
+    names, left_out = _asked(writing, measures), list[tuple[str, str]]()
     if not any(map(fills.can_replace, writing.sources)):
         names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
-    claims = {}
+    claims = dict[str, Claim]()
     for name in names:
         if name == OCCLUSION:
             continue
@@ -183,7 +182,7 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    shown = _shown(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
+    shown = shown_of(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
     if shown.left:
         left_out.append(("shown", _nothing_to_blank_with(writing)))
     if OCCLUSION in names:  # the intervention itself as a measure: what is claimed is what is shown
@@ -209,6 +208,7 @@ def _explained(
         provenance={
             "model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint,
             "item": writing.decision.name, **fills.described,
+            **({"prompt": model.prompt.text} if model.converses else {}),
         },
     )  # fmt: skip
 
@@ -248,77 +248,14 @@ def _nothing_to_blank_with(writing: Writing) -> str:
     return f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """What taking sources away does: arrays as in `Explanation`, and which sources that were to be taken were left."""
-
-    values: np.ndarray
-    value_without: np.ndarray
-    probability_without: np.ndarray
-    pairs: tuple[Pair, ...]
-    left: tuple[int, ...]
-
-
-def _shown(
-    writing: Writing,
-    choices: Sequence[Choice],
-    readings: Readings,
-    fills: Fills,
-    claims: Mapping[str, Claim],
-    *,
-    everything: bool,
-    top: int,
-    pairs: int,
-) -> _Shown:
-    """Take sources away one at a time, and of each choice's first ones every two."""
-    claimed = [claim.values for claim in claims.values()]
-    ranked = _to_take_away(claimed, len(writing.sources), everything=everything, top=top)
-    ranked = sorted({*ranked, *(index for sources in sources_to_pair(claimed, pairs) for index in sources)})
-    taken = [index for index in ranked if fills.can_replace(writing.sources[index])]
-    runs = read_without(writing, [(), *([source] for source in taken)], fills, readings.read)
-    values, changed = runs[0] @ readings.of_choices, runs[1:]
-    possible = possible_sources(writing, choices)
-    value_without, log_probability_without = np.full(possible.shape, np.nan), np.full(possible.shape, np.nan)
-    value_without[:, taken] = (changed @ readings.of_choices).T
-    log_probability_without[:, taken] = (changed @ readings.of_probabilities).T
-    value_without[~possible] = log_probability_without[~possible] = np.nan
-    if (
-        everything and not claimed
-    ):  # of two that stand in for each other neither is missed: other measures choose better
-        claimed = [values[:, None] - value_without]
-    paired = [
-        [index for index in sources if np.isfinite(value_without[place, index])]
-        for place, sources in enumerate(sources_to_pair(claimed, pairs))
-    ]
-    sets = sets_of(paired)
-    together = read_without(writing, sets, fills, readings.read) if sets else np.empty((0, len(readings.of_choices)))
-    both = dict(zip(sets, together @ readings.of_choices, strict=True))
-    both_probable = dict(zip(sets, np.exp(together @ readings.of_probabilities), strict=True))
-    return _Shown(
-        values,
-        value_without,
-        np.exp(log_probability_without),
-        pairs_of(paired, values, value_without, both, both_probable),
-        tuple(set(ranked) - set(taken)),
-    )
-
-
-def _to_take_away(claims: Sequence[np.ndarray], count: int, *, everything: bool, top: int) -> list[int]:
-    """The sources that some measure ranks first for some word."""
-    if everything:
-        return list(range(count))
-    first: set[int] = set()
-    for values in claims:
-        for row in values:
-            known = np.flatnonzero(np.isfinite(row))
-            first |= set(known[np.argsort(-row[known], kind="stable")][:top].tolist())
-    return sorted(first)
-
-
 def _with_words(
     model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
 ) -> tuple[tuple[Word, ...], Clip]:
-    """What was said (nothing, where nobody says it), and the clip with words that can be taken away."""
+    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that can be taken away."""
+    if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
+        if clip.words is None:
+            clip = align(clip, model=aligner or model, method=method)
+        return (), clip
     if clip.words is not None:
         return clip.words, clip
     if clip.text:
@@ -339,6 +276,5 @@ def _with_silence(clip: Clip) -> Clip:
         places.append(len(words))
         words += [word] if word.text else []
         reached = max(reached, word.end)
-    roles = {"cue": [places[word] for word in clip.cue_words] or None, "foil": clip.foil}
-    target = None if clip.target is None else places[clip.target]
-    return clip.replace(words=words, alignment=clip.alignment, target=target, **roles)
+    cue, target = [places[word] for word in clip.cue_words], None if clip.target is None else places[clip.target]
+    return clip.replace(words=words, alignment=clip.alignment, cue=cue or None, target=target, foil=clip.foil)

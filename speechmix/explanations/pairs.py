@@ -70,10 +70,8 @@ class Pair:
         >>> [Pair(0, 0, 1, *alone_and_both, probability_without=0.1).kind for alone_and_both in drops]
         ['either-or', 'both needed', 'undone', '']
         """
-        alone, largest = (
-            (self.drop_first, self.drop_second),
-            max(map(abs, (self.drop_first, self.drop_second, self.drop_both))),
-        )
+        alone = (self.drop_first, self.drop_second)
+        largest = max(map(abs, (*alone, self.drop_both)))
         least = max(_LEAST_NATS, _LEAST_PART * largest)
         if abs(self.beyond) < least:
             return ""
@@ -135,15 +133,20 @@ def pairs_of(
     value_without : ndarray [C, S]
     value_without_both, probability_without_both : dict of (int, int) to ndarray [C]
     """
-    pairs = []
+    pairs = list[Pair]()
     for place, sources in enumerate(paired):
+        drops = values[place] - value_without[place]
         of_choice = [
             Pair(
-                place, first, second, *(values[place] - value_without[place, [first, second]]).tolist(),
-                drop_both=float(values[place] - value_without_both[first, second][place]),
-                probability_without=float(probability_without_both[first, second][place]),
+                place,
+                first,
+                second,
+                float(drops[first]),
+                float(drops[second]),
+                float(values[place] - value_without_both[first, second][place]),
+                float(probability_without_both[first, second][place]),
             )
             for first, second in combinations(sources, 2)
-        ]  # fmt: skip
+        ]
         pairs += sorted(of_choice, key=lambda pair: -abs(pair.beyond))
     return tuple(pairs)

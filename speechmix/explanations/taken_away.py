@@ -18,7 +18,7 @@ from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..interventions.input_ablation import inputs_of_sound
 from ..interventions.sound import SOUND_FILLS, silence
-from ..interventions.tokens import blanked, token_fills
+from ..interventions.tokens import blanked, id_of_fill, token_fills
 from ..measures.objectives import Objective, logits_of
 
 if TYPE_CHECKING:
@@ -101,10 +101,14 @@ def inputs_without(writing: Writing, taken: Sequence[int], fills: Fills) -> dict
     if words and isinstance(decision.item, Clip):
         inputs |= inputs_of_sound(decision, silence(decision.item, words, fill=fills.sound))
     has_decoder_behind = "cross" in decision.model.stacks
-    for side, name in (("read", "input_ids"), ("written", "decoder_input_ids" if has_decoder_behind else "input_ids")):
+    written_in = "decoder_input_ids" if has_decoder_behind else "input_ids"
+    for side, name in (("read", "input_ids"), ("asked", "input_ids"), ("written", written_in)):
         positions = [position for unit in units if unit.side == side for position in unit.source.positions]
         if positions:
-            inputs, _ = blanked(decision.model, inputs, positions, fill=fills.needed_for_tokens, side=name)
+            fill: str | int | None = fills.needed_for_tokens
+            if decision.model.converses:  # by its id: where attention is masked, positions of the sound would move
+                fill = id_of_fill(decision.model, fills.needed_for_tokens)
+            inputs, _ = blanked(decision.model, inputs, positions, fill=fill or 0, side=name)
     return inputs
 
 

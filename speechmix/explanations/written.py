@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..inputs.spans import Span
 
 RUNNERS_UP = 3
-SIDES = ("sound", "read", "written")
+SIDES = ("sound", "read", "asked", "written")
 END, BLANK, SPACE = "(end)", "(nothing)", "␣"
 
 
@@ -81,17 +81,20 @@ class SourceUnit:
 
     Parameters
     ----------
-    side : {"sound", "read", "written"}
-        A word of the clip; a word of the text that the model is given; what it wrote before.
+    side : {"sound", "read", "asked", "written"}
+        A word of the clip; a word of the text that the model is given; of the prompt; what it wrote before.
     source : Source
     onset, offset : float or None
         Seconds of a word of the sound.
+    heard_at : tuple of int
+        Positions of a word of the sound in the decoder of an audio language model; those of `source` are the encoder's.
     """
 
     side: str
     source: Source
     onset: float | None = None
     offset: float | None = None
+    heard_at: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -100,12 +103,16 @@ class SourceUnit:
     @property
     def name(self) -> str:
         """The label with the side, where that is not plain: what was written before may be spelled like a word of the sound."""
-        return f"{self.label} (written)" if self.side == "written" else self.label
+        return f"{self.label} ({self.side})" if self.side in ("asked", "written") else self.label
 
     @property
     def stack(self) -> str:
         """On which side of the model's maps it is, where there is an encoder."""
-        return "decoder" if self.side == "written" else "encoder"
+        return "decoder" if self.side in ("asked", "written") else "encoder"
+
+    def positions_in(self, stack: str) -> tuple[int, ...]:
+        """Where it stands in a stack."""
+        return self.heard_at if stack == "decoder" and self.heard_at else self.source.positions
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@
       list.addEventListener("keydown", (event) => this.walk(event));
       this.root.replaceChildren(...[
         make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
-        list, this.instead, this.measures(), this.heading, this.sound(), this.read(), this.lines,
+        list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines,
         ...data.notes.map((note) => make("p", { class: "quiet note" }, note)),
         make("p", { class: "quiet" }, NOTE),
         make("p", { class: "w-tools" }, hear, ...this.files()), this.audio,
@@ -165,11 +165,13 @@
       return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by what each part gives" }, score);
     }
 
-    // A text that is read stands where the sound would.
+    // A text that is read stands where the sound would, a prompt below it.
     read() {
-      const read = this.data.sources.map((source, index) => [source, index]).filter(([{ side }]) => side === "read");
-      read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "w-chip" }, source.label, make("small", {}))]));
-      return read.length ? make("p", { class: "w-read" }, make("small", { class: "quiet" }, "text: "), ...read.map(([, index]) => this.parts.get(index)[0])) : null;
+      return [["read", "text: "], ["asked", "prompt: "]].map(([side, name]) => {
+        const read = this.data.sources.map((source, index) => [source, index]).filter(([source]) => source.side === side);
+        read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "w-chip" }, source.label, make("small", {}))]));
+        return read.length ? make("p", { class: "w-read" }, make("small", { class: "quiet" }, name), ...read.map(([, index]) => this.parts.get(index)[0])) : null;
+      });
     }
 
     // What happens -------------------------------------------------------------------------------------------------------
