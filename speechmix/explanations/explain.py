@@ -136,22 +136,23 @@ def explain(
     if type(pairs) is not int or pairs == 1 or not 0 <= pairs <= MOST_PAIRED:
         raise InputError(f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}")
     item = Sentence(item) if isinstance(item, str) else item
-    said: tuple[Word, ...] = ()
-    if isinstance(item, Clip):
-        said, item = _with_words(model, item, text, aligner, align_method)
-        clip = _with_silence(item) if "silence" in include else item
-        writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
-    else:
-        writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
-    if not writing.sources:
-        raise InputError(f"{item.name}: there is no word that what is written could have come from")
-    errors = transcript_errors(said, writing.words) if said else []
-    units = units_of(writing, by_token=by == "token")
-    choices = choices_of(writing, units, errors, against)
-    fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
-    return _explained(
-        writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed
-    )
+    with model.unchanged():
+        said: tuple[Word, ...] = ()
+        if isinstance(item, Clip):
+            said, item = _with_words(model, item, text, aligner, align_method)
+            clip = _with_silence(item) if "silence" in include else item
+            writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
+        else:
+            writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
+        if not writing.sources:
+            raise InputError(f"{item.name}: there is no word that what is written could have come from")
+        errors = transcript_errors(said, writing.words) if said else []
+        units = units_of(writing, by_token=by == "token")
+        choices = choices_of(writing, units, errors, against)
+        fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
+        return _explained(
+            writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed
+        )
 
 
 def _explained(

@@ -7,7 +7,8 @@ word is silenced (`interventions.sound`), the tokens of a text are blanked (`int
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,7 +131,10 @@ def read_without(
     -------
     ndarray [sets, R]
     """
-    decision = replace(writing.decision, objective=Objective(read, Span(0, 1)))
+    if not any(sets):  # its logits are known
+        clean = read(SimpleNamespace(logits=writing.logits[None])).cpu().numpy()
+        return np.repeat(clean, len(sets), axis=0)
+    decision = writing.decision.reading(Objective(read, Span(0, 1)))
     rows: list[Any] = []
     for start in range(0, len(sets), _AT_ONCE):
         changed = []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..adapters.prepared import InputsOfSound
 from ..interventions.decision import Decision
 from ..interventions.sources import Source
 from ..measures.objectives import Objective, logits_of
@@ -167,7 +168,8 @@ class Writing:
     @property
     def inputs(self) -> dict[str, Tensor]:
         """What the model is fed, as prepared inputs for `mix`."""
-        return self.decision.prepared.inputs
+        prepared = self.decision.prepared
+        return InputsOfSound(prepared.inputs, prepared.sound)
 
 
 def decision_on(model: Model, item: Clip | Sentence, prepared: Any, sources: dict[str, tuple[Source, ...]]) -> Decision:
@@ -178,11 +180,9 @@ def decision_on(model: Model, item: Clip | Sentence, prepared: Any, sources: dic
 
 
 def logits_on(decision: Decision) -> Tensor:
-    """Logits [T, V] of a model on its inputs, in double precision."""
-    model = decision.model
-    options: dict[str, Any] = {"use_cache": False} if "decoder" in model.stacks else {}
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        return logits_of(model.module(**decision.inputs, **options, return_dict=True))[0].double().cpu()
+    """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a sound is kept for later runs."""
+    inputs = decision.with_encoded_sound(decision.prepared.inputs)
+    return decision.of_output(inputs, lambda output: logits_of(output)[0].double().cpu())
 
 
 def with_probabilities(model: Model, drafts: Sequence[Draft], logits: Tensor) -> tuple[WrittenToken, ...]:
