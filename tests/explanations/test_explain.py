@@ -195,6 +195,22 @@ class TestShown:
         assert len(why.pairs) == 6 * len(why.choices)
         assert np.isfinite([[pair.drop_first, pair.drop_second, pair.drop_both] for pair in why.pairs]).all()
 
+    def test_a_sound_is_encoded_once_for_transcript_and_logits_and_once_where_layers_are_read(self):
+        model, passes = model_named(WHISPER), []
+        model.written.clear()
+        hook = model.module.get_encoder().register_forward_hook(lambda *_: passes.append(1))
+        try:
+            why = speechmix.explain(model, clip_named(), measures="alti_logit", top=0)
+        finally:
+            hook.remove()
+        assert len(passes) == 2
+        assert np.isnan(why.value_without).all()
+        scores = log_probabilities(model, clip_named(), fed_ids(model, clip_named()))
+        tokens = [why.tokens[token] for token in why.choices[0].tokens]
+        assert why.values[0] == pytest.approx(
+            sum(float(scores[token.position, token.id]) for token in tokens), abs=1e-9
+        )
+
     def test_occlusion_claims_what_is_shown(self, explained):
         _, _, why = explained
         np.testing.assert_array_equal(why.claims["occlusion"].values, why.drops)
