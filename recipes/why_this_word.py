@@ -1,6 +1,7 @@
 """How often does a measure name the culprit? Explanations of errors that were caused on purpose, in the bundled models.
 
     python recipes/why_this_word.py --out runs/why_this_word
+    python recipes/why_this_word.py --real FOLDER     (with a manifest.tsv of path and text; nothing is written)
 
 In: the bundled clips and models, all of it SYNTHETIC and tiny. One word of a clip that is transcribed right is exchanged in the
 sound: for the word that tells the other number (the cue of the clip's pair), for noise of its own spectrum, for a word of
@@ -11,6 +12,9 @@ twin that is fed the same text. Some ten minutes of one core.
 
 An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is
 then no competitor. The first pairs (`DEVELOPMENT`) were looked at while this recipe was written and are left out.
+
+`--real` asks another question: what do explanations look like where a model understands nothing? Recordings of people are
+explained by the bundled models, which were trained on a synthetic voice and get them wrong, beside as many bundled clips.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from speechmix import bundled
 from speechmix.evaluation.faithfulness.scores import top_1
 from speechmix.evaluation.spelling import plain, transcribe
 from speechmix.evaluation.statistics import interval_of_mean
+from speechmix.explanations.transcript_errors import transcript_errors
 from speechmix.files.text_files import write_csv
 
 DEVELOPMENT = 8  # pairs
@@ -49,6 +54,10 @@ _RATE = 16_000
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     clips = bundled.clips()
+    if options.real:
+        table = pd.DataFrame([row for name in options.models for row in beside_real_clips(name, Path(options.real))])
+        print(table.to_string(index=False, float_format="{:.2f}".format))
+        return 0
     if options.clips:
         clips = clips[: options.clips]
     else:
@@ -170,6 +179,54 @@ def of_error(why: speechmix.Explanation, place: int, error, culprit: int) -> Ite
         yield {**told, "measure": baseline, "first": top_1(scores, is_culprit), "text_first": np.nan}
 
 
+def beside_real_clips(name: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """How explanations of what a model writes look, of synthetic clips and of real ones: a row for each.
+
+    The sources are the words that the model itself wrote, placed by the bundled CTC model: *own first* is how often occlusion
+    names the sound of the very word first, *goes* how often some word's silence halves its probability.
+    """
+    model = speechmix.load(bundled.models()[name])
+    aligner = speechmix.load(bundled.models()["tiny-french-ctc"])
+    listed = pd.read_csv(folder / "manifest.tsv", sep="\t", keep_default_na=False).to_dict("records")
+    real = [
+        speechmix.Clip.from_file(folder / row["path"], text=row["text"], language="fr") for row in listed if row["text"]
+    ]
+    known = [clip for clip in bundled.clips() if int(clip.meta["pair"].rpartition("_")[2]) >= DEVELOPMENT]
+    for kind, clips in (("synthetic", known[: len(real)]), ("real", real)):
+        rows, errors, said, left_out = [], 0, 0, 0
+        for clip in clips:
+            reference = plain(clip.text or "").split()
+            bare = clip.replace(text=None, words=None, cue=None, target=None, foil=None)
+            try:
+                why = speechmix.explain(model, bare, measures="occlusion", aligner=aligner)
+            except speechmix.SpeechmixError as error:  # nothing is written, or cannot be placed
+                print(f"{name} {clip.name}: {error}", file=sys.stderr)
+                left_out += 1
+                continue
+            errors, said = errors + len(transcript_errors(reference, why.text.split())), said + len(reference)
+            rows += list(_own_sound(why))
+        table = pd.DataFrame(rows)
+        yield {
+            "model": name, "clips": kind, "explained": len(clips) - left_out, "left out": left_out,
+            "word error rate": errors / max(said, 1), "words": len(table), "median probability": table["probability"].median(),
+            "own first": table["own"].mean(), "chance": table["chance"].mean(), "goes": table["goes"].mean(),
+        }  # fmt: skip
+
+
+def _own_sound(why: speechmix.Explanation) -> Iterator[dict[str, Any]]:
+    heard = [number for number, source in enumerate(why.sources) if source.side == "sound"]
+    for place, choice in enumerate(why.choices):
+        if choice.word is None:
+            continue
+        drops, probabilities = why.drops[place, heard], why.probability_without[place, heard]
+        yield {
+            "probability": choice.probability,
+            "own": why.sources[heard[int(np.argmax(drops))]].source.index == choice.word,
+            "chance": 1 / len(heard),
+            "goes": bool(np.min(probabilities) < choice.probability / 2),
+        }
+
+
 def means_of(cases: pd.DataFrame) -> pd.DataFrame:
     """Means over errors of a pair, then over pairs, with intervals; and how far they are above random, paired."""
     keys = ["model", "culprit", "where", "init"]
@@ -208,6 +265,11 @@ def _parser() -> argparse.ArgumentParser:
         "--clips",
         type=int,
         help="only the first so many clips, development's among them (default: all but development's)",
+    )
+    add(
+        "--real",
+        metavar="FOLDER",
+        help="explain these recordings, with a manifest.tsv (path, text), beside bundled clips",
     )
     add("--out", default="runs/why_this_word", help="folder for cases.csv and means.csv")
     return parser

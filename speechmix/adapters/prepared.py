@@ -5,6 +5,7 @@ In: tensors by the name of the module's argument. Out: `Prepared`, which a famil
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,3 +62,18 @@ class Prepared:
     def text_tokens(self) -> Tokens:
         """Tokens of the text that is read: the encoder's, or those of the only decoder."""
         return self.decoder_tokens if self.source_tokens is None else self.source_tokens
+
+
+class InputsOfSound(dict):
+    """Prepared inputs that say of which sound they are, so that what is remembered of it serves them too.
+
+    Parameters
+    ----------
+    inputs : dict of str to Tensor
+    sound : str or None
+        As in `Prepared`.
+    """
+
+    def __init__(self, inputs: Mapping[str, torch.Tensor], sound: str | None):
+        super().__init__(inputs)
+        self.sound = sound

@@ -21,6 +21,8 @@ from ..alignment.ctc import has_ctc_head
 from ..alignment.whisper_attention import is_trained_whisper
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import transcribe
+from ..explanations.explain import explain
+from ..explanations.explanation import Explanation
 from ..files.names import safe_name
 from ..inputs.audio import read_audio
 from ..inputs.audio_files import header_seconds
@@ -269,6 +271,29 @@ def silenced(
     quiet = silence(clip, list(words), fill=fill)
     after = written_text(model, quiet)
     return Silenced(quiet, before, after, compared_texts(before, after))
+
+
+def explained(model: Model, clip: Clip) -> Explanation:
+    """Why the model writes each of its words: errors against the clip's words first, and each word against its runner-up.
+
+    Parameters
+    ----------
+    model : Model
+        That writes (`written_text`).
+    clip : Clip
+        With words.
+
+    Raises
+    ------
+    InputError
+        If the model writes nothing, or the clip has no words.
+    """
+    if not clip.words:
+        raise InputError("what a word came from is told by words of the sound: place them first")
+    if model.init != "trained" or not model.can_spell:
+        written_text(model, clip)  # says why it writes nothing
+    with model.unchanged():
+        return explain(model, clip, against=("reference", "runner_up"))
 
 
 def compared_texts(before: str, after: str) -> list[tuple[str, str]]:

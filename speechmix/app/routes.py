@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import InputError, SpeechmixError
+from ..explanations.page import view_file
 from ..files.json_files import parse_json
 from ..inputs.player import flac
 from ..interventions.sound import SOUND_FILLS
@@ -184,6 +185,8 @@ def _static(name: str) -> str | None:
         return share_colors()
     if name in ("maps.js", "tables.js", "page.css"):
         return template(name)
+    if name in ("explanation.js", "explanation.css"):
+        return view_file(name)
     if name in _FILES:
         return (_STATIC / name).read_text(encoding="utf-8")
     return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..explanations.explanation import Explanation
 from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.player import flac
@@ -121,6 +122,12 @@ def page_of(clip: Clip, maps: Maps, *, start: Mapping[str, Any], notes: tuple[st
     told = (f"Models: {models}. Measures: {measures}.", f"Measured with {versions()}.") if maps else ()
     html = page(clip.name, [("The clip", [*notes, card]), ("What was measured", [*told])])
     return SavedFile(f"{safe_name(clip.name)}.html", "text/html; charset=utf-8", html.encode())
+
+
+def explanation_of(explanation: Explanation) -> SavedFile:
+    """The page of an explanation, as `Explanation.save` writes it."""
+    name = f"{safe_name(explanation.item)}_why.html"
+    return SavedFile(name, "text/html; charset=utf-8", explanation.to_html().encode())
 
 
 def _sound_name(clip: Clip) -> str:

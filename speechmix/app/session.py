@@ -16,6 +16,7 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
+from ..explanations.explanation import Explanation
 from ..files.identity import digest
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import stored_cue
@@ -26,7 +27,7 @@ from ..storage.reading import StoredRun
 from . import answers
 
 LONGEST: Seconds = 60.0
-_MOST_RECORDINGS, _MOST_MAPS = 100, 400
+_MOST_RECORDINGS, _MOST_MAPS, _MOST_EXPLANATIONS = 100, 400, 20
 _MOST_MAP_BYTES = 2**29
 
 Loader = Callable[..., Model]  # of init and seed
@@ -87,6 +88,7 @@ class Session:
         self._recordings: OrderedDict[str, Clip] = OrderedDict()
         self._models: dict[tuple[str, str, int | None], Model] = {}
         self._maps: OrderedDict[str, dict[tuple[str, str], MixingMap]] = OrderedDict()
+        self._explanations: OrderedDict[str, Explanation] = OrderedDict()
         self._lock = threading.Lock()
         # Held by whoever draws: matplotlib and librosa are not made for several threads.
         self.drawing = threading.Lock()
@@ -158,6 +160,21 @@ class Session:
         if not maps:
             raise InputError(next(iter(refused.values())))
         return answers.Measured({key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused)
+
+    def explanation(self, model: Model, clip: Clip) -> Explanation:
+        """Why a model writes its words about a clip, computed or remembered.
+
+        Raises
+        ------
+        InputError
+            As `answers.explained`.
+        """
+        key = _key(model, clip, "explanation", clip.name)
+        if key not in self._explanations:
+            self._explanations[key] = answers.explained(model, clip)
+            while len(self._explanations) > _MOST_EXPLANATIONS:
+                self._explanations.popitem(last=False)
+        return self._explanations[key]
 
     def _forget_maps(self) -> None:
         def size() -> int:

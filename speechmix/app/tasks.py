@@ -11,6 +11,7 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
+from ..explanations.view import view_of
 from ..inputs.clips import Clip
 from ..interventions.sound import SOUND_FILLS
 from ..maps.mixing import MixingMap
@@ -96,6 +97,30 @@ def silence(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
+def explain(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Why the model writes each of its words: what the view of an explanation shows; the page has the sound already."""
+    clip, which = clip_of(session, asked), model_of(asked)
+
+    def work(told: answers.Progress) -> dict[str, Any]:
+        model = _loaded(session, which, told)
+        told(f"{model.label}: why it writes its words", 0, 1)
+        return view_of(session.explanation(model, clip), sound=False)
+
+    return work
+
+
+def save_explanation(session: Session, asked: Mapping[str, Any]) -> Work:
+    """One HTML file with an explanation."""
+    clip, which = clip_of(session, asked), model_of(asked)
+
+    def work(told: answers.Progress) -> saving.SavedFile:
+        model = _loaded(session, which, told)
+        told(f"{model.label}: why it writes its words", 0, 1)
+        return saving.explanation_of(session.explanation(model, clip))
+
+    return work
+
+
 def save_page(session: Session, asked: Mapping[str, Any]) -> Work:
     """One HTML file with the maps of some models."""
     clip, models, measures = clip_of(session, asked), models_of(asked), names_of(asked, "measures")
@@ -141,6 +166,8 @@ KINDS: dict[str, Callable[[Session, Mapping[str, Any]], Work]] = {
     "place": place,
     "measure": measure,
     "silence": silence,
+    "explain": explain,
+    "explanation": save_explanation,
     "page": save_page,
     "picture": save_picture,
 }

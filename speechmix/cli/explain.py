@@ -54,6 +54,13 @@ def add_command(commands) -> None:
         "--against", nargs="+", default=["reference"], metavar="WHAT",
         help="what words are also held against: reference (default), runner_up, foil",
     )  # fmt: skip
+    command.add_argument(
+        "--pairs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also take away every two of a word's N first sources (2 to 8)",
+    )
     command.add_argument("--include", nargs="+", default=[], metavar="WHAT", help="silence: pauses are sources too")
     command.add_argument("--sound-fill", default="zeros", metavar="FILL", help="zeros (default), room, noise, word")
     command.add_argument("--token-fill", metavar="FILL", help="mask, unk, pad (default: the first that there is)")
@@ -73,7 +80,7 @@ def _explain(options: argparse.Namespace) -> int:
     model, aligner = loaded(options, options.model), loaded_aligner(options)
     asked: dict[str, Any] = {
         "text": options.written, "measures": options.measure, "by": options.by, "against": options.against,
-        "include": options.include, "sound_fill": options.sound_fill, "token_fill": options.token_fill,
+        "include": options.include, "pairs": options.pairs, "sound_fill": options.sound_fill, "token_fill": options.token_fill,
         "aligner": aligner, "align_method": options.align,
     }  # fmt: skip
     done = 0

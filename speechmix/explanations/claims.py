@@ -64,6 +64,8 @@ class Claim:
 
 def defined_measures(writing: Writing) -> tuple[str, ...]:
     """The measures that are asked for by default: those that are cheap and defined for the model."""
+    if writing.model.converses:
+        return OCCLUSION, "gradient_input"
     names = [OCCLUSION, "value_zeroing", "gradient_input"]
     for name, check in (("alti_logit", writing_stack), ("decompx", check_carried)):
         try:
@@ -91,6 +93,8 @@ def claim_of(
     InputError
         If there is no such measure, or it is not defined for the model.
     """
+    if measure != SHAPLEY:
+        _check_reaches_the_sound(writing, measure)
     if measure == SHAPLEY:
         claim = _shapley(writing, readings, fills, samples=samples, seed=seed)
     elif measure in TO_OUTPUT:
@@ -101,6 +105,24 @@ def claim_of(
         claim = _of_layers(measure, writing, choices)
     values = np.where(possible_sources(writing, choices), claim.values, np.nan)
     return Claim(measure, values, claim.of, claim.totals, claim.errors)
+
+
+def _check_reaches_the_sound(writing: Writing, measure: str) -> None:
+    """Raise for an audio language model's maps and parts, which end where sound enters its decoder.
+
+    What they say of the decoder's positions is where the sound was, not what is still known there: an encoder may have taken a
+    word to all of them.
+
+    Raises
+    ------
+    InputError
+    """
+    if writing.model.converses and (measure in TO_OUTPUT or not facts_of(measure).objective):
+        raise InputError(
+            f"{measure} of {writing.model.name} ends where its sound enters the decoder, behind the projector, and would name "
+            "places and not words of the sound; ask occlusion, shapley or gradient_input, or each stack for itself "
+            "(speechmix.mix, speechmix.logit_contributions)"
+        )
 
 
 def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int) -> Claim:
@@ -219,7 +241,7 @@ def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.n
     for index, unit in enumerate(writing.sources):
         stack = unit.stack if unit.stack in columns else next(iter(columns))
         spans, scores = columns[stack]
-        positions = set(unit.source.positions)
+        positions = set(unit.positions_in(stack))
         held = [place for place, span in enumerate(spans) if positions & set(span.positions)]
         if held and (unit.stack in columns or len(columns) == 1):
             values[:, index] = scores[:, held].sum(axis=1)

@@ -64,7 +64,8 @@ def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast |
     own = [*(token.id for token in fed), model.tokenizer.eos_token_id]
     kept = next((number for number, token in enumerate(fed) if token.word == place), len(fed))
     rest = " ".join(words[place:])
-    further = model.tokenizer(f" {rest}", add_special_tokens=False).input_ids if rest else []
+    rest = rest if model.converses and not kept else f" {rest}"  # an answer begins without a space
+    further = model.tokenizer(rest, add_special_tokens=False).input_ids if rest.strip() else []
     others = [*own[:kept], *further, model.tokenizer.eos_token_id]
     parting = first_difference(own, others)
     if parting is None:

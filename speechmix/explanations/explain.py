@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..alignment import align
 from ..errors import InputError, SpeechmixError
 from ..evaluation.spelling import plain, transcribe
@@ -19,10 +17,12 @@ from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
 from ..maps.facts import TO_OUTPUT, facts_of
-from .choices import AGAINST, Choice, Readings, choices_of, possible_sources, units_of
+from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
 from .explanation import Explanation
-from .taken_away import fills_for, read_without
+from .pairs import MOST_PAIRED
+from .shown import shown_of
+from .taken_away import fills_for
 from .transcript_errors import TranscriptError, transcript_errors
 from .writers import MOST_TOKENS, writing_of_clip, writing_of_text
 
@@ -45,6 +45,7 @@ def explain(
     by: str = "word",
     against: str | Sequence[str] = ("reference",),
     top: int = 3,
+    pairs: int = 0,
     include: Sequence[str] = (),
     sound_fill: str = "zeros",
     token_fill: str | None = None,
@@ -78,7 +79,10 @@ def explain(
         What a written word is also held against: what was said, where the model erred; the second-likeliest token at the
         token it was least sure of; the foil of the item's target.
     top : int
-        How many sources that a measure ranks first are taken away. Occlusion takes all away.
+        How many sources that a measure ranks first are taken away; 0 for none. Occlusion takes all away.
+    pairs : int
+        Of so many sources of each word, those that stand first in the order of some measure (of occlusion only if there is no
+        other), every two are taken away together, to tell either-or from both needed: of 4, six pairs a word. 2 to 8, or 0.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : {"zeros", "room", "noise", "word"}
@@ -128,21 +132,28 @@ def explain(
         raise InputError(f"against should be some of {AGAINST}, found {against}")
     if set(include) - {"silence"}:
         raise InputError(f"include takes 'silence', found {tuple(include)}")
+    if type(top) is not int or top < 0:
+        raise InputError(f"expected top as how many sources are taken away, a whole number from 0, found {top!r}")
+    if type(pairs) is not int or pairs == 1 or not 0 <= pairs <= MOST_PAIRED:
+        raise InputError(f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}")
     item = Sentence(item) if isinstance(item, str) else item
-    said: tuple[Word, ...] = ()
-    if isinstance(item, Clip):
-        said, item = _with_words(model, item, text, aligner, align_method)
-        clip = _with_silence(item) if "silence" in include else item
-        writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
-    else:
-        writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
-    if not writing.sources:
-        raise InputError(f"{item.name}: there is no word that what is written could have come from")
-    errors = transcript_errors(said, writing.words) if said else []
-    units = units_of(writing, by_token=by == "token")
-    choices = choices_of(writing, units, errors, against)
-    fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
-    return _explained(writing, units, choices, errors, said, fills, measures, top=top, samples=samples, seed=seed)
+    with model.unchanged():
+        said: tuple[Word, ...] = ()
+        if isinstance(item, Clip):
+            said, item = _with_words(model, item, text, aligner, align_method)
+            clip = _with_silence(item) if "silence" in include else item
+            writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
+        else:
+            writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
+        if not writing.sources:
+            raise InputError(f"{item.name}: there is no word that what is written could have come from")
+        errors = transcript_errors(said, writing.words) if said else []
+        units = units_of(writing, by_token=by == "token")
+        choices = choices_of(writing, units, errors, against)
+        fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
+        return _explained(
+            writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed
+        )
 
 
 def _explained(
@@ -155,12 +166,15 @@ def _explained(
     measures: str | Sequence[str] | None,
     *,
     top: int,
+    pairs: int,
     samples: int | None,
     seed: int,
 ) -> Explanation:
     readings = Readings.of(writing, choices)
-    names, left_out = _asked(writing, measures), []
-    claims = {}
+    names, left_out = _asked(writing, measures), list[tuple[str, str]]()
+    if not any(map(fills.can_replace, writing.sources)):
+        names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
+    claims = dict[str, Claim]()
     for name in names:
         if name == OCCLUSION:
             continue
@@ -170,22 +184,11 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    ranked = _to_take_away(claims.values(), len(writing.sources), everything=OCCLUSION in names, top=top)
-    taken = [index for index in ranked if fills.can_replace(writing.sources[index])]
-    if len(taken) < len(ranked):
-        left_out.append(("shown", f"{writing.model.name} has no mask, unknown or padding token to blank a text with"))
-    runs = read_without(writing, [(), *([source] for source in taken)], fills, readings.read)
-    clean, *changed = runs
-    shape = (len(choices), len(writing.sources))
-    value_without, log_probability_without = np.full(shape, np.nan), np.full(shape, np.nan)
-    for source, run in zip(taken, changed, strict=True):
-        value_without[:, source] = run @ readings.of_choices
-        log_probability_without[:, source] = run @ readings.of_probabilities
-    values = clean @ readings.of_choices
-    possible = possible_sources(writing, choices)
-    value_without[~possible] = log_probability_without[~possible] = np.nan
+    shown = shown_of(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
+    if shown.left:
+        left_out.append(("shown", _nothing_to_blank_with(writing)))
     if OCCLUSION in names:  # the intervention itself as a measure: what is claimed is what is shown
-        claims[OCCLUSION] = Claim(OCCLUSION, values[:, None] - value_without, LOG_PROBABILITY)
+        claims[OCCLUSION] = Claim(OCCLUSION, shown.values[:, None] - shown.value_without, LOG_PROBABILITY)
     model = writing.model
     return Explanation(
         item=writing.decision.name,
@@ -197,15 +200,17 @@ def _explained(
         sources=writing.sources,
         errors=tuple(errors),
         said=tuple(word.text for word in said),
-        values=values,
+        values=shown.values,
         claims={name: claims[name] for name in names if name in claims},
-        value_without=value_without,
-        probability_without=np.exp(log_probability_without),
+        value_without=shown.value_without,
+        probability_without=shown.probability_without,
+        pairs=shown.pairs,
         left_out=tuple(left_out),
         clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
         provenance={
             "model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint,
             "item": writing.decision.name, **fills.described,
+            **({"prompt": model.prompt.text} if model.converses else {}),
         },
     )  # fmt: skip
 
@@ -224,22 +229,35 @@ def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
     return names
 
 
-def _to_take_away(claims, count: int, *, everything: bool, top: int) -> list[int]:
-    """The sources that some measure ranks first for some word."""
-    if everything:
-        return list(range(count))
-    first: set[int] = set()
-    for claim in claims:
-        for row in claim.values:
-            known = np.flatnonzero(np.isfinite(row))
-            first |= set(known[np.argsort(-row[known], kind="stable")][:top].tolist())
-    return sorted(first)
+def _without_taking_away(
+    writing: Writing, names: Sequence[str], *, by_name: bool
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The measures that take nothing away, where there is nothing to take its place.
+
+    Raises
+    ------
+    InputError
+        If one that does was asked for by name.
+    """
+    asked = [name for name in names if name in TAKING_AWAY]
+    reason = _nothing_to_blank_with(writing)
+    if asked and by_name:
+        raise InputError(f"{', '.join(asked)}: {reason}; ask for measures that take nothing away")
+    return [name for name in names if name not in asked], [(name, reason) for name in asked]
+
+
+def _nothing_to_blank_with(writing: Writing) -> str:
+    return f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
 
 
 def _with_words(
     model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
 ) -> tuple[tuple[Word, ...], Clip]:
-    """What was said (nothing, where nobody says it), and the clip with words that can be taken away."""
+    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that can be taken away."""
+    if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
+        if clip.words is None:
+            clip = align(clip, model=aligner or model, method=method)
+        return (), clip
     if clip.words is not None:
         return clip.words, clip
     if clip.text:
@@ -252,11 +270,19 @@ def _with_words(
 
 
 def _with_silence(clip: Clip) -> Clip:
-    """The clip with its pauses among its words."""
+    """The clip with its pauses among its words; its cue and target are the words that they were."""
     words, reached = list(clip.words or ()), 0.0
     for start, end in sorted([*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]):
         if start - reached >= _LEAST_SILENCE:
             words.append(Word(SILENCE, reached, start))
         reached = max(reached, end)
-    words.sort(key=lambda word: word.start)
-    return clip.replace(words=words, alignment=clip.alignment, cue=None, target=None, foil=None)
+    order = sorted(range(len(words)), key=lambda index: words[index].start)
+    places = {index: place for place, index in enumerate(order)}
+    cue, target = [places[word] for word in clip.cue_words], None if clip.target is None else places[clip.target]
+    return clip.replace(
+        words=[words[index] for index in order],
+        alignment=clip.alignment,
+        cue=cue or None,
+        target=target,
+        foil=clip.foil,
+    )

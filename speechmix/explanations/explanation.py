@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
+from .pairs import COLUMNS as PAIR_COLUMNS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..inputs.clips import Clip
     from .choices import Choice
     from .claims import Claim
+    from .pairs import Pair
     from .transcript_errors import TranscriptError
     from .written import SourceUnit, WrittenToken
 
@@ -59,6 +61,8 @@ class Explanation:
     claims : dict of measure to Claim
     value_without, probability_without : ndarray [C, S]
         The same, and the probability of the word, with the source taken away; NaN where it was not.
+    pairs : tuple of Pair
+        Sources taken away together, where that was asked for (``explain(pairs=4)``).
     left_out : tuple of (measure, reason)
     clip : Clip or None
         With the words that are sources, if it is a sound.
@@ -78,6 +82,7 @@ class Explanation:
     claims: Mapping[str, Claim]
     value_without: np.ndarray
     probability_without: np.ndarray
+    pairs: tuple[Pair, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     clip: Clip | None = field(default=None, repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -131,8 +136,17 @@ class Explanation:
         return [self.sources[index] for index in _order(values)]
 
     def top(self, word: str | int, measure: str | None = None, against: str = "") -> SourceUnit:
-        """The source that a measure ranks first."""
-        return self.ranked(word, measure, against)[0]
+        """The source that a measure ranks first.
+
+        Raises
+        ------
+        InputError
+            If the measure says nothing of any source of this word.
+        """
+        ranked = self.ranked(word, measure, against)
+        if not ranked:
+            raise InputError(f"{measure or self.measures[0]} claims nothing of any source of {word!r}")
+        return ranked[0]
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row for each choice, source and measure, `COLUMNS`: what is claimed, and what was shown.
@@ -159,6 +173,32 @@ class Explanation:
                     claimed = {"claimed": values[index], "claimed_error": error, "rank": ranks[index]}
                     rows.append({**what, "measure": name, "of": claim.of, **of_source, **times, **claimed, **shown})
         return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
+
+    def pairs_to_dataframe(self) -> pd.DataFrame:
+        """A row for each choice and pair of its sources, the largest difference from the sum first in each choice.
+
+        Columns are ``item, written, unit, against, foil, first_side, first, second_side, second``; ``drop_first``,
+        ``drop_second`` and ``drop_both``, in nats; ``beyond``, what both take away beyond the sum; ``kind`` ("either-or", "both
+        needed" or ""); ``probability`` of the word and ``probability_without`` both. Empty where no pairs were asked for.
+
+        Examples
+        --------
+        >>> import speechmix
+        >>> from speechmix import bundled
+        >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
+        >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion", pairs=4)   # synthetic: "nos maisons"
+        >>> why.pairs_to_dataframe()[["written", "first", "second"]].values.tolist()
+        [['nos', 'nos', 'maisons'], ['maisons', 'nos', 'maisons']]
+        """
+        rows = []
+        for pair in self.pairs:
+            what = self._of_choice(pair.choice, self.choices[pair.choice])
+            first, second = self.sources[pair.first], self.sources[pair.second]
+            both = {"first_side": first.side, "first": first.label, "second_side": second.side, "second": second.label}
+            drops = {"drop_first": pair.drop_first, "drop_second": pair.drop_second, "drop_both": pair.drop_both}
+            told = {"beyond": pair.beyond, "kind": pair.kind, "probability_without": pair.probability_without}
+            rows.append({**what, **both, **drops, **told})
+        return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
 
     def plot(self, word: str | int | None = None, *, measure: str | None = None, against: str = "") -> Figure:
         """Draw what each word came from, or one word with what is claimed and shown (`plots.explanations`)."""

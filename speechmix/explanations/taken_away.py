@@ -7,7 +7,8 @@ word is silenced (`interventions.sound`), the tokens of a text are blanked (`int
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..interventions.input_ablation import inputs_of_sound
 from ..interventions.sound import SOUND_FILLS, silence
-from ..interventions.tokens import blanked, token_fills
+from ..interventions.tokens import blanked, id_of_fill, token_fills
 from ..measures.objectives import Objective, logits_of
 
 if TYPE_CHECKING:
@@ -101,10 +102,14 @@ def inputs_without(writing: Writing, taken: Sequence[int], fills: Fills) -> dict
     if words and isinstance(decision.item, Clip):
         inputs |= inputs_of_sound(decision, silence(decision.item, words, fill=fills.sound))
     has_decoder_behind = "cross" in decision.model.stacks
-    for side, name in (("read", "input_ids"), ("written", "decoder_input_ids" if has_decoder_behind else "input_ids")):
+    written_in = "decoder_input_ids" if has_decoder_behind else "input_ids"
+    for side, name in (("read", "input_ids"), ("asked", "input_ids"), ("written", written_in)):
         positions = [position for unit in units if unit.side == side for position in unit.source.positions]
         if positions:
-            inputs, _ = blanked(decision.model, inputs, positions, fill=fills.needed_for_tokens, side=name)
+            fill: str | int | None = fills.needed_for_tokens
+            if decision.model.converses:  # by its id: where attention is masked, positions of the sound would move
+                fill = id_of_fill(decision.model, fills.needed_for_tokens)
+            inputs, _ = blanked(decision.model, inputs, positions, fill=fill or 0, side=name)
     return inputs
 
 
@@ -126,7 +131,10 @@ def read_without(
     -------
     ndarray [sets, R]
     """
-    decision = replace(writing.decision, objective=Objective(read, Span(0, 1)))
+    if not any(sets):  # its logits are known
+        clean = read(SimpleNamespace(logits=writing.logits[None])).cpu().numpy()
+        return np.repeat(clean, len(sets), axis=0)
+    decision = writing.decision.reading(Objective(read, Span(0, 1)))
     rows: list[Any] = []
     for start in range(0, len(sets), _AT_ONCE):
         changed = []

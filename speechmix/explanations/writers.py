@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ..adapters.ctc_paths import best_path
-from ..adapters.prefix import first_timestamp
 from ..adapters.prepared import Prepared
 from ..adapters.text import MASK, encoded
 from ..adapters.tokens import Tokens, decoder_tokens
@@ -27,7 +26,9 @@ from ..interventions.decision import is_masked_model, masked_target
 from ..interventions.sources import Source, tokens_as_sources, words_as_sources
 from ..scoring.question import Question
 from ..scoring.views import seen_by
-from .written import END, Draft, SourceUnit, Writing, decision_on, in_words, label_of, logits_on, with_probabilities
+from .audio_answers import answer_about
+from .drafts import drafts_of_ids, finished, own_sources
+from .written import Draft, SourceUnit, Writing, decision_on, in_words, label_of, logits_on
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -43,6 +44,8 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     InputError
         If the model cannot spell, or no letter or token is written.
     """
+    if model.converses:
+        return answer_about(model, clip, text=text, by_token=by_token)
     view = seen_by(model, clip, Question(units="word"))
     view.prepare(("encoder",))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
@@ -58,11 +61,11 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
         ids, n_prefix, ended, by = _transcribed(model, clip, text)
         prepared.inputs["decoder_input_ids"] = torch.tensor([ids])
         prepared.tokens = Tokens.from_ids(ids, model.tokenizer, ahead=1)
-        drafts, words = _drafts_of_ids(model, ids, n_prefix, ended=ended)
+        drafts, words = drafts_of_ids(model, ids, n_prefix, ended=ended)
         decision = decision_on(model, clip, prepared, {"encoder": heard, "cross": heard})
         sources += own_sources(drafts, words, by_token=by_token)
         logits = logits_on(decision)
-    return _finished(model, decision, drafts, words, sources, logits, by, spans)
+    return finished(model, decision, drafts, words, sources, logits, by, spans)
 
 
 def writing_of_text(
@@ -88,40 +91,6 @@ def writing_of_text(
     raise InputError(
         f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model with its head"
     )
-
-
-def own_sources(drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool) -> list[SourceUnit]:
-    """What was written before as sources: words, or single tokens."""
-    fed = [draft for draft in drafts if draft.fed_at is not None and draft.word is not None]
-    if by_token:
-        return [
-            SourceUnit("written", Source(place, draft.label, (draft.fed_at or 0,), of_word=draft.word))
-            for place, draft in enumerate(fed)
-        ]
-    positions: dict[int, list[int]] = {}
-    for draft in fed:
-        positions.setdefault(draft.word or 0, []).append(draft.fed_at or 0)
-    return [
-        SourceUnit("written", Source(word, words[word], tuple(places), of_word=word))
-        for word, places in positions.items()
-    ]
-
-
-def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
-    """What each token adds to the text, spaces kept."""
-    pieces, before = [], ""
-    for stop in range(1, len(ids) + 1):
-        text = model.tokenizer.decode(list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        pieces.append(text[len(before) :])
-        before = text.rstrip("\ufffd")  # a character that the next token completes
-    return pieces
-
-
-def _finished(model, decision, drafts, words, sources, logits: Tensor, by: str, spans=None) -> Writing:
-    if not drafts:
-        raise InputError(f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give text=")
-    tokens = with_probabilities(model, drafts, logits)
-    return Writing(decision, tokens, tuple(words), tuple(sources), " ".join(words), by, spans, logits)
 
 
 # ---------------------------------------------------------------- clips
@@ -168,23 +137,6 @@ def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int],
     return list(tokens.ids), tokens.n_prefix, True, "given"
 
 
-def _drafts_of_ids(
-    model: Model, ids: Sequence[int], n_prefix: int, *, ended: bool, ahead: int = 1
-) -> tuple[list[Draft], list[str]]:
-    """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where the text has one."""
-    own = list(ids[n_prefix:])
-    owners, words = in_words(pieces_of(model, own))
-    timestamps = first_timestamp(model) if model.hears and model.prefix.timestamps else None
-    drafts = [
-        Draft(id_, label_of(model, id_), n_prefix + place - ahead, word, n_prefix + place)
-        for place, (id_, word) in enumerate(zip(own, owners, strict=True))
-        if timestamps is None or id_ < timestamps
-    ]
-    if ended:
-        drafts.append(Draft(model.tokenizer.eos_token_id, END, len(ids) - ahead, None))
-    return drafts, words
-
-
 # ---------------------------------------------------------------- texts
 
 
@@ -201,11 +153,11 @@ def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token
     tokens = prepared.decoder_tokens
     read = _read_sources(view, asked, "encoder", by_token=by_token)
     ended = prepared.written is None or prepared.written.ended
-    drafts, words = _drafts_of_ids(model, tokens.ids, tokens.n_prefix, ended=ended)
+    drafts, words = drafts_of_ids(model, tokens.ids, tokens.n_prefix, ended=ended)
     decision = decision_on(model, asked, prepared, {"encoder": read, "cross": read})
     sources = [*(SourceUnit("read", source) for source in read), *own_sources(drafts, words, by_token=by_token)]
     by = "given" if prepared.written is None else prepared.written.by
-    return _finished(model, decision, drafts, words, sources, logits_on(decision), by)
+    return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 
 
 def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_token: bool, max_tokens: int) -> Writing:
@@ -219,7 +171,7 @@ def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_toke
         ids = encoded(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
         ended, by = False, "given"
     n_prompt = next((place for place, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), len(prompt))
-    drafts, words = _drafts_of_ids(model, ids, n_prompt, ended=ended)
+    drafts, words = drafts_of_ids(model, ids, n_prompt, ended=ended)
     if n_prompt == 0:
         raise InputError(f"{sentence.name!r}: nothing stands before the text that is to be explained")
     fed = torch.tensor([ids])
@@ -233,7 +185,7 @@ def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_toke
     )
     decision = decision_on(model, sentence, prepared, {"decoder": read})
     sources = [*(SourceUnit("read", source) for source in read), *own_sources(drafts, words, by_token=by_token)]
-    return _finished(model, decision, drafts, words, sources, logits_on(decision), by)
+    return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 
 
 def _gone_on(model: Model, prompt: Sequence[int], max_tokens: int) -> tuple[list[int], bool]:
@@ -269,7 +221,7 @@ def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_toke
     labels = [label_of(model, id_) for id_ in ids]
     drafts = [Draft(id_, labels[i], place, i) for i, (id_, place) in enumerate(zip(ids, places, strict=True))]
     by = "given" if text is not None else f"likeliest of the model ({model.label})"
-    return _finished(model, decision, drafts, labels, [SourceUnit("read", source) for source in read], logits, by)
+    return finished(model, decision, drafts, labels, [SourceUnit("read", source) for source in read], logits, by)
 
 
 def _behind(model: Model, text: str, count: int) -> list[int]:

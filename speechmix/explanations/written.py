@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..adapters.prepared import InputsOfSound
 from ..interventions.decision import Decision
 from ..interventions.sources import Source
 from ..measures.objectives import Objective, logits_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..inputs.spans import Span
 
 RUNNERS_UP = 3
-SIDES = ("sound", "read", "written")
+SIDES = ("sound", "read", "asked", "written")
 END, BLANK, SPACE = "(end)", "(nothing)", "␣"
 
 
@@ -81,13 +82,15 @@ class SourceUnit:
 
     Parameters
     ----------
-    side : {"sound", "read", "written"}
-        A word of the clip; a word of the text that the model is given; what it wrote before.
+    side : {"sound", "read", "asked", "written"}
+        A word of the clip; a word of the text that the model is given; of the prompt; what it wrote before.
     source : Source
     onset, offset : float or None
         Seconds of a word of the sound.
     times : tuple of (float, float)
         Of a word in pieces.
+    heard_at : tuple of int
+        Positions of a word of the sound in the decoder of an audio language model; those of `source` are the encoder's.
     """
 
     side: str
@@ -95,6 +98,7 @@ class SourceUnit:
     onset: float | None = None
     offset: float | None = None
     times: tuple[tuple[float, float], ...] = ()
+    heard_at: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -103,12 +107,16 @@ class SourceUnit:
     @property
     def name(self) -> str:
         """The label with the side, where that is not plain: what was written before may be spelled like a word of the sound."""
-        return f"{self.label} (written)" if self.side == "written" else self.label
+        return f"{self.label} ({self.side})" if self.side in ("asked", "written") else self.label
 
     @property
     def stack(self) -> str:
         """On which side of the model's maps it is, where there is an encoder."""
-        return "decoder" if self.side == "written" else "encoder"
+        return "decoder" if self.side in ("asked", "written") else "encoder"
+
+    def positions_in(self, stack: str) -> tuple[int, ...]:
+        """Where it stands in a stack."""
+        return self.heard_at if stack == "decoder" and self.heard_at else self.source.positions
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,8 @@ class Writing:
     @property
     def inputs(self) -> dict[str, Tensor]:
         """What the model is fed, as prepared inputs for `mix`."""
-        return self.decision.prepared.inputs
+        prepared = self.decision.prepared
+        return InputsOfSound(prepared.inputs, prepared.sound)
 
 
 def decision_on(model: Model, item: Clip | Sentence, prepared: Any, sources: dict[str, tuple[Source, ...]]) -> Decision:
@@ -174,11 +183,9 @@ def decision_on(model: Model, item: Clip | Sentence, prepared: Any, sources: dic
 
 
 def logits_on(decision: Decision) -> Tensor:
-    """Logits [T, V] of a model on its inputs, in double precision."""
-    model = decision.model
-    options: dict[str, Any] = {"use_cache": False} if "decoder" in model.stacks else {}
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        return logits_of(model.module(**decision.inputs, **options, return_dict=True))[0].double().cpu()
+    """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a sound is kept for later runs."""
+    inputs = decision.with_encoded_sound(decision.prepared.inputs)
+    return decision.of_output(inputs, lambda output: logits_of(output)[0].double().cpu())
 
 
 def with_probabilities(model: Model, drafts: Sequence[Draft], logits: Tensor) -> tuple[WrittenToken, ...]:
@@ -220,7 +227,23 @@ def label_of(model: Model, id_: int) -> str:
     if id_ in tokenizer.all_special_ids:
         return str(tokenizer.convert_ids_to_tokens(id_))
     text = tokenizer.decode([id_])
-    return str(tokenizer.convert_ids_to_tokens(id_)) if "\ufffd" in text else text.strip() or SPACE
+    return _bytes_named(str(tokenizer.convert_ids_to_tokens(id_))) if "\ufffd" in text else text.strip() or SPACE
+
+
+def _bytes_named(piece: str) -> str:
+    """A part of a character as its bytes, which a byte-level vocabulary spells by letters that it does not mean.
+
+    Examples
+    --------
+    >>> _bytes_named("\u00c3"), _bytes_named("\u0120\u00c3"), _bytes_named("<0xC3>")
+    ('<0xC3>', '<0x20><0xC3>', '<0xC3>')
+    """
+    spelled = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the others are moved behind these, in order
+    others = (byte for byte in range(256) if byte not in spelled)
+    byte_of = {chr(byte): byte for byte in spelled} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    if piece.isascii() or not set(piece) <= byte_of.keys():
+        return piece
+    return "".join(f"<0x{byte_of[letter]:02X}>" for letter in piece)
 
 
 def in_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:

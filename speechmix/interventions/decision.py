@@ -12,8 +12,8 @@ Those are `measures.objectives` ("contrast" and "log_probability"), which gradie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..adapters.heard import Heard
 from ..adapters.intervene import branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
-from ..adapters.remembering import as_encoder_output
+from ..adapters.remembering import as_encoder_output, encoder_output
 from ..adapters.text import MASK
 from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
@@ -38,7 +38,8 @@ from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
 from .sources import Source, heard_and_written, together, tokens_as_sources, words_as_sources
 
-_IDS, ENCODED = "decoder_input_ids", "encoder_states"  # inputs: of a decoder; what an encoder has made of a sound
+# Inputs: of an encoder that hears, of a decoder, and what an encoder has made of a sound.
+_FEATURES, _IDS, ENCODED = "input_features", "decoder_input_ids", "encoder_states"
 _INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
 
 
@@ -200,8 +201,10 @@ class Decision:
     @cached_property
     def _encoded(self) -> Tensor:
         """States of the encoder [1, T, D]."""
-        heard = {name: self.inputs[name] for name in self._sound_names}
+        heard, sound = {name: self.inputs[name] for name in self._sound_names}, self.prepared.sound
         with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            if sound is not None and heard.keys() == {_FEATURES}:
+                return encoder_output(self.model, heard, sound)[0]
             return self.model.module.get_encoder()(**heard, return_dict=True).last_hidden_state
 
     @property
@@ -210,16 +213,29 @@ class Decision:
         alone = self.model.classifies and getattr(self.model.text_config, "pad_token_id", None) is None
         return 1 if alone and "decoder" in self.model.stacks else _INPUTS_AT_ONCE
 
-    def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
+    def of_output(self, inputs: Mapping[str, Tensor], read: Callable[[Any], Tensor]) -> Tensor:
+        """What is read of the model's output on other inputs, perhaps of many runs."""
         options: dict[str, Any] = {"use_cache": False} if "decoder" in self.model.stacks else {}
         with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
             inputs = self.moved(inputs)
             if ENCODED in inputs:
                 options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))
-            output = self.model.module(**inputs, **options, return_dict=True)
+            return read(self.model.module(**inputs, **options, return_dict=True))
+
+    def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
+        def margins(output: Any) -> Tensor:
             if places is not None and not self.model.classifies:
                 output.logits = _put_back(logits_of(output), places)
             return self.margins(output)
+
+        return self.of_output(inputs, margins)
+
+    def reading(self, objective: Objective) -> Decision:
+        """The same decision by another number; what its encoder has made of the sound is not computed again."""
+        other = replace(self, objective=objective)
+        if "_encoded" in self.__dict__:
+            other.__dict__["_encoded"] = self._encoded
+        return other
 
     @cached_property
     def margin(self) -> float:

@@ -112,7 +112,12 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
 
 def _name_sides(ax: Axes, explanation: Explanation) -> None:
     """What the columns are, and a line where the text that was written before begins."""
-    names = {"sound": "words of the sound", "read": "words of the text", "written": "written before"}
+    names = {
+        "sound": "words of the sound",
+        "read": "words of the text",
+        "asked": "words of the prompt",
+        "written": "written before",
+    }
     sides = [source.side for source in explanation.sources]
     for side in dict.fromkeys(sides):
         first, count = sides.index(side), sides.count(side)

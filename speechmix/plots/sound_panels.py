@@ -79,7 +79,7 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
         part.suptitle(panels.shortened(clip.text, int((inches + 1.0) / 0.075)), size=LABEL_SIZE, parse_math=False)
 
 
-def _envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lowest and highest sample in up to `most` stretches: the same picture as all samples, in a small file."""
     starts = np.unique(np.linspace(0, len(samples), most, endpoint=False).astype(int))
     return starts / _SAMPLE_RATE, np.minimum.reduceat(samples, starts), np.maximum.reduceat(samples, starts)
@@ -99,7 +99,7 @@ def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> byt
 
 
 def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
-    times, low, high = _envelope(samples)
+    times, low, high = envelope(samples)
     ax.fill_between(times, low, high, color="0.35", linewidth=0.3)
     loudest = max(float(np.abs(samples).max()), 1e-6)
     ax.set(xlim=(0, len(samples) / _SAMPLE_RATE), ylim=(-1.05 * loudest, 1.05 * loudest), yticks=[], xticks=[])

@@ -15,7 +15,7 @@ from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
 from ..inputs.joined_words import in_order
-from ..inputs.player import flac
+from ..inputs.player import wav
 from ..inputs.timed_words import Word
 from ..plots import panels
 from ..plots.sound_panels import sound_picture
@@ -85,7 +85,7 @@ def clip_card(
     if clip is not None:
         seconds = clip.duration
         picture = base64.b64encode(sound_picture(clip)).decode("ascii")
-        sound = base64.b64encode(flac(clip)).decode("ascii")
+        sound = base64.b64encode(wav(clip)).decode("ascii")
         if len(sound) > most_bytes / 2:
             sound, silent = "", f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be sent."
     drawn = drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))

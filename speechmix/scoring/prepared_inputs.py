@@ -13,7 +13,7 @@ import torch
 
 from ..adapters.heard import heard_among
 from ..adapters.model import Model
-from ..adapters.prepared import Prepared
+from ..adapters.prepared import InputsOfSound, Prepared
 from ..adapters.tokens import Tokens
 from ..errors import InputError
 from ..files.identity import digest
@@ -23,7 +23,7 @@ def prepared_from(inputs: Mapping[str, Any], model: Model) -> Prepared:
     """Prepared inputs of one clip or text, checked, with their tokens."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
-    prepared = Prepared(tensors)
+    prepared = Prepared(tensors, sound=inputs.sound if isinstance(inputs, InputsOfSound) else None)
     if model.converses and "input_ids" in tensors:
         ids = tensors["input_ids"][0].tolist()
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None

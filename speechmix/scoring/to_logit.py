@@ -20,6 +20,7 @@ from ..adapters.head import output_head
 from ..adapters.layers import Stack
 from ..adapters.model import Model
 from ..adapters.norms import Norm
+from ..adapters.remembering import encoder_output
 from ..adapters.transfers import inputs_to_device, to_host
 from ..errors import InputError, ModelError
 from ..inputs.spans import Span
@@ -204,8 +205,10 @@ class Readout:
     head_bias: Tensor
 
 
-def _read(model: Model, stack: Stack, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]) -> Readout:
-    """Run the model with its head, and see what enters the final norm."""
+def _read(
+    model: Model, stack: Stack, inputs: Mapping[str, Tensor], sound: str | None, objectives: Sequence[Objective]
+) -> Readout:
+    """Run the model with its head, and see what enters the final norm; a sound that is remembered is not encoded again."""
     entered: list[Tensor] = []
     norm = stack.final_norm
     if norm is None:
@@ -214,7 +217,11 @@ def _read(model: Model, stack: Stack, inputs: Mapping[str, Tensor], objectives: 
         )
     hook = norm.register_forward_pre_hook(lambda module, args: entered.append(args[0]))
     try:
-        options = {"use_cache": False} if "decoder" in model.stacks else {}
+        options: dict[str, Any] = {"use_cache": False} if "decoder" in model.stacks else {}
+        of_sound = {name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")}
+        if sound is not None and "cross" in model.stacks and len(of_sound) == 1:
+            options["encoder_outputs"] = encoder_output(model, of_sound, sound)
+            inputs = {name: tensor for name, tensor in inputs.items() if name not in of_sound}
         output = model.module(**inputs, **options, return_dict=True)
     finally:
         hook.remove()
@@ -248,7 +255,7 @@ def _by_layers(
 ) -> list[dict[str, Any]]:
     """ALTI-Logit: values of `LogitContributions` for each objective."""
     stack = writing_stack(model)
-    read = _read(model, stack, inputs, objectives)
+    read = _read(model, stack, inputs, view.prepared.sound, objectives)
     parts = LogitParts(view, question, stack, read.rows, read.readers, reference=reference)
     read_into = [stack for name, stack in model.stacks.items() if name != "encoder" or not model.converses]
     with Capture(read_into, parts.on_block):  # of an audio language model up to where sound enters its decoder

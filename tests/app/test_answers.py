@@ -162,7 +162,7 @@ class TestFiles:
         maps = answers.measured(ctc, clip).maps
         page = saving.page_of(clip, {("tiny", "trained", None): maps}, start={"layer": 1}).content.decode()
         assert "default-src 'none'" in page
-        assert "data:audio/flac" in page
+        assert "data:audio/wav" in page
         assert "http" not in page.replace("http-equiv", "")
         assert saving.picture_of(clip, maps["attention", "encoder"], layer=1).content.startswith(b"\x89PNG")
 

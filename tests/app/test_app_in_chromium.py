@@ -396,6 +396,42 @@ def test_the_keyboard_alone_does_all_of_it(page):
     assert page.evaluate(f"{everything}.filter((one) => {nameless}).length") == 0
 
 
+@pytest.mark.long
+def test_why_a_word_was_written_is_asked_hovered_heard_and_saved(opened):
+    opened.evaluate(
+        "speechmix.player.moved.add(({ playing }) => { if (playing) window.heard = [playing.from, playing.until]; })"
+    )
+    opened.click("#explain")
+    opened.until(f"document.querySelectorAll('#why .w-word').length === 2 && {IDLE}", PATIENCE)
+    place = opened.evaluate(
+        "(() => { const word = document.querySelectorAll('#why .w-word')[1]; "
+        "word.scrollIntoView({ block: 'center', behavior: 'instant' }); const box = word.getBoundingClientRect(); "
+        "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    opened.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    opened.until("window.heard")
+    _, start, end = opened.evaluate(WORDS)[1]
+    assert opened.evaluate("window.heard") == pytest.approx([start / 1000, end / 1000], abs=2e-3)
+    assert "in the sound from maisons" in text(opened, "#why .w-heading")
+    colours = (
+        "[...document.querySelectorAll('#why .w-lane button')].map((part) => getComputedStyle(part).backgroundColor)"
+    )
+    assert len(set(opened.evaluate(colours))) == 2  # the page's own policy lets them be set
+    for number, kind in enumerate(("text/html", "image/png", "text/csv")):
+        opened.evaluate("speechmix.saved = null; { const make = URL.createObjectURL; URL.createObjectURL = (blob) => "
+                        "{ speechmix.saved = { type: blob.type, size: blob.size }; return make(blob); }; }")  # fmt: skip
+        opened.evaluate(f"document.querySelectorAll('#why .w-tools button')[{number}].click()")
+        opened.until("speechmix.saved", PATIENCE)
+        saved = opened.evaluate("speechmix.saved")
+        assert saved["type"].startswith(kind)
+        assert saved["size"] > 1_000
+    opened.evaluate("document.querySelector('.panel .twin').click()")  # another question: what was told is gone
+    opened.evaluate(
+        "import('./static/clip.js').then(({ setWords }) => setWords(speechmix.clip.words.map((word) => [...word])))"
+    )
+    opened.until(f"document.querySelectorAll('#why .w-word').length === 0 && {IDLE}", PATIENCE)
+
+
 def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     assert page.evaluate("[...document.querySelectorAll('#run-table tbody tr')].length") == 4
     assert page.evaluate("document.querySelectorAll('img[onerror]').length") == 0

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.app import saving
+from speechmix.app import answers, saving
 from speechmix.app import session as session_module
+from speechmix.app.requests import clip_of
 from speechmix.app.server import MOST_BYTES, Server
 from speechmix.errors import InputError
+from speechmix.explanations.view import view_of
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
 
@@ -198,6 +200,29 @@ def test_ten_at_once_all_get_their_own_answer_and_work_is_done_once_each(server)
         clip["name"]: worked(server, kind="write", clip=clip, model="tiny-french-ctc")["answer"] for clip in clips[:4]
     }
     assert [job["answer"] for job in jobs] == [alone[clip["name"]] for clip in clips]
+
+
+def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(server, monkeypatch):
+    clip = example(server)
+    question = {"clip": clip, "model": "tiny-french-ctc"}
+    answer = worked(server, kind="explain", **question)["answer"]
+    session = server.app.session
+    model, own = session.model("tiny-french-ctc"), clip_of(session, question)
+    assert answer == view_of(answers.explained(model, own), sound=False)
+    assert [word["label"] for word in answer["units"]] == ["nos", "maisons"]
+    assert {choice["against"] for choice in answer["choices"]} == {"", "runner_up"}
+    monkeypatch.setattr(answers, "explained", None)  # remembered
+    job = worked(server, kind="explanation", **question)
+    status, page, headers = asked(server, "GET", f"api/jobs/{job['id']}/file")
+    assert (status, headers["content-disposition"]) == (200, "attachment; filename*=UTF-8''left_00_pl_why.html")
+    assert page.decode() == session.explanation(model, own).to_html()
+
+
+def test_what_cannot_be_explained_says_so(server):
+    bare = {**example(server), "words": None}
+    assert "place them first" in worked(server, kind="explain", clip=bare, model="tiny-french-ctc")["answer"]
+    twin = worked(server, kind="explain", clip=example(server), model="tiny-french-ctc", seed=0)
+    assert (twin["state"], "random weights" in twin["answer"]) == ("failed", True)
 
 
 def test_maps_are_remembered_and_a_moved_border_is_another_question(server):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,9 +15,11 @@ import speechmix
 from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.spelling import transcribe
+from speechmix.explanations.drafts import pieces_of
 from speechmix.explanations.explanation import COLUMNS
 from speechmix.explanations.taken_away import Fills
-from speechmix.planted.case_table import CUE, TARGET
+from speechmix.explanations.written import label_of
+from speechmix.planted.case_table import CUE, OTHER, TARGET
 from tests.shared_models import shared
 from tests.text_models import bart, bert, gpt2
 
@@ -54,6 +58,21 @@ def fed_ids(model, clip):
 
 
 class TestWriting:
+    def test_a_part_of_a_character_is_named_by_its_bytes_and_not_by_a_letter(self):
+        tokenizer = model_named(WHISPER).tokenizer
+        labels = [label_of(model_named(WHISPER), id_) for id_ in tokenizer("là", add_special_tokens=False).input_ids]
+        assert labels == ["l", "<0xC3>", "<0xA0>"]
+
+    def test_a_character_in_several_tokens_is_written_once_and_is_no_error(self):
+        model, clip = model_named(WHISPER), clip_named("right_01_pl")
+        why = speechmix.explain(model, clip, measures="occlusion")
+        assert why.text == transcribe(model, clip) == "quels légumes sont là"
+        assert why.errors == ()
+        of_word = [why.tokens[place].word for unit in why.units[:-1] for place in unit.tokens]
+        assert of_word == [token.word for token in why.tokens[:-1]]
+        ids = model.tokenizer("là", add_special_tokens=False).input_ids
+        assert pieces_of(model, ids[:-1]) == ["l", "\ufffd"]  # cut within the character
+
     def test_words_are_those_that_the_model_writes_by_itself(self, explained):
         model, clip, why = explained
         assert why.text == transcribe(model, clip)
@@ -83,6 +102,14 @@ class TestWriting:
         logits = [step[0].log_softmax(dim=-1) for step in made.logits][: len(ids)]
         own = [float(step[id_].exp()) for step, id_ in zip(logits, ids, strict=False)]
         np.testing.assert_allclose([token.probability for token in why.tokens][: len(own)], own, atol=1e-9)
+
+    def test_with_pauses_the_target_and_its_foil_are_still_those_of_the_clip(self):
+        plain = speechmix.explain(model_named(CTC), clip_named(), measures="occlusion", against="foil")
+        paused = speechmix.explain(
+            model_named(CTC), clip_named(), measures="occlusion", against="foil", include=["silence"]
+        )
+        assert [choice.name for choice in paused.choices] == [choice.name for choice in plain.choices]
+        assert paused.choices[-1].against == "foil"
 
     def test_a_text_that_is_given_is_explained_instead(self):
         for name in (CTC, WHISPER):
@@ -142,6 +169,47 @@ class TestShown:
         tokens = [why.tokens[token] for token in why.choices[place].tokens]
         expected = sum(float(scores[token.position, token.id]) for token in tokens)
         assert why.value_without[place, index] == pytest.approx(expected, abs=1e-9)
+
+    def test_pairs_are_the_interventions_of_both(self):
+        model, clip = model_named(WHISPER), clip_named()
+        why = speechmix.explain(model, clip, measures="occlusion", pairs=3)
+        ids, place = fed_ids(model, clip), why.choice("maisons")
+        tokens = [why.tokens[token] for token in why.choices[place].tokens]
+        pairs = [pair for pair in why.pairs if pair.choice == place]
+        assert len(pairs) == 3
+        for pair in pairs:
+            units, changed = [why.sources[index] for index in (pair.first, pair.second)], list(ids)
+            quiet = [unit.source.index for unit in units if unit.side == "sound"]
+            for position in (p for unit in units if unit.side == "written" for p in unit.source.positions):
+                changed[position] = model.tokenizer.unk_token_id
+            scores = log_probabilities(model, speechmix.silence(clip, quiet) if quiet else clip, changed)
+            value = sum(float(scores[token.position, token.id]) for token in tokens)
+            assert pair.drop_both == pytest.approx(why.values[place] - value, abs=1e-8)
+            assert pair.probability_without == pytest.approx(np.exp(value))
+            assert [pair.drop_first, pair.drop_second] == why.drops[place, [pair.first, pair.second]].tolist()
+            assert pair.beyond == pytest.approx(pair.drop_both - pair.drop_first - pair.drop_second)
+        assert speechmix.explain(model, clip, measures="attention").pairs == ()
+
+    def test_pairs_are_of_sources_that_are_taken_alone_too(self):
+        why = speechmix.explain(model_named(CTC), clip_named("right_01_pl"), measures="attention", top=1, pairs=4)
+        assert len(why.pairs) == 6 * len(why.choices)
+        assert np.isfinite([[pair.drop_first, pair.drop_second, pair.drop_both] for pair in why.pairs]).all()
+
+    def test_a_sound_is_encoded_once_for_transcript_and_logits_and_once_where_layers_are_read(self):
+        model, passes = model_named(WHISPER), []
+        model.written.clear()
+        hook = model.module.get_encoder().register_forward_hook(lambda *_: passes.append(1))
+        try:
+            why = speechmix.explain(model, clip_named(), measures="alti_logit", top=0)
+        finally:
+            hook.remove()
+        assert len(passes) == 2
+        assert np.isnan(why.value_without).all()
+        scores = log_probabilities(model, clip_named(), fed_ids(model, clip_named()))
+        tokens = [why.tokens[token] for token in why.choices[0].tokens]
+        assert why.values[0] == pytest.approx(
+            sum(float(scores[token.position, token.id]) for token in tokens), abs=1e-9
+        )
 
     def test_occlusion_claims_what_is_shown(self, explained):
         _, _, why = explained
@@ -293,6 +361,15 @@ class TestTexts:
         why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
         assert np.isnan(why.value_without).all()
         assert "no mask, unknown or padding token" in dict(why.left_out)["shown"]
+        assert "occlusion" not in speechmix.explain(gpt2(), "the cats", text=" are", by="token").claims
+        with pytest.raises(InputError, match=r"occlusion: .* has no mask"):
+            speechmix.explain(gpt2(), "the cats", text=" are", measures="occlusion")
+
+    def test_a_measure_that_says_nothing_of_a_word_has_no_first_source(self):
+        why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
+        silent = replace(why.claims["value_zeroing"], values=np.full_like(why.claims["value_zeroing"].values, np.nan))
+        with pytest.raises(InputError, match="claims nothing of any source of 0"):
+            replace(why, claims={"value_zeroing": silent}).top(0)
 
     def test_a_translation_has_both_texts_as_sources(self):
         why = speechmix.explain(bart(), "the cats", text="ab cd", measures="value_zeroing")
@@ -306,8 +383,8 @@ class TestPlanted:
     MEASURES = ("occlusion", "shapley", "gradient_input", "value_zeroing", "alti_logit")
 
     @staticmethod
-    def planted_reader(seed):
-        planted = speechmix.planted.plant("copy", family="gpt2", layer=1, seed=seed)
+    def planted_reader(seed, case="copy"):
+        planted = speechmix.planted.plant(case, family="gpt2", layer=1, seed=seed)
         words = ["<s>", "plus", "minus", "yes", "no", "more", "less", "and"]
         tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -329,6 +406,29 @@ class TestPlanted:
         drops = why.drops[why.choice(0, "runner_up")]
         assert np.nanargmax(drops) == CUE - 1
         assert np.nanmax(np.abs(np.delete(drops, CUE - 1))) < 0.1 * drops[CUE - 1]
+
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+    def test_of_two_cues_that_agree_either_is_enough_and_the_pair_says_so(self, seed):
+        model, model.tokenizer, prompt = self.planted_reader(seed, "redundant")
+        for measures, most in (
+            (["occlusion", "attention"], 4),
+            (["occlusion"], 8),
+        ):  # four that attention names, or all there are
+            why = speechmix.explain(model, prompt, max_tokens=1, measures=measures, against="runner_up", pairs=most)
+            pairs = why.pairs_to_dataframe().query("against == 'runner_up'")
+            assert len(pairs) == (6 if most == 4 else 15)
+            drops = why.drops[why.choice(0, "runner_up")]
+            positions = [source.source.positions for source in why.sources]
+            cue, other = (positions.index((place,)) for place in (CUE, OTHER))
+            first = next(pair for pair in why.pairs if why.choices[pair.choice].against == "runner_up")
+            assert ({first.first, first.second}, first.kind) == ({cue, other}, "either-or")
+            assert first.drop_both > 100 * max(abs(drops[cue]), abs(drops[other]))  # alone neither is missed
+            assert pairs["kind"].tolist() == ["either-or", *[""] * (len(pairs) - 1)]
+
+    def test_where_one_cue_decides_no_pair_tells_more(self):
+        model, model.tokenizer, prompt = self.planted_reader(0)
+        why = speechmix.explain(model, prompt, max_tokens=1, measures=["occlusion"], against="runner_up", pairs=4)
+        assert set(why.pairs_to_dataframe().query("against == 'runner_up'")["kind"]) == {""}
 
     def test_untrained_twins_do_not_agree_on_it(self):
         model, tokenizer, prompt = self.planted_reader(0)
@@ -385,6 +485,8 @@ class TestForms:
             ({"sound_fill": "music"}, "sound_fill should be one of"),
             ({"token_fill": "mask"}, "is fed no text"),
             ({"include": ["padding"]}, "include takes 'silence'"),
+            ({"top": -1}, "expected top as how many"),
+            ({"pairs": 1}, "expected pairs as 0, or of how many"),
         ],
     )
     def test_what_cannot_be_asked_is_said(self, options, said):

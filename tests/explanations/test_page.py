@@ -1,18 +1,26 @@
-"""The page of an explanation: chosen without a script, hovered and played with one, and no text on it does anything."""
+"""The view of an explanation: hovered, tapped and walked by keys, heard, coloured, saved; and no text in it does anything."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import re
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
+import soundfile
 
 import speechmix
 from speechmix import bundled
+from speechmix.explanations.view import view_of
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 
-EVIL = "<img src=x onerror=alert(1)>"
+EVIL = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
+PRESSED = "[...document.querySelectorAll('.w-words .w-word')].findIndex((word) => word.getAttribute('aria-pressed') === 'true')"
 
 
 @pytest.fixture(scope="module")
@@ -25,43 +33,155 @@ def explained():
         clip,
         measures=["occlusion", "gradient_input"],
         against=("reference", "runner_up"),
+        pairs=3,
     )
 
 
 def test_all_text_is_escaped_and_nothing_comes_from_elsewhere(explained):
-    page = replace(explained, text=EVIL, by=EVIL, said=(EVIL,), left_out=((EVIL, EVIL),)).to_html()
+    page = replace(explained, item=EVIL, text=EVIL, by=EVIL, said=(EVIL,), left_out=((EVIL, EVIL),)).to_html()
     assert "<img" not in page
-    assert page.count("&lt;img") >= 6
+    assert page.count("<script") == page.count("</script>") == 2
     assert not re.search(r'(src|href)="?(https?:)?//', page)
-    assert "default-src &#39;none&#39;" in page
+    assert "default-src &#x27;none&#x27;" in page
 
 
-def test_every_word_has_its_panel_with_what_is_claimed_and_shown(explained):
-    html = explained._repr_html_()
-    assert html.count('class="panel"') == len(explained.choices)
-    assert html.count(" checked") == 1
-    assert html.count("without it") == len(explained.choices)
-    assert "Where it errs" in html
-    assert "data:audio/flac" in html
-    assert "data:audio/flac" not in explained.to_html(sound=False)
+def test_without_a_script_the_explanation_is_there_as_text(explained):
+    assert "without it p = " in re.search("<pre>(.*?)</pre>", explained._repr_html_(), re.DOTALL)[1]
+
+
+def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
+    view = json.loads(json.dumps(view_of(explained)))
+    for place, (choice, shown) in enumerate(zip(explained.choices, view["choices"], strict=True)):
+        for name, claim in explained.claims.items():
+            values = [np.nan if value is None else value for value in shown["claimed"][name]]
+            np.testing.assert_allclose(values, claim.values[place], rtol=1e-5)
+        assert shown["value"] == pytest.approx(explained.values[place], rel=1e-5)
+        assert shown["unit"] == choice.unit
+        told = [pair for pair in explained.pairs if pair.choice == place]
+        assert [pair["kind"] for pair in shown["pairs"]] == [pair.kind for pair in told]
+        np.testing.assert_allclose(
+            [pair["beyond"] for pair in shown["pairs"]], [pair.beyond for pair in told], rtol=1e-5
+        )
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(view["sound"]["wav"])))
+    assert len(samples) / rate == pytest.approx(explained.clip.duration, abs=1e-3)
+    assert view_of(explained, sound=False)["sound"]["wav"] is None
+    # What was written before is a source: the same word of the text.
+    sides = [source["side"] for source in view["sources"]]
+    assert [unit["source"] for unit in view["units"]] == [2, 3, None]
+    assert sides == ["sound", "sound", "written", "written"]
+
+
+def opened(browser, explained, tmp_path):
+    browser.open(explained.save(tmp_path / "why.html"))
+    browser.until("document.querySelectorAll('.w-words .w-word').length > 0")
+
+
+def hover(browser, unit):
+    """The mouse, moved to the middle of a word."""
+    x, y = browser.evaluate(
+        f"(() => {{ const r = document.querySelectorAll('.w-words .w-word')[{unit}].getBoundingClientRect(); "
+        "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+    )
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    return x, y
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium")
 @pytest.mark.long
-@pytest.mark.parametrize("width", [1280, 420])
-def test_in_chromium(explained, tmp_path, width):
-    path = explained.save(tmp_path / "why.html")
-    visible = "[...document.querySelectorAll('.panel')].filter((panel) => panel.offsetParent).length"
-    hovered = "document.querySelectorAll('label')[3].dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
-    with Browser(width, 900) as browser:
-        browser.open(path)
-        assert browser.evaluate(visible) == 1
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        browser.evaluate(hovered)
-        assert browser.evaluate("[...document.querySelectorAll('label input')].findIndex((one) => one.checked)") == 3
-        assert browser.evaluate(visible) == 1
-        browser.evaluate("[...document.querySelectorAll('.wave button')].find((one) => one.offsetParent).click()")
-        browser.until("document.querySelector('audio').currentTime > 0.3")
-        browser.until("document.querySelector('audio').paused")  # at the end of the word
-        assert 0.5 < browser.evaluate("document.querySelector('audio').currentTime") < 0.75
-        assert not browser.messages
+class TestInChromium:
+    @pytest.mark.parametrize("width", [1280, 420])
+    def test_a_word_is_hovered_seen_and_heard(self, explained, tmp_path, width):
+        with Browser(width, 900) as browser:
+            opened(browser, explained, tmp_path)
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            assert browser.evaluate("document.querySelectorAll('img').length") == 0
+            assert browser.evaluate(PRESSED) == 0  # the error comes first
+            hover(browser, 1)
+            assert browser.evaluate(PRESSED) == 1
+            # Its strongest part of the sound is heard, from its beginning to its end.
+            values = explained.claims["occlusion"].values[explained.choice("maisons")]
+            source = explained.sources[int(np.argmax(values[:2]))]
+            browser.until(f"document.querySelector('audio').currentTime > {source.onset}")
+            browser.until("document.querySelector('audio').paused")
+            end = browser.evaluate("document.querySelector('audio').currentTime")
+            assert source.offset <= end < source.offset + 0.2
+            assert source.label[:3] in browser.evaluate("document.querySelector('.w-heading').innerText")
+            assert not browser.messages
+
+    def test_what_is_hovered_stays_below_the_mouse(self, explained, tmp_path):
+        with Browser(420, 900) as browser:
+            opened(browser, explained, tmp_path)
+            for unit in (1, 2, 0, 2, 1):
+                before = hover(browser, unit)
+                assert browser.evaluate(PRESSED) == unit
+                assert hover(browser, unit) == before
+
+    def test_colours_are_the_claims(self, explained, tmp_path):
+        parts = "[...document.querySelectorAll('.w-lane button')]"
+        depth = f"{parts}.map((part) => parseFloat(part.style.getPropertyValue('--depth')))"
+        with Browser() as browser:
+            opened(browser, explained, tmp_path)
+            for place, choice in enumerate(explained.choices):
+                for number, claim in enumerate(explained.claims.values()):
+                    browser.evaluate(f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()")
+                    name = {"": "by itself", "reference": "said", "runner_up": "runner-up"}[choice.against]
+                    named = f"(button) => button.innerText.includes('{name}')"
+                    browser.evaluate(f"[...document.querySelectorAll('.w-instead button')].find({named}).click()")
+                    browser.evaluate(f"document.querySelectorAll('.w-measures button')[{number}].click()")
+                    values = claim.values[place]
+                    top = np.nanmax(np.abs(values))
+                    np.testing.assert_allclose(browser.evaluate(depth), 0.7 * np.abs(values[:2]) / top, atol=6e-4)
+                    takes = browser.evaluate(f"{parts}.map((part) => part.matches('.takes'))")
+                    assert takes == [bool(value < 0) for value in values[:2]]
+
+    def test_a_notebook_shows_several(self, explained, tmp_path):
+        bodies = "".join(f"<div>{replace(explained, item=name)._repr_html_()}</div>" for name in "ab")
+        (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8><body>{bodies}", encoding="utf-8")
+        with Browser(700, 900) as browser:
+            browser.open(tmp_path / "notebook.html")
+            browser.until("document.querySelectorAll('.w-words').length === 2")
+            browser.evaluate("document.querySelectorAll('.w-words')[1].children[1].click()")
+            pressed = "[...document.querySelectorAll('.w-word')].map((word) => word.getAttribute('aria-pressed'))"
+            assert browser.evaluate(pressed) == ["true", "false", "false", "false", "true", "false"]
+            assert not browser.messages
+
+    def test_keys_walk_and_say(self, explained, tmp_path):
+        with Browser() as browser:
+            opened(browser, explained, tmp_path)
+            browser.press("Tab")
+            assert browser.evaluate("document.activeElement.matches('.w-word')")
+            browser.press("ArrowRight")
+            assert browser.evaluate(PRESSED) == 1
+            browser.until("!document.querySelector('audio').paused")
+            assert "first of all from" in browser.evaluate("document.querySelector('[aria-live]').innerText")
+
+    def test_page_picture_and_table_are_saved(self, explained, tmp_path):
+        with Browser() as browser:
+            opened(browser, explained, tmp_path)
+            browser.evaluate(
+                "window.saved = []; const text = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''); "
+                "URL.createObjectURL = (blob) => { blob.arrayBuffer().then((bytes) => "
+                "saved.push([blob.type, btoa(text(new Uint8Array(bytes)))])); return 'data:,'; }"
+            )
+            browser.evaluate("document.querySelectorAll('.w-tools button').forEach((button) => button.click())")
+            browser.until("saved.length === 3")
+            saved = {kind: base64.b64decode(content) for kind, content in browser.evaluate("saved")}
+            assert not browser.messages
+        assert saved["text/html"].decode() == explained.to_html()
+        table, own = pd.read_csv(io.BytesIO(saved["text/csv"])), explained.to_dataframe()
+        assert list(table.columns) == list(own.columns)
+        own = pd.read_csv(io.StringIO(own.to_csv(index=False)))
+        pd.testing.assert_frame_equal(table, own, rtol=1e-4, atol=1e-5, check_dtype=False)
+        from PIL import Image
+
+        picture = np.asarray(Image.open(io.BytesIO(saved["image/png"])).convert("RGB")).astype(int)
+        assert picture.shape[1] > 1500
+        blue = (picture[..., 2] - picture[..., 0] > 60).mean()
+        assert blue > 0.01  # what is coloured on the page is coloured there
+
+    def test_dark_and_light_have_letters_that_can_be_read(self, explained, tmp_path):
+        for dark in (False, True):
+            with Browser(420, 900, dark=dark) as browser:
+                opened(browser, explained, tmp_path)
+                ink = browser.evaluate("getComputedStyle(document.querySelector('.w-word')).color")
+                assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > 380) == dark

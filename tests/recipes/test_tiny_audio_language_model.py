@@ -61,6 +61,26 @@ def test_the_word_that_decides_is_found_where_it_is_mixed(trained):
 
 
 @pytest.mark.long
+def test_an_explanation_of_the_answer_names_the_tone_wherever_it_is_mixed(trained):
+    """By what is lost without it, before prompt and answer; by the gradient, before the other tones."""
+    _, model = trained
+    asked, first = model.with_prompt(tones.PROMPT), {"occlusion": [], "gradient_input": []}
+    for clip, answer in tones.clips(N_CLIPS, seed=7):
+        why = speechmix.explain(asked, clip, against="runner_up")
+        if why.text != answer:
+            continue
+        place = why.choice(answer, "runner_up")
+        top = why.top(answer, "occlusion", "runner_up")
+        first["occlusion"].append((top.side, top.source.index) == ("sound", clip.cue))
+        sizes = why.claims["gradient_input"].values[place, : tones.N_WORDS]
+        first["gradient_input"].append(sizes.argmax() == clip.cue)
+        others = np.delete(why.drops[place, : tones.N_WORDS], clip.cue)
+        assert np.abs(others).max() < 0.1 * why.drops[place, clip.cue]
+    assert len(first["occlusion"]) >= 0.9 * N_CLIPS
+    assert {measure: np.mean(named) >= 0.95 for measure, named in first.items()} == dict.fromkeys(first, True)
+
+
+@pytest.mark.long
 def test_an_untrained_twin_finds_nothing():
     model = speechmix.load(tones.untrained(seed=3).eval(), processor=tones.processor())
     cues, given, drops = zip(*found_by_map_and_decision(model), strict=True)

@@ -7,11 +7,12 @@ import { Panel, stored } from "./panel.js";
 import { setUpQuiet } from "./quiet.js";
 import { canRecord, decoded, Recorder } from "./recorder.js";
 import { setUpSaving } from "./saving.js";
+import { setUpWhy } from "./why.js";
 import { setUpWords } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const panels = [];
-let leader = null, quiet = null, heardBy = null;
+let leader = null, quiet = null, why = null, heardBy = null;
 const READABLE = /\.(wav|flac|ogg|oga|opus|mp3)$/i;
 const WAIT = 400; // milliseconds without a change before words that were moved are measured again
 window.speechmix = page; // to look at from the console
@@ -203,7 +204,8 @@ function arranged() {
 }
 
 function changed() {
-  if (heardBy !== null && heardBy !== modelNow()) quiet.again();
+  if (heardBy !== null && heardBy !== modelNow()) { quiet.again(); why.forget(); }
+  why.named();
   heardBy = modelNow();
   const models = [...new Set([...page.session.models])], how = find("#how"), value = how.value;
   const options = [...models.map((name) => [`model|${name}`, `by ${name}`]), ["synthesis|", "by a synthetic voice"], ["evenly|", "evenly, for moving by hand"]];
@@ -222,6 +224,7 @@ function measureSoon(wait) {
 
 function listen() {
   quiet = setUpQuiet(modelNow);
+  why = setUpWhy(modelNow, fail);
   find("#record").addEventListener("click", record);
   find("#open").addEventListener("click", () => find("#file").click());
   find("#file").addEventListener("change", ({ target }) => { if (target.files.length) openFile(target.files[0]); target.value = ""; });

@@ -40,7 +40,7 @@ function pictureAsked(panel) {
   return { clip: asked(), model: name, seed, measures: [panel.measure], stack: panel.stack, layer: panel.map.layers[panel.layer] };
 }
 
-function download(blob, name) {
+export function download(blob, name) {
   const link = make("a", { href: URL.createObjectURL(blob), download: name });
   page.saved = { name, size: blob.size, type: blob.type };
   document.body.append(link);

@@ -1,27 +1,343 @@
 "use strict";
-// Hovering chooses a word, a part of the sound is played when it is clicked. Without this script, clicking chooses.
-for (const form of document.querySelectorAll("form.why:not([data-ready])")) {
-  form.dataset.ready = "";
-  const audio = form.querySelector("audio");
-  let until = null;
-  form.addEventListener("mouseover", (event) => {
-    const label = event.target.closest("label");
-    if (label && !form.querySelector("label :focus-visible")) label.querySelector("input").checked = true;
-  });
-  form.addEventListener("click", (event) => {
-    const part = event.target.closest("button[data-from]");
-    if (!part) return;
-    event.preventDefault();
-    if (!audio) return;
-    audio.currentTime = Number(part.dataset.from);
-    until = Number(part.dataset.to);
-    audio.play();
-  });
-  if (audio) {
-    const follow = () => {
-      if (until !== null && audio.currentTime >= until) { until = null; audio.pause(); }
-      if (!audio.paused) requestAnimationFrame(follow);
-    };
-    audio.addEventListener("play", follow);
+// The view of an explanation: explanationView(root, data, options) draws it, in a page, in a notebook, in the app.
+// options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
+(() => {
+  const NOTE = "Hover, tap or focus a word: blue speaks for it, red against it, each line by its own largest number. " +
+    "Claimed is what a measure says; without it is what happens when that source alone is taken away.";
+  const UNITS = { "log-probability": "nats", logit: "logit", share: "share", size: "size" };
+  const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
+  const SVG = "http://www.w3.org/2000/svg";
+  const COLUMNS = ["item", "written", "unit", "against", "foil", "error", "measure", "of", "side", "source", "label", "onset",
+    "offset", "claimed", "claimed_error", "rank", "value", "value_without", "drop", "probability", "probability_without"];
+
+  function make(tag, attributes = {}, ...children) {
+    const element = tag === "svg" || tag === "path" || tag === "rect" ? document.createElementNS(SVG, tag) : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+    }
+    element.append(...children.filter((child) => child !== null && child !== undefined));
+    return element;
   }
-}
+
+  const digits = (value) => (value === 0 ? "0" : Math.abs(value) >= 0.001 && Math.abs(value) < 1e4 ? String(Number(value.toPrecision(2))) : value.toExponential(1));
+  const signed = (value) => (value > 0 ? "+" : "") + digits(value);
+  const told = (value, of) => (of === "share" ? `${(100 * value).toFixed(0)} %` : of === "size" ? digits(value) : signed(value));
+  const seconds = ({ onset, offset }) => `${onset.toFixed(2)} to ${offset.toFixed(2)} s`;
+  const timed = (source) => source.onset !== null;
+  const pieces = (source) => (source.pieces.length ? source.pieces : [[source.onset, source.offset]]).map(([onset, offset]) => ({ onset, offset }));
+
+  // Values as parts of the largest of them, -1 to 1.
+  function depths(values) {
+    const top = Math.max(0, ...values.map((value) => Math.abs(value ?? 0)));
+    return values.map((value) => (value === null || !top ? 0 : value / top));
+  }
+  function colour(element, depth) {
+    element.classList.toggle("takes", depth < 0);
+    element.style.setProperty("--depth", (DARKEST * Math.min(Math.abs(depth), 1)).toFixed(3));
+    return element;
+  }
+  const ranked = (values) => values.map((_, index) => index).filter((index) => values[index] !== null).sort((a, b) => values[b] - values[a]);
+
+  // The rows of the table that the package writes, of the same columns.
+  function csv(data) {
+    const cell = (value) => {
+      if (value === null || value === undefined) return "";
+      const text = String(value);
+      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    const rows = data.measures.flatMap(({ name, of }) => data.choices.flatMap((choice) => {
+      const values = choice.claimed[name], order = ranked(values), unit = data.units[choice.unit];
+      return [...order].sort((a, b) => a - b).map((index) => {
+        const source = data.sources[index];
+        return [data.item, unit.label, choice.unit, choice.against, choice.contrast?.foil, choice.error, name, of, source.side,
+          source.index, source.label, source.onset, source.offset, values[index], choice.claimed_error[name]?.[index],
+          order.indexOf(index) + 1, choice.value, choice.value_without[index], choice.drop[index], choice.probability,
+          choice.probability_without[index]];
+      });
+    }));
+    return [COLUMNS, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+
+  function download(content, type, name) {
+    const link = make("a", { href: URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type })), download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+
+  const styles = () => [...document.styleSheets].flatMap((sheet) => {
+    try { return [...sheet.cssRules].map((rule) => rule.cssText); } catch { return []; } // a sheet from elsewhere
+  }).filter((text) => text.includes(".why")).join("\n");
+
+  // What is seen, as a picture: an SVG of the page's own elements, drawn by the browser.
+  async function picture(root) {
+    const copy = root.cloneNode(true), box = root.getBoundingClientRect(), shown = getComputedStyle(root), scale = 2;
+    copy.querySelectorAll(".w-tools, audio, pre").forEach((element) => element.remove());
+    const ground = [document.body, document.documentElement].map((element) => getComputedStyle(element).backgroundColor).find((paint) => !/, 0\)$|transparent/.test(paint));
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    copy.style.cssText = `color: ${shown.color}; background: ${ground ?? (dark ? "#121212" : "#fff")}; padding: 12px; width: ${box.width}px; color-scheme: ${dark ? "dark" : "light"}`;
+    for (const name of ["--gives", "--takes", "--wave", "--grid"]) copy.style.setProperty(name, shown.getPropertyValue(name));
+    const [width, height] = [box.width + 24, box.height + 24];
+    const body = make("div", { xmlns: "http://www.w3.org/1999/xhtml" }, make("style", {}, styles()), copy);
+    const text = new XMLSerializer().serializeToString(body);
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(`<svg xmlns="${SVG}" width="${width}" height="${height}"><foreignObject width="100%" height="100%">${text}</foreignObject></svg>`)}`;
+    await image.decode();
+    const canvas = make("canvas", { width: scale * width, height: scale * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, scale * width, scale * height);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  }
+
+  class View {
+    constructor(root, data, options) {
+      Object.assign(this, { root, data, options, measure: data.measures[0]?.name, place: 0, aloud: true, until: null });
+      const wrapper = root.closest(".why-view");
+      this.whole = wrapper && data.head ? `<!doctype html>\n<html lang="en"><head>${data.head}</head><body>${wrapper.outerHTML}</body></html>\n` : null;
+      this.draw();
+      this.choose(0);
+    }
+
+    // Parts --------------------------------------------------------------------------------------------------------------
+
+    draw() {
+      const { data } = this;
+      this.words = data.units.map((unit, index) => this.word(unit, index));
+      this.audio = data.sound?.wav ? make("audio", { controls: true, preload: "metadata", src: `data:audio/wav;base64,${data.sound.wav}` }) : null;
+      this.audio?.addEventListener("play", () => this.follow());
+      this.instead = make("p", { class: "w-instead" });
+      this.heading = make("p", { class: "w-heading", "aria-live": "polite" });
+      this.lines = make("div", { class: "w-lines" });
+      const canHear = this.audio || this.options.play;
+      const hear = canHear ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.aloud = target.checked; } }), " hear it on hover") : null;
+      const said = data.said ? ` · said: ${data.said}` : "";
+      const list = make("div", { class: "w-words", role: "toolbar", "aria-label": "Written words; arrow keys walk" }, ...this.words);
+      list.addEventListener("keydown", (event) => this.walk(event));
+      this.root.replaceChildren(...[
+        make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
+        list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines,
+        ...data.notes.map((note) => make("p", { class: "quiet note" }, note)),
+        make("p", { class: "quiet" }, NOTE),
+        make("p", { class: "w-tools" }, hear, ...this.files()), this.audio,
+      ].filter(Boolean));
+    }
+
+    word(unit, index) {
+      const begin = (event) => this.hover(index, event);
+      return make("button", {
+        type: "button", class: `w-word ${unit.kind}`, tabindex: index ? -1 : 0, onpointerenter: begin, onpointerleave: () => clearTimeout(this.waiting),
+        onfocus: (event) => { if (event.target.matches(":focus-visible")) this.take(index); }, onclick: () => this.take(index),
+      }, make("span", {}, unit.label || "␣"), make("small", {}, `p ${digits(unit.probability)}`));
+    }
+
+    measures() {
+      this.choosers = this.data.measures.map(({ name, title, of }) => make("button", {
+        type: "button", title: `colour by ${title} (${UNITS[of]})`, onclick: () => { this.measure = name; this.show(); },
+      }, title));
+      return make("p", { class: "w-measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers);
+    }
+
+    // The outline of the sound, each source in the colour of what it gives.
+    sound() {
+      const { sound, sources } = this.data;
+      this.parts = new Map();
+      if (!sound) return null;
+      const count = sound.low.length, outline = (from, to) => {
+        const bars = [];
+        for (let i = from; i < to; i += 1) bars.push(`M${i + 0.5} ${100 - Math.max(sound.high[i], 1)}V${100 - Math.min(sound.low[i], -1)}`);
+        return bars.join("");
+      };
+      const svg = make("svg", { viewBox: `0 0 ${count} 200`, preserveAspectRatio: "none", "aria-hidden": "true" }, make("path", { class: "w-outline", d: outline(0, count) }));
+      const lane = make("div", { class: "w-lane" });
+      sources.forEach((source, index) => {
+        if (!timed(source)) return;
+        const marks = pieces(source).flatMap(({ onset, offset }) => {
+          const [from, to] = [onset, offset].map((time) => Math.round((time / sound.seconds) * count));
+          const ground = make("rect", { class: "w-ground", x: from, y: 0, width: Math.max(to - from, 1), height: 200 }), wave = make("path", { class: "w-given", d: outline(from, Math.max(to, from + 1)) });
+          const button = make("button", { type: "button", tabindex: -1, title: `${source.label}, ${seconds({ onset, offset })}`, onclick: () => this.play({ onset, offset }) }, make("span", {}, source.label), make("small", {}));
+          button.style.left = `${(100 * onset) / sound.seconds}%`;
+          button.style.width = `${(100 * (offset - onset)) / sound.seconds}%`;
+          svg.append(ground, wave);
+          lane.append(button);
+          return [ground, wave, button];
+        });
+        this.parts.set(index, marks);
+      });
+      const score = make("div", { class: "w-score" }, svg, lane);
+      score.style.minWidth = `${Math.round(60 * sound.seconds)}px`;
+      return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by what each part gives" }, score);
+    }
+
+    // A text that is read stands where the sound would, a prompt below it.
+    read() {
+      return [["read", "text: "], ["asked", "prompt: "]].map(([side, name]) => {
+        const read = this.data.sources.map((source, index) => [source, index]).filter(([source]) => source.side === side);
+        read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "w-chip" }, source.label, make("small", {}))]));
+        return read.length ? make("p", { class: "w-read" }, make("small", { class: "quiet" }, name), ...read.map(([, index]) => this.parts.get(index)[0])) : null;
+      });
+    }
+
+    // What happens -------------------------------------------------------------------------------------------------------
+
+    choices(unit) { return this.data.choices.map((choice, place) => [choice, place]).filter(([choice]) => choice.unit === unit); }
+
+    hover(unit, { pointerType }) {
+      clearTimeout(this.waiting);
+      if (pointerType === "touch" || this.root.querySelector(".w-words :focus-visible")) return;
+      this.choose(this.first(unit));
+      if (this.aloud) this.waiting = setTimeout(() => this.hear(), DWELL);
+    }
+
+    first(unit) { return (this.choices(unit).find(([{ against }]) => !against) ?? this.choices(unit)[0])[1]; }
+
+    take(unit) {
+      this.choose(this.first(unit));
+      clearTimeout(this.waiting);
+      this.hear();
+    }
+
+    walk(event) {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const unit = Math.min(Math.max(this.choice.unit + step, 0), this.words.length - 1);
+      this.words[unit].focus();
+    }
+
+    get choice() { return this.data.choices[this.place]; }
+
+    choose(place) {
+      this.place = place;
+      this.show();
+    }
+
+    show() {
+      const { data, choice, measure } = this;
+      if (!choice) return;
+      const values = choice.claimed[measure] ?? data.sources.map(() => null), shades = depths(values), { of } = data.measures.find(({ name }) => name === measure) ?? {};
+      data.units.forEach((unit, index) => {
+        const button = this.words[index], own = index === choice.unit;
+        colour(button, unit.source === null || own ? 0 : shades[unit.source]);
+        button.setAttribute("aria-pressed", own);
+        button.tabIndex = own ? 0 : -1;
+      });
+      this.parts.forEach((elements, index) => {
+        elements.forEach((element) => colour(element, shades[index]));
+        elements.at(-1).querySelector("small").textContent = values[index] === null ? "" : told(values[index], of);
+      });
+      this.choosers.forEach((button, index) => button.setAttribute("aria-pressed", data.measures[index].name === measure));
+      this.tellInstead();
+      this.tell(values, of);
+      this.lines.replaceChildren(...this.claimed(), this.shown(), this.together());
+    }
+
+    // What could have been written instead; where it was held against that, it has colours of its own.
+    tellInstead() {
+      const own = this.choice.unit, kinds = { "": "by itself", reference: "said", runner_up: "runner-up", foil: "other spelling" };
+      const buttons = this.choices(own).map(([choice, place]) => {
+        const text = choice.contrast ? `${choice.contrast.label} not ${choice.contrast.foil}` : this.data.units[own].label;
+        const button = make("button", { type: "button", "aria-pressed": place === this.place, title: choice.name, onclick: () => { this.choose(place); this.instead.children[at]?.focus(); } },
+          make("span", {}, text), make("small", {}, choice.contrast ? `${kinds[choice.against]}, p ${digits(choice.contrast.probability)}` : kinds[""]));
+        const at = 1 + this.choices(own).findIndex(([, other]) => other === place);
+        return button;
+      });
+      const others = this.choice.runners_up.map(({ label, probability, others }) =>
+        `instead of ${label} (${digits(probability)}): ${others.map((other) => `${other.label} ${digits(other.probability)}`).join(", ")}`).join("; ");
+      this.instead.replaceChildren(make("small", { class: "quiet" }, "why "), ...buttons, make("small", { class: "quiet" }, others));
+    }
+
+    // In words, for who does not see colours.
+    tell(values, of) {
+      const { choice, data } = this, [first] = ranked(values), strongest = this.strongest();
+      const name = choice.contrast ? choice.name : data.units[choice.unit].label;
+      const parts = [`${name}, p ${digits(choice.probability)}`];
+      if (first !== undefined && values[first] > 0) parts.push(`first of all from ${data.sources[first].name} (${told(values[first], of)})`);
+      if (strongest) parts.push(`in the sound from ${strongest.label}, ${seconds(strongest)}`);
+      this.heading.textContent = parts.join("; ");
+    }
+
+    // The part of the sound that gives most to the word.
+    strongest() {
+      const values = this.choice.claimed[this.measure] ?? [];
+      const index = ranked(values).find((place) => timed(this.data.sources[place]));
+      return index !== undefined && values[index] > 0 ? this.data.sources[index] : null;
+    }
+
+    claimed() {
+      return this.data.measures.map(({ name, title, of }) => {
+        const rest = this.choice.rest[name];
+        return this.line(title, `${UNITS[of]}${rest === undefined || rest === null ? "" : `, rest ${signed(rest)}`}`, this.choice.claimed[name], (value) => told(value, of));
+      });
+    }
+
+    shown() {
+      const { choice } = this;
+      if (choice.drop.every((drop) => drop === null)) return "";
+      const numbers = (_, index) => `p ${digits(choice.probability_without[index])}`;
+      return this.line("without it", `probability, now ${digits(choice.probability)}`, choice.drop, numbers);
+    }
+
+    // Two sources taken away together: what that takes beyond the sum of what each takes alone.
+    together() {
+      const { pairs } = this.choice, telling = pairs.filter(({ kind }) => kind).slice(0, MOST);
+      if (!pairs.length) return "";
+      const shades = depths(pairs.map(({ beyond }) => beyond)), hint = { "either-or": "one stands in for the other", "both needed": "losing either is enough", undone: "the loss of one makes up for the loss of the other" };
+      const chips = telling.map((pair) => {
+        const names = [pair.first, pair.second].map((index) => this.data.sources[index].name).join({ "either-or": " or ", "both needed": " and " }[pair.kind] ?? " against ");
+        const chip = make("span", { class: "w-chip", title: hint[pair.kind] }, names, make("small", {}, `${pair.kind} ${signed(pair.beyond)}, p ${digits(pair.probability)}`));
+        return colour(chip, shades[pairs.indexOf(pair)]);
+      });
+      const none = chips.length ? null : make("small", { class: "quiet" }, `of ${pairs.length} pairs each takes about what its two take alone`);
+      return make("div", { class: "w-line" }, make("em", {}, "without both", make("small", {}, " nats beyond the sum; probability")), ...chips, none);
+    }
+
+    // One line of sources, the strongest first.
+    line(title, note, values, number) {
+      const shades = depths(values), order = ranked(values), strong = [...order].sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, MOST);
+      const chips = order.filter((index) => strong.includes(index)).map((index) => {
+        const source = this.data.sources[index], label = [source.name, make("small", {}, number(values[index], index))];
+        const chip = timed(source) ? make("button", { type: "button", class: "w-chip", title: seconds(source), onclick: () => this.play(source) }, ...label) : make("span", { class: "w-chip" }, ...label);
+        return colour(chip, shades[index]);
+      });
+      const more = order.length - strong.length;
+      return make("div", { class: "w-line" }, make("em", {}, title, make("small", {}, ` ${note}`)), ...chips, more > 0 ? make("small", { class: "quiet" }, `and ${more} weaker`) : null);
+    }
+
+    // Sound --------------------------------------------------------------------------------------------------------------
+
+    hear() {
+      const strongest = this.strongest();
+      if (strongest) this.play(strongest);
+    }
+
+    play({ onset, offset }) {
+      if (this.options.play) { this.options.play(onset, offset); return; }
+      if (!this.audio) return;
+      this.audio.currentTime = onset;
+      this.until = offset;
+      this.audio.play().catch(() => {}); // a browser that wants a click first
+    }
+
+    follow() {
+      if (this.until !== null && this.audio.currentTime >= this.until) { this.until = null; this.audio.pause(); }
+      if (!this.audio.paused) requestAnimationFrame(() => this.follow());
+    }
+
+    // Files --------------------------------------------------------------------------------------------------------------
+
+    files() {
+      const name = this.data.item.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 80) || "why";
+      const page = this.options.file ?? (this.whole && (() => download(this.whole, "text/html", `${name}.html`)));
+      const made = { "Page (HTML)": page, "Picture (PNG)": async () => download(await picture(this.root), "", `${name}.png`), "Table (CSV)": () => download(csv(this.data), "text/csv", `${name}.csv`) };
+      return Object.entries(made).filter(([, save]) => save).map(([text, save]) => make("button", { type: "button", onclick: save }, text));
+    }
+  }
+
+  globalThis.explanationView = (root, data, options = {}) => { root.classList.add("why"); return new View(root, data, options); };
+  globalThis.explanationFiles = { csv, picture };
+  for (const root of document.querySelectorAll(".why-view > .why:not([data-ready])")) {
+    globalThis.explanationView(root, JSON.parse(root.nextElementSibling.textContent));
+    root.dataset.ready = ""; // not before: a page that is saved draws itself again
+  }
+})();

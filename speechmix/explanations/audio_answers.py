@@ -1,0 +1,85 @@
+"""What an audio language model answers about a clip, and what the answer may have come from: sound, prompt, earlier answer.
+
+In: an audio language model with its prompt (`Model.with_prompt`), and a clip with words. Out: a `Writing`. Its sources are the
+words of the sound, of which the decoder knows at which of its positions they stand; the words of the prompt, found in the
+conversation that the processor wrote (the template's own words are nobody's); and the words of the answer so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..inputs.clips import Clip
+from ..interventions.sources import Source, words_as_sources
+from ..scoring.question import Question
+from ..scoring.views import seen_by
+from .drafts import drafts_of_ids, finished, own_sources
+from .written import SourceUnit, Writing, decision_on, logits_on
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+
+
+def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) -> Writing:
+    """What the model answers about a clip with words, or the answer that it is asked about.
+
+    Raises
+    ------
+    InputError
+        If the model cannot answer: it has random weights, and no answer is given.
+    """
+    given = model.prompt.answer if text is None else text
+    asked = model.with_prompt(model.prompt.text, answer=given)
+    view = seen_by(asked, clip, Question(units="word"))
+    view.prepare(("encoder", "decoder"))
+    prepared, spans = view.prepared, tuple(view.sources("encoder"))
+    heard = prepared.heard
+    if heard is None or heard.answer is None:
+        raise InputError(f"{clip.name}: {model.label} was fed no answer")
+    texts = [word.text for word in clip.words or ()]
+    among_tokens = {source.index: source for source in words_as_sources(_of_sound(view.sources("decoder")), texts)}
+    times = {span.word: (span.onset, span.offset, span.times) for span in spans}
+    in_encoder = words_as_sources(spans, texts)
+    sources = [
+        SourceUnit("sound", source, *times[source.index], heard_at=among_tokens[source.index].positions)
+        for source in in_encoder
+    ]
+    ids = prepared.inputs["input_ids"][0].tolist()
+    sources += _of_prompt(asked, ids[: heard.answer])
+    written = prepared.written
+    drafts, words = drafts_of_ids(asked, ids, heard.answer, ended=written is None or written.ended)
+    sources += own_sources(drafts, words, by_token=by_token)
+    decision = decision_on(asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())})
+    by = "given" if written is None else written.by
+    return finished(asked, decision, drafts, words, sources, logits_on(decision), by, spans)
+
+
+def _of_sound(spans):
+    return [span for span in spans if span.onset is not None]
+
+
+def _of_prompt(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
+    """Words of the prompt, by the tokens that spell them; none where the conversation does not hold it as it was given."""
+    audio = getattr(model.processor, "audio_token", None)
+    words = (model.prompt.text.replace(audio, " ") if audio else model.prompt.text).split()
+    places, letters = list[int](), ""
+    for place, id_ in enumerate(ids):
+        if id_ in model.tokenizer.all_special_ids or id_ == model.config.audio_token_id:
+            piece = "\n"  # no word goes over it
+        else:
+            piece = "".join(model.tokenizer.decode([id_]).split())
+        letters += piece
+        places += [place] * len(piece)
+    start = letters.rfind("".join(words))
+    if not words or start < 0:
+        return []
+    units, taken = [], set[int]()
+    for index, word in enumerate(words):
+        positions = dict.fromkeys(place for place in places[start : start + len(word)] if place not in taken)
+        taken |= set(positions)
+        start += len(word)
+        if positions:  # none where a token holds the end of one word and the whole of the next
+            units.append(SourceUnit("asked", Source(index, word, tuple(positions), of_word=index)))
+    return units
