@@ -25,7 +25,7 @@ from ..errors import InputError, ModelError
 from ..inputs.spans import Span
 from ..maps.facts import TO_OUTPUT
 from ..maps.logit_contributions import LogitContributions
-from ..measures.objectives import Objective, logits_of, objective_of
+from ..measures.objectives import Objective, ask_at_one_position, logits_of, objective_of
 from ..measures.relevance_pass import check_covered
 from ..timing import phase
 from .carried_parts import carried_parts, check_carried
@@ -179,8 +179,7 @@ def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objectiv
     if details["kind"] not in ("logit", "contrast") or not details.keys() & places:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
-            f"{details['kind']!r} of {details.get('label', 'something else')!r}. Ask for 'logit' or 'contrast' of a token, or "
-            "give (position, token id) or (position, token id, foil's id); of a CTC model a position is a frame"
+            f"{details['kind']!r} of {details.get('label', 'something else')!r}. {ask_at_one_position(model)}"
         )
     return objective
 
