@@ -45,8 +45,9 @@ def to_device(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | N
 def inputs_to_device(
     inputs: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype | None = None
 ) -> dict[str, Tensor]:
-    """Return a model's inputs on a device, as `to_device` does."""
-    return {name: to_device(tensor, device, dtype) for name, tensor in inputs.items()}
+    """Return a model's inputs on a device, as `to_device` does; of those made in inference mode copies, which are plain."""
+    plain = {name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()}
+    return {name: to_device(tensor, device, dtype) for name, tensor in plain.items()}
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:

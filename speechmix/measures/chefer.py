@@ -30,6 +30,7 @@ from ..adapters.capture import Capture
 from ..adapters.parts import weight_of
 from ..errors import InputError
 from .gradients import entering
+from .objectives import ask_at_one_position
 
 if TYPE_CHECKING:
     from ..adapters.layers import Stack
@@ -55,8 +56,8 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
         If the rules do not cover the model, or the objective is not read at one position.
     """
     check_covered(run.model)
-    weighted = run.once(weighted_attention)
-    rows = relevance(run.model.stacks, weighted, position_read(run), stack)
+    position = position_read(run)
+    rows = relevance(run.model.stacks, run.once(weighted_attention), position, stack)
     return units.pool_sources(torch.stack([rows[layer] for layer in run.layers[stack]]))[:, None], {}
 
 
@@ -87,8 +88,7 @@ def position_read(run: GradientPass) -> int:
     if position is None:
         raise InputError(
             f"chefer reads one row of its relevances, so it explains what is read at one position; the objective is "
-            f"{details['kind']!r} of {details.get('label', 'something else')!r}. Ask for 'logit' or 'contrast' of a token, or "
-            "give (position, token id) or (position, token id, foil's id); of a CTC model a position is a frame"
+            f"{details['kind']!r} of {details.get('label', 'something else')!r}. {ask_at_one_position(run.model)}"
         )
     return position
 
@@ -117,6 +117,7 @@ def weighted_attention(run: GradientPass) -> Weighted:
     run.check()
     _check_positions(run.model, n_logits, calls)
     gradient_of = dict(zip(outputs, gradients, strict=True))
+    _check_read_alone(run.model, gradient_of, position_read(run))
     return {key: _weighted(attention, calls[key], gradient_of[key]) for key, attention in _attentions(stacks)}
 
 
@@ -221,4 +222,16 @@ def _check_positions(model: Model, n_logits: list[int], calls: Mapping[tuple[str
         raise InputError(
             f"chefer: {model.name} gives {n_logits[-1]} logits for {n_positions} positions of its last layer, so no row of "
             "attention is that of a logit. Use gradient_input"
+        )
+
+
+def _check_read_alone(model: Model, gradient_of: Mapping[tuple[str, int], Tensor | None], position: int) -> None:
+    """Raise `InputError` if the number depends on what the last layer attends to at other positions too."""
+    reading = "decoder" if "decoder" in model.stacks else "encoder"
+    of_last = gradient_of[reading, len(model.stacks[reading]) - 1]
+    rows = [] if of_last is None else of_last[0].any(dim=-1).nonzero().flatten().tolist()
+    if set(rows) - {position}:
+        raise InputError(
+            f"chefer reads one row of its relevances, here that of position {position}; the head of {model.name} reads "
+            f"{len(rows)} positions together (it takes a mean over them, or a convolution). Use gradient_input"
         )

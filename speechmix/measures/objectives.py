@@ -109,6 +109,15 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
+def ask_at_one_position(model: Model) -> str:
+    """What to ask for instead of a number that is not read at one position of a model's output."""
+    if "decoder" not in model.stacks and model.hears:
+        return (
+            "Give (frame, token id) or (frame, token id, foil's id), or explain letter by letter with speechmix.explain"
+        )
+    return "Ask for 'logit' or 'contrast' of a token, or give (position, token id) or (position, token id, foil's id)"
+
+
 def _by_row(function: Callable[[Any], Tensor], output: Any) -> Tensor:
     """Values [n] of a function of one example's output."""
     tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}

@@ -80,12 +80,11 @@ class RelevanceRules(TorchFunctionMode):
         self.units: dict[Place, Tensor] = {}
 
     def __enter__(self) -> RelevanceRules:
-        try:
+        with ExitStack() as set_so_far:
+            set_so_far.callback(self._hooks.close)
             self._set_hooks()
-        except InputError:
-            self._hooks.close()
-            raise
-        super().__enter__()
+            super().__enter__()
+            set_so_far.pop_all()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
@@ -111,8 +110,9 @@ class RelevanceRules(TorchFunctionMode):
             return self._attended(result, *args, **kwargs)
         if func is F.multi_head_attention_forward:
             return self._attended_inside(result, args, kwargs)
-        if func in _ELEMENTWISE and args[0].requires_grad:
-            return pass_activation(args[0], result)
+        if func in _ELEMENTWISE:
+            before = args[0] if args else kwargs["input"]
+            return pass_activation(before, result) if before.requires_grad else result
         return result
 
     def unit(self, kind: str, place: tuple[str | None, int | None]) -> Tensor:

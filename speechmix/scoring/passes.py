@@ -142,6 +142,7 @@ def _run(
 def running(model: Model, precision: Precision) -> Iterator[None]:
     """Have a model run as it is: its own weights in this precision, no gradients, no random number taken from the caller."""
     with (
+        torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
         model.in_use(precision.states),
         torch.no_grad(),
         torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import speechmix
+from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.planted import plant
 from speechmix.planted.case_table import CUE
@@ -177,6 +178,45 @@ def test_what_is_not_read_at_one_position_is_refused():
             chefer_of(with_head("gpt2"), objective=objective)
     with pytest.raises(InputError, match="heads"):
         chefer_of(with_head("gpt2"), heads="each")
+
+
+def test_a_head_that_takes_a_mean_over_positions_is_refused():
+    entry = MORE_FAMILIES["modernbert"]
+    config = copy.deepcopy(entry.build().config)
+    for pooling, refused in (("cls", False), ("mean", True)):
+        config.classifier_pooling = pooling
+        model = speechmix.load(transformers.ModernBertForSequenceClassification(config).eval())
+        if not refused:
+            assert chefer_of(model, entry.inputs(12), ("LABEL_1",))["chefer", "encoder"].scores.any()
+            continue
+        with pytest.raises(InputError, match=r"that of position 0; the head .* reads 12 positions together"):
+            chefer_of(model, entry.inputs(12), ("LABEL_1",))
+
+
+def test_of_a_ctc_model_the_error_says_what_can_be_asked():
+    model = speechmix.load(bundled.models()["tiny-french-ctc"])
+    clip = bundled.clips()[0]
+    for ask in (
+        lambda **options: speechmix.mix(model, clip, measures="chefer", **options),
+        lambda **options: speechmix.logit_contributions(model, clip, measure="lrp", **options),
+    ):
+        with pytest.raises(InputError, match=r"Give \(frame, token id\) or .*speechmix\.explain$"):
+            ask()
+        ask(objective=(27, 5))
+
+
+def test_in_a_caller_s_inference_mode_scores_are_the_same():
+    model = with_head("whisper-80")
+    names = ["chefer", "gradient_input", "hta"]
+    options = {"measures": names, "objective": OBJECTIVE, "spans": SPANS, "layers": [0], "stacks": ["encoder"]}
+    plain = speechmix.mix(model, inputs_of(model), **options)
+    with torch.inference_mode():
+        inputs = {name: tensor.clone() for name, tensor in inputs_of(model).items()}
+        maps = speechmix.mix(model, inputs, **options)
+        parts = speechmix.logit_contributions(model, inputs, measure="lrp", objective=OBJECTIVE, spans=SPANS)
+    for name in names:
+        np.testing.assert_array_equal(maps[name, "encoder"].scores, plain[name, "encoder"].scores)
+    assert abs(parts.error) <= 1e-10
 
 
 def test_layers_that_mix_positions_otherwise_are_refused():

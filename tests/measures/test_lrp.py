@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.measures import lrp
+from speechmix.measures.relevance_pass import RelevanceRules
 from speechmix.planted import plant
 from speechmix.planted.case_table import CUE
 from tests import oracle_lrp as oracle
@@ -89,12 +91,22 @@ def test_further_families_conserve_relevance_too(name):
     assert parts.conservation()["error"].abs().max() <= 1e-10
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
 @pytest.mark.parametrize(("name", "model_class"), [("olmo2", "Olmo2ForCausalLM"), ("qwen3_moe", "Qwen3MoeForCausalLM")])
-def test_a_product_that_no_table_tells_of_is_found_out(name, model_class):
-    model = headed_further(name, model_class)
+def test_a_product_that_no_table_tells_of_is_found_out(name, model_class, dtype):
+    """Single precision is what is computed in by default."""
+    module = headed_further(name, model_class).module.to(getattr(torch, dtype))
+    inputs = MORE_FAMILIES[name].inputs(12)
     with pytest.raises(SpeechmixError, match="computes something that no rule covers"):
-        speechmix.logit_contributions(model, MORE_FAMILIES[name].inputs(12), measure="lrp", objective=(3, 5))
+        speechmix.logit_contributions(speechmix.load(module), inputs, measure="lrp", objective=(3, 5))
+
+
+def test_roundings_of_single_precision_are_no_error():
+    for name in ("gpt2", "bert"):
+        model, inputs, _ = answered(name)
+        single = speechmix.load(copy.deepcopy(model.module).float())
+        parts = speechmix.logit_contributions(single, inputs, measure="lrp", objective=ASKED)
+        assert any(abs(contributions.error) > 0 for contributions in parts)
 
 
 def propagated(model, inputs, layer_back, head_back, layers):
@@ -221,8 +233,21 @@ def test_rules_leave_values_as_they_are_and_conserve():
         assert reached == pytest.approx(share * plain.sum().item(), abs=1e-12)
 
 
-def test_nothing_is_left_on_the_model():
+def failing(*args):
+    raise KeyError("in the middle")
+
+
+@pytest.mark.parametrize("where", ["a layer", "while hooks are set"])
+def test_nothing_is_left_on_the_model(where, monkeypatch):
     model, inputs, _ = answered("llama")
+    place = {
+        "a layer": (model.module.model.layers[1].mlp, "forward"),
+        "while hooks are set": (RelevanceRules, "_halve_gates"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(*place[where], failing)
+        with pytest.raises(KeyError, match="in the middle"):
+            speechmix.logit_contributions(model, inputs, measure="lrp", objective=(3, 5))
     hooks = [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.module.modules()]
     assert not any(hooks)
     with torch.no_grad():
