@@ -245,8 +245,9 @@ def behind_prefix(model: Model, text: str) -> str:
 
 
 def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
-    """Refuse a text with letters that the tokenizer has no token for."""
+    """Refuse a text with letters that the tokenizer has no token for, and one that holds its end itself."""
     tokenizer = model.tokenizer
+    check_ends_once(model, clip, text, ids)
     unknown = tokenizer.unk_token_id
     if unknown in (None, tokenizer.eos_token_id) or unknown not in ids:  # Whisper's is its end of text
         return
@@ -255,6 +256,20 @@ def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> Non
         f"{clip.name}: the tokenizer of {model.name} has no token for {letters[0] if letters else 'a part'!r} in "
         f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none and let it write one"
     )
+
+
+def check_ends_once(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
+    """Raise if the end of a text, which is put behind it, is among its own tokens.
+
+    Raises
+    ------
+    InputError
+    """
+    end = model.tokenizer.eos_token
+    if end and end in text and model.tokenizer.eos_token_id in ids:
+        raise InputError(
+            f"{clip.name}: {end!r} is in the text {text[-60:]!r}, behind which it is put anyway: leave it out"
+        )
 
 
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:

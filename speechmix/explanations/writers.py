@@ -118,7 +118,7 @@ def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
 
 
 def _finished(model, decision, drafts, words, sources, logits: Tensor, by: str, spans=None) -> Writing:
-    if not drafts:
+    if all(draft.word is None and draft.label != END for draft in drafts):
         raise InputError(f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give text=")
     tokens = with_probabilities(model, drafts, logits)
     return Writing(decision, tokens, tuple(words), tuple(sources), " ".join(words), by, spans, logits)
@@ -157,6 +157,11 @@ def _drafts_of_letters(model: Model, placed: Sequence[tuple[int, int]]) -> tuple
 
 def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:
     """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who wrote it."""
+    if model.converses:
+        raise InputError(
+            f"{model.label}: the answer of an audio language model is not explained word by word. Ask about one token of it: "
+            "speechmix.logit_contributions, knock_out or ablate_input"
+        )
     if not model.can_spell:
         raise InputError(f"{model.label} cannot transcribe a clip: expected a speech recogniser with its processor")
     if text is None:
