@@ -99,6 +99,7 @@ def test_verb_without_other_number_has_another_person_as_foil():
         ("il avait mieux valu", "impersonal", False),
         ("il avait mieux aimé fuir", "number", True),
         ("il était arrivé tard", "number", True),
+        ("il était arrivé que Paul parte", "impersonal", False),
         ("il était capable de fuir", "number", True),
         ("il se serait permis de fuir", "number", False),
         ("il était grand", "number", True),

@@ -114,8 +114,8 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     if lemmas & _COPULAS and not clitics & {"se", "s'"} and behind[0].key in _OF_DEEDS and second in ("de", "d'"):
         return True
     counts = len(behind) > 1 and (second in _COUNTS or behind[1].counted)
-    if "être" in lemmas and behind[0].past_participle and behind[0].verbs & _IMPERSONAL_BEFORE["un"]:
-        return counts  # il est arrivé un
+    if counts and "être" in lemmas and behind[0].past_participle and behind[0].verbs & _IMPERSONAL_BEFORE["un"]:
+        return True  # il est arrivé un
     if "être" in lemmas:
         return behind[0].key in _HOURS or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
     key = "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
