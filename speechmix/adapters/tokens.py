@@ -229,6 +229,7 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
+    _check_length(model, clip, len(prefix) + len(times) + len(text_ids))
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
     return Tokens(
         ids=[*(i for i, _ in ahead), *text_ids, *(i for i, _ in after)],
@@ -256,6 +257,21 @@ def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> Non
         f"{clip.name}: the tokenizer of {model.name} has no token for {letters[0] if letters else 'a part'!r} in "
         f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none and let it write one"
     )
+
+
+def most_tokens(model: Model) -> list[int]:
+    """Positions that a decoder behind an encoder has, by whatever name its config calls them."""
+    names = ("max_target_positions", "max_text_positions", "max_position_embeddings")
+    return [getattr(model.config, name) for name in names if hasattr(model.config, name)]
+
+
+def _check_length(model: Model, clip: Clip, n_tokens: int) -> None:
+    most = min(most_tokens(model), default=n_tokens)
+    if n_tokens > most:
+        raise InputError(
+            f"{clip.name}: its text is {n_tokens} tokens of {model.name}, whose decoder was made for {most}: cut the clip at a "
+            "pause (Clip.cut, --cut), or ask for stacks=['encoder']"
+        )
 
 
 def check_ends_once(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:

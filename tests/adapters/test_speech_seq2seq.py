@@ -155,6 +155,12 @@ def test_the_end_of_a_text_is_refused_in_the_text(model):
         speechmix.mix(model, tiny.clip(text="le chat dort</s>"))
 
 
+def test_a_text_longer_than_the_decoder_is_refused(model):
+    clip = tiny.clip(text=" ".join([tiny.TEXT] * 200)).replace(words=None)
+    with pytest.raises(InputError, match=r"was made for (194|512|1024|450): cut the clip"):
+        speechmix.mix(model, clip, stacks=["decoder"], units="frame", measures="attention")
+
+
 def test_a_clip_shorter_than_a_frame_is_refused(model):
     clip = speechmix.Clip.from_array(np.ones(300, np.float32), 16_000)
     with pytest.raises(InputError, match="300 samples is shorter than one frame"):
