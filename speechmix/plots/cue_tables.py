@@ -8,6 +8,7 @@ twin are averaged for each clip first, then clips of a group, then groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -212,7 +213,7 @@ def curve_table(
     means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
     depths = distinct(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
     for key, matrix in matrices(means, keys, rows="layer", columns="unit", value=value):
-        told = dict(zip(keys, key, strict=True))
+        told: dict[str, Any] = dict(zip(keys, key, strict=True))
         values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
         places = {"layer": values.index, "depth": [depths[(*key, layer)] for layer in values.index]}
         curve = pd.DataFrame({**places, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]})
