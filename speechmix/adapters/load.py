@@ -244,7 +244,8 @@ def _from_source(
         if family.grid is not None:
             extractor = processor_at("AutoFeatureExtractor", place, options) or extractor
         tokenizer = processor_at("AutoTokenizer", place, options)
-        if tokenizer is not None and 2 * len(tokenizer) < getattr(config, "vocab_size", 0):
+        about_text = getattr(config, "text_config", None) or config
+        if tokenizer is not None and 2 * len(tokenizer) < getattr(about_text, "vocab_size", 0):
             tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
     name = Path(source).resolve().name if Path(source).is_dir() else source
     return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))

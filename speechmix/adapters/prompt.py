@@ -21,7 +21,7 @@ from .heard import heard_among
 from .located import located_tokens
 from .memory import check_fits
 from .prepared import Prepared
-from .tokens import Tokens, given_text, text_with_foil
+from .tokens import Tokens, check_ends_once, given_text, text_with_foil
 from .writing import Written, written_about
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     with phase("features"):
         made = (model.family.converse or conversation)(model.processor, audio, model.prompt.text)
     inputs = {name: torch.as_tensor(value) for name, value in made.items()}
+    if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
+        raise InputError(
+            f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of {model.name} makes no position "
+            "for its decoder: use a longer clip"
+        )
     heard_among(model, inputs["input_ids"][0].tolist()).check(grid.n_frames, f"{model.name}, {clip.name}")
     return inputs
 
@@ -219,7 +224,9 @@ def _tokens_of(model: Model, clip: Clip, prompt: list[int], text: str | None, wr
 
 
 def _spelled(model: Model, clip: Clip, text: str) -> Tokens:
-    return Tokens(*located_tokens(model.tokenizer, text, clip.words or ()), kinds=[])
+    tokens = Tokens(*located_tokens(model.tokenizer, text, clip.words or ()), kinds=[])
+    check_ends_once(model, clip, text, tokens.ids)
+    return tokens
 
 
 def _as_written(model: Model, written: Written | None) -> Tokens:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from ..errors import InputError
+
 if TYPE_CHECKING:
     from ..inputs.clips import Clip
     from .model import Model
@@ -90,19 +92,31 @@ def features_of(model: Model, clip: Clip) -> Features:
     ModelError
         As `Model.features`.
     InputError
-        If the clip's audio cannot be read.
+        If the clip's audio cannot be read, or what is made of it is not finite.
     """
     heard = model.heard  # once: a thread that is late must not give what it made to the next `unchanged`
     if heard is None:
-        return Features(dict(model.features(clip.audio(model.sample_rate))), None)
+        return Features(_made_of(model, clip), None)
     sound = clip.sound
     features = heard.features.get(sound)
     if features is None:
-        features = dict(model.features(clip.audio(model.sample_rate)))
+        features = _made_of(model, clip)
         if clip.sound != sound:  # the file was exchanged in between
             return Features(features, None)
         heard.features.keep(sound, features)
     return Features(dict(features), sound)
+
+
+def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
+    """Features of a clip; Speech2Text divides them by how much they vary, which in digital silence is nothing."""
+    features = dict(model.features(clip.audio(model.sample_rate)))
+    for name, tensor in features.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise InputError(
+                f"{clip.name}: {name} that the feature extractor of {model.name} makes of this sound are not all finite, as of "
+                "a sound that is silent throughout: leave the clip out, or use one with sound in it"
+            )
+    return features
 
 
 def encoder_output(

@@ -235,6 +235,7 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
+    _check_length(model, clip, len(prefix) + len(times) + len(text_ids))
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
     return Tokens(
         ids=[*(i for i, _ in ahead), *text_ids, *(i for i, _ in after)],
@@ -251,8 +252,9 @@ def behind_prefix(model: Model, text: str) -> str:
 
 
 def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
-    """Refuse a text with letters that the tokenizer has no token for."""
+    """Refuse a text with letters that the tokenizer has no token for, and one that holds its end itself."""
     tokenizer = model.tokenizer
+    check_ends_once(model, clip, text, ids)
     unknown = tokenizer.unk_token_id
     if unknown in (None, tokenizer.eos_token_id) or unknown not in ids:  # Whisper's is its end of text
         return
@@ -261,6 +263,35 @@ def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> Non
         f"{clip.name}: the tokenizer of {model.name} has no token for {letters[0] if letters else 'a part'!r} in "
         f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none and let it write one"
     )
+
+
+def most_tokens(model: Model) -> list[int]:
+    """Positions that a decoder behind an encoder has, by whatever name its config calls them."""
+    names = ("max_target_positions", "max_text_positions", "max_position_embeddings")
+    return [getattr(model.config, name) for name in names if hasattr(model.config, name)]
+
+
+def _check_length(model: Model, clip: Clip, n_tokens: int) -> None:
+    most = min(most_tokens(model), default=n_tokens)
+    if n_tokens > most:
+        raise InputError(
+            f"{clip.name}: its text is {n_tokens} tokens of {model.name}, whose decoder was made for {most}: cut the clip at a "
+            "pause (Clip.cut, --cut), or ask for stacks=['encoder']"
+        )
+
+
+def check_ends_once(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
+    """Raise if the end of a text, which is put behind it, is among its own tokens.
+
+    Raises
+    ------
+    InputError
+    """
+    end = model.tokenizer.eos_token
+    if end and end in text and model.tokenizer.eos_token_id in ids:
+        raise InputError(
+            f"{clip.name}: {end!r} is in the text {text[-60:]!r}, behind which it is put anyway: leave it out"
+        )
 
 
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:

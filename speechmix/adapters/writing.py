@@ -19,7 +19,7 @@ from ..files.identity import digest
 from ..inputs.clips import Clip
 from .prefix import TICK, decoder_prefix, first_timestamp, timestamp
 from .remembering import encoder_output
-from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text
+from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text, most_tokens
 from .transfers import inputs_to_device
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
     inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
     ids = decoder_prefix(model, clip)
     n_prefix, end = len(ids), model.tokenizer.eos_token_id
-    limit = min(max_tokens + n_prefix, *_most_tokens(model))
+    limit = min(max_tokens + n_prefix, *most_tokens(model))
     rules = _rules(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
         memory, new, past = encoder_output(model, inputs, heard.sound), ids, None
@@ -162,12 +162,6 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
                 return ids, n_prefix, True
             ids = [*ids, *new]
     return ids, n_prefix, False
-
-
-def _most_tokens(model: Model) -> list[int]:
-    """Positions that a decoder has, by whatever name its config calls them."""
-    names = ("max_target_positions", "max_text_positions", "max_position_embeddings")
-    return [getattr(model.config, name) for name in names if hasattr(model.config, name)]
 
 
 def spelled(model: Model, ids: Sequence[int]) -> str:

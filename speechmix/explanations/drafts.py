@@ -66,7 +66,7 @@ def drafts_of_ids(
 
 
 def finished(model, decision, drafts, words, sources, logits: Tensor, by: str, spans=None) -> Writing:
-    if not drafts:
+    if all(draft.word is None and draft.label != END for draft in drafts):
         raise InputError(f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give text=")
     tokens = with_probabilities(model, drafts, logits)
     return Writing(decision, tokens, tuple(words), tuple(sources), " ".join(words), by, spans, logits)

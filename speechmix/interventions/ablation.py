@@ -137,7 +137,10 @@ def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Deci
             f"{item.name}: ablation needs text, words with times, a cue (or source=), a target and its foil"
         )
     if model.hears and not model.can_spell:
-        raise InputError(f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor")
+        instead = "; of an audio language model ask knock_out or ablate_input" if model.converses else ""
+        raise InputError(
+            f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor{instead}"
+        )
     return Decision.of(model, item)
 
 

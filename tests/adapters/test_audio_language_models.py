@@ -253,6 +253,15 @@ def test_a_clip_longer_than_the_window_is_refused(model):
         speechmix.mix(model, tiny.clip(seconds=2.5))
 
 
+def test_what_a_clip_or_a_text_lacks_is_said(qwen):
+    with pytest.raises(InputError, match=r"of 0.010 s of audio .* no position.*longer clip"):
+        speechmix.mix(qwen, tiny.clip("le", seconds=0.01))
+    with pytest.raises(InputError, match=r"is in the text.*leave it out"):
+        speechmix.mix(qwen, tiny.clip("le chat<|im_end|>"))
+    with pytest.raises(InputError, match=r"cannot spell.*knock_out"):
+        speechmix.ablate(qwen, tiny.clip(cue=0, target=1, foil="chats"))
+
+
 def test_a_prompt_with_the_audio_token_is_taken_as_it_is(qwen):
     found = decoder_map(qwen, prompt="<|audio_bos|><|AUDIO|><|audio_eos|>Write:", answer="le")
     assert [span.label for span in found.sources][:2] == ["<|audio_bos|>", "le"]

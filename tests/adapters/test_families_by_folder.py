@@ -72,6 +72,14 @@ def test_ast_says_that_a_word_is_no_range_of_its_positions():
         speechmix.mix(model, speechmix.Clip.from_array(torch.zeros(16_000).numpy(), 16_000), units="frame")
 
 
+def test_a_gemma3_that_sees_says_that_its_folder_has_no_tokenizer(tmp_path):
+    built("gemma3, multimodal", torch.float32).save_pretrained(tmp_path)
+    model = speechmix.load(tmp_path, device="cpu")
+    assert model.tokenizer is None
+    with pytest.raises(InputError, match="without a tokenizer"):
+        speechmix.mix(model, "the keys are here")
+
+
 def test_the_language_model_in_a_gemma3_that_sees_is_that_of_one_that_only_reads(tmp_path):
     sees = built("gemma3, multimodal", torch.float32)
     sees.resize_token_embeddings(len(VOCABULARY), mean_resizing=False)

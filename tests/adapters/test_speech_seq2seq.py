@@ -9,7 +9,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.prefix import decoder_prefix
-from speechmix.adapters.writing import greedy_ids
+from speechmix.adapters.writing import Written, greedy_ids
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
 from speechmix.evaluation.likelihood import log_likelihoods
@@ -137,10 +137,42 @@ def test_why_this_word(model):
     assert [choice.label for choice in explained.units] == [*WORDS, "(end)"]
 
 
+def test_special_tokens_alone_are_no_word_to_explain(speecht5, monkeypatch):
+    wrote = Written((2, 0, 0), 1, "", "a transcript of the model", ended=False)
+    monkeypatch.setattr("speechmix.explanations.writers.written_about", lambda model, item: wrote)
+    with pytest.raises(InputError, match="writes nothing"):
+        speechmix.explain(speecht5, tiny.clip(), measures="occlusion")
+
+
 def test_letters_that_it_has_no_token_for_are_refused(model):
     with pytest.raises(InputError, match="no token for 'Ω'"):
         speechmix.mix(model, tiny.clip(text="le chat dort Ω"))
     assert len(speechmix.mix(model, tiny.clip(text="le chat dort Ω"), stacks=["encoder"])) == 1
+
+
+def test_the_end_of_a_text_is_refused_in_the_text(model):
+    with pytest.raises(InputError, match=r"'</s>' is in the text 'le chat dort</s>'.*leave it out"):
+        speechmix.mix(model, tiny.clip(text="le chat dort</s>"))
+
+
+def test_a_text_longer_than_the_decoder_is_refused(model):
+    clip = tiny.clip(text=" ".join([tiny.TEXT] * 200)).replace(words=None)
+    with pytest.raises(InputError, match=r"was made for (194|512|1024|450): cut the clip"):
+        speechmix.mix(model, clip, stacks=["decoder"], units="frame", measures="attention")
+
+
+def test_a_clip_shorter_than_a_frame_is_refused(model):
+    clip = speechmix.Clip.from_array(np.ones(300, np.float32), 16_000)
+    with pytest.raises(InputError, match="300 samples is shorter than one frame"):
+        speechmix.mix(model, clip, stacks=["encoder"], units="frame")
+
+
+def test_digital_silence_is_no_number_for_speech2text(folders):
+    model, spoken = speechmix.load(folders["speech-to-text"], device="cpu"), tiny.clip()
+    silent = speechmix.Clip.from_array(np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words)
+    for ask in (speechmix.mix, speechmix.explain):
+        with pytest.warns(RuntimeWarning, match="divide"), pytest.raises(InputError, match="not all finite"):
+            ask(model, silent)
 
 
 def test_words_are_not_placed_by_the_attention_of_others_than_whisper(model):

@@ -71,6 +71,7 @@ def _moonshine_grid(config, n_samples):
 
 def _speech2text_grid(config, n_samples):
     """Mel frames of 25 ms every 10 ms, none beyond the sound, and two padded convolutions that halve them."""
+    FrameGrid.from_convolutions(n_samples, (400,), (160,))  # refuses what is shorter than one mel frame
     n_frames, width, hop = (n_samples - 240) // 160, 1, 1
     for kernel in config.conv_kernel_sizes:
         n_frames = (n_frames + 2 * (kernel // 2) - kernel) // 2 + 1
@@ -80,6 +81,7 @@ def _speech2text_grid(config, n_samples):
 
 def _prepare(*names: str):
     def prepare(model, clip, stacks):
+        model.grid(len(clip.audio(model.sample_rate)))  # says what is too short, where extractors stumble
         features = features_of(model, clip)
         inputs = {name: features.tensors[name] for name in names if name in features.tensors}
         return with_decoder_tokens(model, clip, stacks, Prepared(inputs, sound=features.sound))

@@ -37,6 +37,7 @@ _IMPERSONAL_BEFORE = {
     "de": frozenset("convenir suffire importer".split()),
     "un": frozenset("exister rester manquer suffire arriver venir survenir".split()),
 }
+_COUNTS = frozenset("un une des plusieurs".split())
 # Il est difficile de partir: these are said of what is done, not of him who does it.
 _OF_DEEDS = frozenset(
     "possible impossible difficile facile nécessaire utile inutile permis défendu interdit urgent rare superflu".split()
@@ -85,7 +86,11 @@ def verb_of_pronoun(kinds: Sequence[WordKind], index: int, following: Callable[[
 
 
 def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
-    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que, il existe un, il vaut mieux."""
+    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que, il existe un, il vaut mieux.
+
+    Where both can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is worse than a
+    pair that is left out.
+    """
     lemmas = kinds[verb].verbs
     clitics = {kind.key for kind in kinds[pronoun + 1 : verb]}
     if lemmas & _IMPERSONAL or ("y" in clitics and "avoir" in lemmas) or ("s'" in clitics and "agir" in lemmas):
@@ -99,17 +104,22 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     ]
     if not behind:
         return False
-    if "avoir" in lemmas and behind[0].verbs and behind[0].verbs <= _IMPERSONAL:
-        return True  # il a fallu
+    if "avoir" in lemmas and behind[0].verbs:
+        mieux = "mieux" in {kind.key for kind in kinds[verb + 1 : verb + 3]}
+        if behind[0].verbs <= _IMPERSONAL or (mieux and "valoir" in behind[0].verbs):
+            return True  # il a fallu, il aurait mieux valu
     if "faire" in lemmas and behind[0].key in _SEASONS:
         return True
     second = behind[1].key if len(behind) > 1 else ""
     if lemmas & _COPULAS and not clitics & {"se", "s'"} and behind[0].key in _OF_DEEDS and second in ("de", "d'"):
         return True
+    counts = len(behind) > 1 and (second in _COUNTS or behind[1].counted)
+    if counts and "être" in lemmas and behind[0].past_participle and behind[0].verbs & _IMPERSONAL_BEFORE["un"]:
+        return True  # il est arrivé un
     if "être" in lemmas:
         return behind[0].key in _HOURS or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
     key = "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
-    if not key and (behind[0].key in ("un", "une", "des", "plusieurs") or behind[0].counted):
+    if not key and (behind[0].key in _COUNTS or behind[0].counted):
         key = "un"
     return bool(lemmas & _IMPERSONAL_BEFORE.get(key, frozenset()))
 
