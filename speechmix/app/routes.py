@@ -156,8 +156,7 @@ class App:
         if kind not in tasks.KINDS:
             raise InputError(f"kind should be one of {', '.join(tasks.KINDS)}; found {str(kind)[:80]!r}")
         job = self.turns.take(tasks.KINDS[kind](self.session, asked))
-        standing = self.turns.standing(job.id)
-        return _json({"version": job.changed, "job": _told(standing)}, 202)
+        return _json({"job": _told(self.turns.standing(job.id))}, 202)
 
     def _watched(self, request: Request) -> Response:
         since = request.query.get("since", "")

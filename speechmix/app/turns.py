@@ -131,7 +131,7 @@ class Turns:
         Parameters
         ----------
         since : int
-            A version that was returned before, or `Job.changed`.
+            A version that was returned before; 0 at first.
         seconds : float
             How long to wait at most.
         """

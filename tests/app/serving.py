@@ -58,11 +58,11 @@ def asked(
 def worked(server: Server, **request: Any) -> dict[str, Any]:
     """A request that takes a model, when it is over."""
     taken = asked(server, "POST", "api/jobs", request)[1]
-    version, job = taken["version"], taken["job"]
+    version, job = 0, taken["job"]
     while job["state"] in ("waiting", "working"):
         news = asked(server, "GET", f"api/jobs?since={version}")[1]
         version = news["version"]
-        job = next((one for one in news["jobs"] if one["id"] == job["id"]), job)
+        job = next((later for later in news["jobs"] if later["id"] == job["id"]), job)
     return asked(server, "GET", f"api/jobs/{job['id']}")[1]
 
 

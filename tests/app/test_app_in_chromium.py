@@ -106,6 +106,24 @@ def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
     assert sum(shares) == pytest.approx(100, abs=1)
 
 
+# What is asked is said to wait when it is long over: the server's first word of a request comes a second late.
+LATE = """{ const original = window.fetch; window.fetch = async (path, options) => {
+  const answer = await original(path, options);
+  if (options?.method === "POST" && String(path).endsWith("api/jobs")) {
+    await new Promise((done) => setTimeout(done, 1000));
+    const taken = await answer.json();
+    return new Response(JSON.stringify({ ...taken, job: { ...taken.job, state: "waiting", before: 0 } }));
+  }
+  return answer;
+}; }"""
+
+
+def test_what_is_over_before_it_is_said_to_wait_is_over(page):
+    page.evaluate(LATE)
+    page.evaluate("document.querySelectorAll('#examples .chip')[1].click()")
+    page.until(f"speechmix.clip?.name === 'left_00_pl' && {IDLE} && !{hidden('.panel .body')}")
+
+
 def test_a_sound_is_dropped_and_what_only_the_browser_reads_is_decoded_by_it(opened):
     seconds = opened.evaluate("speechmix.clip.seconds")
     opened.evaluate("""(async () => {

@@ -63,7 +63,7 @@ async function during(told, begin) {
 const waiting = new Map(); // id -> what is called with how it stands
 const latest = new Map(); // how others stood last: an answer may overtake the request that asked
 const OVER = ["done", "failed", "cancelled"];
-let version = null, watching = false;
+let version = 0, watching = false; // from the first on, for a request may be over before it is said to wait
 
 async function watch() {
   if (watching) return;
@@ -104,7 +104,6 @@ function over(id, job, told) {
 // Ask for work that takes a model: waits its turn, tells how far it is, returns the answer.
 export async function work(kind, asked, { signal, told } = {}) {
   const taken = await post("api/jobs", { kind, ...asked }), { id } = taken.job;
-  version ??= taken.version;
   const takeBack = () => post(`api/jobs/${id}/cancel`, {}).catch(() => {});
   if (signal?.aborted) takeBack(); // while it was asked for
   signal?.addEventListener("abort", () => { if (waiting.has(id)) takeBack(); });
