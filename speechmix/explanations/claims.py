@@ -57,6 +57,11 @@ class Claim:
     errors: np.ndarray | None = None
 
     @property
+    def unit(self) -> str:
+        """What its numbers are counted in: nats of a log-probability, else what they are parts of."""
+        return "nats" if self.of == LOG_PROBABILITY else self.of
+
+    @property
     def rest(self) -> np.ndarray | None:
         """What is left for nobody: biases, feed-forwards, silence, the prefix; [C]."""
         return None if self.totals is None else self.totals - np.nansum(self.values, axis=1)

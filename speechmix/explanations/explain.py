@@ -282,6 +282,7 @@ def _with_silence(clip: Clip) -> Clip:
     return clip.replace(
         words=[words[index] for index in order],
         alignment=clip.alignment,
+        doubts=clip.doubts,
         cue=cue or None,
         target=target,
         foil=clip.foil,

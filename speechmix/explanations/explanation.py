@@ -92,6 +92,11 @@ class Explanation:
         return list(self.claims)
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why it is not sure where the words of the sound are; what is claimed of them, and shown, is as doubtful."""
+        return () if self.clip is None else tuple(self.clip.doubts)
+
+    @property
     def drops(self) -> np.ndarray:
         """What each choice loses when a source is taken away, in nats [C, S]."""
         return self.values[:, None] - self.value_without
@@ -251,6 +256,7 @@ class Explanation:
     def __str__(self) -> str:
         """What was written, where it errs, and where each word came from, as plain text."""
         lines = [f"{self.item}: {self.text}", f"  {self.by}"]
+        lines += [f"  word times DOUBTFUL: {doubt}" for doubt in self.doubts]
         lines += [f"  error: {error}" for error in self.errors]
         for place, choice in enumerate(self.choices):
             lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
@@ -259,7 +265,7 @@ class Explanation:
                 told = ", ".join(
                     f"{self.sources[i].name} {claim.values[place, i]:+.2g}{self._shown(place, i)}" for i in order
                 )
-                lines.append(f"    {name:<15} {told}")
+                lines.append(f"    {f'{name} ({claim.unit})':<24} {told}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -54,9 +54,8 @@ def shown_of(
     value_without[:, taken] = (changed @ readings.of_choices).T
     log_probability_without[:, taken] = (changed @ readings.of_probabilities).T
     value_without[~possible] = log_probability_without[~possible] = np.nan
-    if (
-        everything and not claimed
-    ):  # of two that stand in for each other neither is missed: other measures choose better
+    if everything and not claimed:
+        # Occlusion alone was asked for. Other measures choose better: of two that stand in for each other neither is missed.
         claimed = [values[:, None] - value_without]
     paired = [
         [index for index in sources if np.isfinite(value_without[place, index])]

@@ -37,13 +37,14 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
     clip = explanation.clip
     explained = {choice.error for choice in explanation.choices}
     silent = [str(error) for number, error in enumerate(explanation.errors) if number not in explained]
+    doubts = [f"word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
     notes = [f"left out: {name}: {reason}" for name, reason in explanation.left_out]
     return {
         "item": explanation.item,
         "text": explanation.text,
         "by": explanation.by,
         "said": " ".join(explanation.said),
-        "notes": [*(f"{error}: no token decides that" for error in silent), *notes],
+        "notes": [*doubts, *(f"{error}: no token decides that" for error in silent), *notes],
         "sound": None if clip is None else _sound(clip, with_samples=sound),
         "sources": [
             {

@@ -157,10 +157,10 @@ def _joined_in(request: Any) -> list[str]:
     return [entry for entry in entries if len(parts_of(entry)) > 1]
 
 
-def _with_indices(request: Any, known: Mapping[str, int]) -> Any:
+def _with_indices(request: Any, indices: Mapping[str, int]) -> Any:
     if isinstance(request, (list, tuple)):
-        return [known.get(entry, entry) if isinstance(entry, str) else entry for entry in request]
-    return known.get(request, request) if isinstance(request, str) else request
+        return [indices.get(entry, entry) if isinstance(entry, str) else entry for entry in request]
+    return indices.get(request, request) if isinstance(request, str) else request
 
 
 def _atoms_of(request: str, words: Sequence[AnyWord], atoms: list[tuple[int, AnyWord]], where: str) -> tuple[int, ...]:

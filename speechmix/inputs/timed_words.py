@@ -46,7 +46,6 @@ class Word:
     pieces: tuple[tuple[Seconds, Seconds], ...] = ()
 
     def __post_init__(self) -> None:
-        where = f"word {self.text!r}"
         if self.pieces != ():
             where = f"word {self.text!r}"
             pieces = united(self.pieces, where=where, noise=TOUCHING) if self.pieces else ()

@@ -93,7 +93,7 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
         )
         ax.axvline(0, color="0.4", linewidth=0.6)
         ax.set_title(panels.spoken(name), size=LABEL_SIZE)
-        ax.set_xlabel("nats" if claim.of == "log-probability" else claim.of, size=TICK_SIZE)
+        ax.set_xlabel(claim.unit, size=TICK_SIZE)
     last = axes[-1]
     last.plot(explanation.probability_without[place, kept], heights, "o", color="0.2", markersize=4)
     last.axvline(choice.probability, color="0.4", linewidth=0.8, linestyle="--")

@@ -503,3 +503,13 @@ class TestForms:
     def test_a_masked_model_needs_a_mask(self):
         with pytest.raises(InputError, match="write <mask> where"):
             speechmix.explain(bert(), "the cats are here")
+
+
+def test_doubtful_word_times_are_said_wherever_it_is_read():
+    model = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+    clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl").with_doubts(["the letters fit badly"])
+    why = speechmix.explain(model, clip, measures="occlusion", include=["silence"])
+    assert why.doubts == ("the letters fit badly",)
+    assert "word times DOUBTFUL: the letters fit badly" in str(why)
+    assert "word times DOUBTFUL: the letters fit badly" in why.to_html()
+    assert "occlusion (nats)" in str(why)
