@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..alignment import align
-from ..errors import InputError, SpeechmixError
+from ..errors import InputError, MissingExtraError, SpeechmixError
 from ..evaluation.spelling import plain, transcribe
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
@@ -94,7 +94,8 @@ def explain(
     max_tokens : int
         How far a causal model goes on.
     aligner : Model, optional
-        Places the words of a clip without word times; by default the model itself, if it has a CTC head.
+        Places the words of a clip without word times. By default a text that came with a clip, whose language is known, is
+        placed by synthesis, as in `speechmix score`; what the model itself wrote, and all else, by its CTC head, if it has one.
     align_method : str
         As in `speechmix.align`.
 
@@ -261,12 +262,25 @@ def _with_words(
     if clip.words is not None:
         return clip.words, clip
     if clip.text:
-        clip = align(clip, model=aligner or model, method=method)
+        clip = _with_its_text_placed(model, clip, aligner, method)
         return clip.words or (), clip
     own = text or transcribe(model, clip)
     if not plain(own):
         raise InputError(f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or text=")
     return (), align(clip.replace(text=own), model=aligner or model, method=method)
+
+
+def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
+    """The clip with the words of its text as `speechmix score` places them, which does not ask the model that is explained.
+
+    A CTC head that mishears a clip also misplaces what was said in it.
+    """
+    if method == "auto" and aligner is None and clip.language:
+        try:
+            return align(clip)
+        except MissingExtraError:
+            pass
+    return align(clip, model=aligner or model, method=method)
 
 
 def _with_silence(clip: Clip) -> Clip:

@@ -513,3 +513,14 @@ def test_doubtful_word_times_are_said_wherever_it_is_read():
     assert "word times DOUBTFUL: the letters fit badly" in str(why)
     assert "word times DOUBTFUL: the letters fit badly" in why.to_html()
     assert "occlusion (nats)" in str(why)
+
+
+def test_a_text_that_came_with_a_clip_is_not_placed_by_the_model_that_is_explained():
+    pytest.importorskip("espeakng_loader")
+    model = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
+    clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl").replace(
+        words=None, cue=None, target=None
+    )
+    spoken = speechmix.explain(model, clip.replace(language="fr"), measures="occlusion").clip
+    assert (spoken.alignment, spoken.words) == ("synthesis", speechmix.align(clip.replace(language="fr")).words)
+    assert speechmix.explain(model, clip.replace(language=None), measures="occlusion").clip.alignment == "ctc"
