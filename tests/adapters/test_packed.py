@@ -101,8 +101,10 @@ def test_nothing_comes_from_another_chunk(model, inputs, engine):
     options = {"stacks": "encoder", "spans": frames, "engine": engine}
     scores = speechmix.mix(model, inputs, **options)["value_zeroing", "encoder"].scores
     together = np.equal.outer([0, 0, 1, 2, 3], [0, 0, 1, 2, 3])
-    assert (scores[:, ~together] == 0).all()
-    assert (scores[:, together] > 0).all()
+    # Where a processor rounds a row otherwise when more rows run beside it, replayed states differ by 1e-16, and their
+    # cosine distance is the square of that.
+    assert (scores[:, ~together] <= {"delta": 0, "replay": 1e-30}[engine]).all()
+    assert (scores[:, together] > 1e-12).all()
 
 
 def test_a_knocked_out_word_is_a_pass_with_its_values_zeroed(model, inputs):
