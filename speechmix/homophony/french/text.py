@@ -71,12 +71,12 @@ def tokenize(text: str) -> list[Token]:
     plain = text.replace("’", "'").replace("ʼ", "'")
     if not unicodedata.is_normalized("NFC", plain):
         return _tokenize_decomposed(plain)
-    tokens: list[Token] = []
-    for match in _TOKEN.finditer(plain):
-        start = match.start()
-        for key, begin, end, capital in _parts(match.group()):
-            tokens.append(Token(key, start + begin, start + end, capital))
-    return tokens
+    return [
+        Token._make((key, start + begin, start + end, capital))
+        for match in _TOKEN.finditer(plain)
+        for start in (match.start(),)
+        for key, begin, end, capital in _parts(match.group())
+    ]
 
 
 @functools.lru_cache(maxsize=2**15)
