@@ -26,7 +26,7 @@ from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
 AT = "at"
 _AT_ONCE = 2**16  # bytes
 _SUM = b', "sum": "'
-_AS_TEXT = json.JSONEncoder(ensure_ascii=False).encode
+_AS_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
