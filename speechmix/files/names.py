@@ -62,6 +62,7 @@ def same_file(name: str) -> str:
 
 
 def _folded(safe: str) -> str:
+    """Equal for two safe names that may be one file."""
     return unicodedata.normalize("NFC", safe.casefold())
 
 

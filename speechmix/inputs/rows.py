@@ -233,5 +233,5 @@ def row_name(path: str, number: int, *, name: str = "") -> str:
     ('common_voice_fr_17299384', 'les_livres', 'row_7')
     """
     stem = path.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    candidates = (called for called in (name, stem) if any(letter.isalnum() for letter in called))
+    candidates = (called for called in (name, stem) if any(map(str.isalnum, called)))
     return safe_name(next(candidates, f"row_{number}"))
