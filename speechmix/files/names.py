@@ -58,7 +58,12 @@ def same_file(name: str) -> str:
     >>> same_file("tiny Model") == same_file("tiny_model")
     True
     """
-    return unicodedata.normalize("NFC", safe_name(name).casefold())
+    return _folded(safe_name(name))
+
+
+def _folded(safe: str) -> str:
+    """Equal for two safe names that may be one file."""
+    return unicodedata.normalize("NFC", safe.casefold())
 
 
 class Names:
@@ -97,7 +102,7 @@ class Names:
         return row[0] if row else ""
 
     def _take(self, name: str, owner: str) -> bool:
-        row = (same_file(name), owner)
+        row = (_folded(name), owner)
         return self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, 1, ?)", row).rowcount == 1
 
 

@@ -24,7 +24,8 @@ class OwnRows:
 
     def __iter__(self) -> Iterator[tuple[int, Row | Rejected]]:
         for place, row in enumerate(self._rows):
-            self._names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
+            if self._shard.count > 1:
+                self._names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
             if self._shard.holds(row.name):
                 yield place, row
 

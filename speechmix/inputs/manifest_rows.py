@@ -56,7 +56,8 @@ def manifest_rows(
         If the table cannot be read, or has no column for the audio's path or (with `sentences`) for the sentence.
     """
     table = Path(table)
-    clips = table.parent / "clips"
+    folder = table.parent
+    clips = folder / "clips"
     from_release = is_release_table(table) and clips.is_dir()
     required = ("path|file_name", "|".join(TEXTS)) if sentences else ("path|file_name",)
     for number, cells in read_table(table, required=required):
@@ -71,7 +72,7 @@ def manifest_rows(
         try:
             if isinstance(cells, RowError):
                 raise cells
-            root = clips if from_release and not path.startswith("clips/") else table.parent
+            root = clips if from_release and not path.startswith("clips/") else folder
             yield row_of_cells(
                 called, cells, root, origin=origin, tier=tier, allow_outside=allow_outside, sentences=sentences,
                 repeatable=not from_release,
@@ -126,8 +127,10 @@ def row_of_cells(
     sentence = checked_sentence(cells.get(text_column)) if sentences else None
     strings = {column: _string(cells, column) for column in (text_column, "foil", "language", "translation", "name")}
     path = _path_of(cells, root, repeatable, allow_outside) if recording is None else _within(recording)
-    file_name = os.path.splitext(os.path.basename(path))[0] if place_of(path) is None else name
-    words, alignment = _words(cells, root, utterance or file_name, tier, allow_outside)
+    words = alignment = None
+    if cells.get("words") is not None:
+        file_name = os.path.splitext(os.path.basename(path))[0] if place_of(path) is None else name
+        words, alignment = _words(cells["words"], root, utterance or file_name, tier, allow_outside)
     requests: dict[str, Any] = {role: cells[role] for role in ROLES if role in cells}
     where = f"clip {name!r}"
     text = checked_text(sentence or strings[text_column], where=where)
@@ -174,12 +177,9 @@ def _string(cells: Cells, column: str) -> str | None:
 
 
 def _words(
-    cells: Cells, root: Path, utterance: str, tier: str | None, outside: bool
-) -> tuple[tuple[Word, ...] | None, str | None]:
+    word_cell: object, root: Path, utterance: str, tier: str | None, outside: bool
+) -> tuple[tuple[Word, ...], str]:
     """Word times that a row brings, as a list or in a file, and which kind of file that is."""
-    word_cell = cells.get("words")
-    if word_cell is None:
-        return None, None
     from .word_files import read_words, word_file_kind, words_from_items  # only when there are words to read
 
     try:

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..files.names import safe_name
 from ..files.table_files import RowError
@@ -23,8 +24,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MOST_CHARACTERS = 1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a row stands in its table, and what the table itself calls it.
 
     Parameters
@@ -83,7 +83,7 @@ class Row:
     meta: dict[str, str] = field(default_factory=dict)
     asked: dict = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)
-    origin: Origin = field(default_factory=Origin, compare=False)
+    origin: Origin = field(default=Origin(), compare=False)
     repeatable: bool = field(default=False, compare=False)
 
 
@@ -105,7 +105,7 @@ class Rejected:
     name: str
     why: str
     reason: str
-    origin: Origin = field(default_factory=Origin, compare=False)
+    origin: Origin = field(default=Origin(), compare=False)
 
 
 def checked_sentence(text: object) -> str:
@@ -233,5 +233,5 @@ def row_name(path: str, number: int, *, name: str = "") -> str:
     ('common_voice_fr_17299384', 'les_livres', 'row_7')
     """
     stem = path.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    candidates = (called for called in (name, stem) if any(letter.isalnum() for letter in called))
+    candidates = (called for called in (name, stem) if any(map(str.isalnum, called)))
     return safe_name(next(candidates, f"row_{number}"))

@@ -7,8 +7,9 @@ In: items and the work to do on one. Out: a JSON-lines file, read again by `stag
     {"end", "inputs", "versions", "sum"}             last line: how many items, and of which inputs
 
 While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete, so an output is whole or not
-there. A stopped stage loses at most the item at hand. At each start lines are used again if item and ingredients are
-still the same; the others are made again, and damaged ones too. What a stage has in the end does not depend on its past.
+there. A stage that is killed loses at most the item at hand and a tenth of a second's work before it. At each start lines are
+used again if item and ingredients are still the same; the others are made again, and damaged ones too. What a stage has in the
+end does not depend on its past.
 
 A shard does the same in a file of its own (see `stage_files`), whose first line names it. Shards of one output run at once, on
 several machines; each holds a lock of its own, and none writes a file of another.
@@ -17,7 +18,9 @@ several machines; each holds a lock of its own, and none writes a file of anothe
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,6 +32,8 @@ from ..files.shards import WHOLE, Shard
 from ..versions import package_versions
 from .stage_files import UNFINISHED, refuse_another_count, shard_file
 from .stage_lines import checked, header_of, line_of, options_of
+
+_MOST_LOST = 0.1  # seconds of work on quick items; a slow one is written when it is done
 
 
 class LeftOut(SpeechmixError):
@@ -117,8 +122,13 @@ def run_stage(
             asked = _as_stored(ingredients(item, stored or {}))
             if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
                 return {**stored, **asked}
-            where = f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
-            return {"key": key, **asked, **_done(work, item, why, where)}
+            try:
+                return {"key": key, **asked, **_done(work, item, why)}
+            except Exception as error:
+                error.add_note(
+                    f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
+                )
+                raise
 
         with StoredLines(path) as former, _reopened(unfinished, header) as file:
             count = _go_on(file, _shown(items, header["stage"], progress), made, former)
@@ -137,22 +147,19 @@ def _as_stored(entries: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(entries, default=str))
 
 
-def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str, where: str) -> dict[str, Any]:
-    """What the work on an item gives, or why it is left out; an error that stops the stage says where it happened."""
+def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str) -> dict[str, Any]:
+    """What the work on an item gives, or why it is left out."""
     try:
         return work(item)
     except StorageError:
         raise
     except SpeechmixError as error:
         return {"why": getattr(error, "why", why), "reason": str(error), **getattr(error, "noted", {})}
-    except Exception as error:
-        error.add_note(where)
-        raise
 
 
 def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: StoredLines) -> int:
     """Write the lines that the unfinished file lacks, behind those that still stand; returns how many items there are."""
-    count, whole, standing = 0, file.tell(), True
+    count, whole, standing, flushed = 0, file.tell(), True, -math.inf
     for key, item in items:
         stored = line_of(file.readline()) if standing else None
         stored = stored if stored and stored.get("key") == key else None
@@ -166,7 +173,9 @@ def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, for
             file.seek(whole)
             file.truncate()
         file.write(checked(line))
-        file.flush()
+        if (now := time.monotonic()) - flushed > _MOST_LOST:
+            file.flush()
+            flushed = now
     if standing:
         file.seek(whole)
         file.truncate()

@@ -26,6 +26,7 @@ from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
 AT = "at"
 _AT_ONCE = 2**16  # bytes
 _SUM = b', "sum": "'
+_AS_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
@@ -136,18 +137,27 @@ def kept(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
 
 
 def counted(path: Path) -> str:
-    """Return one line that counts what a stage kept and why it dropped the rest.
+    """Return one line that counts what a stage, which is just done, kept and why it dropped the rest.
 
     Examples
     --------
     >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
     'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
     """
-    n_kept, dropped = kept_and_dropped(lines(path))
+    dropped = Counter(_whys(path))
+    n_kept = dropped.pop("", 0)
     reasons = said_reasons(dropped)
     header = header_of(path)
     title = f"{header['stage']}, shard {path.stem}" if "shard" in header else path.stem
     return f"{title}: {n_kept} kept, {dropped.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+
+
+def _whys(path: Path) -> Iterator[str]:
+    """Why each item of an output that was just written was dropped, "" if it was kept; lines without a "why" are not parsed."""
+    for part in shards_needed(path, WHOLE):
+        for text in _texts(shard_file(path, part)):
+            if text.startswith(b'{"key": '):
+                yield (line_of(text) or {}).get("why", "") if b'"why": ' in text else ""
 
 
 def kept_and_dropped(stage_lines: Iterable[Mapping[str, Any]]) -> tuple[int, Counter[str]]:
@@ -205,7 +215,7 @@ def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]
 
 def checked(line: dict[str, Any]) -> bytes:
     """Return a line with its checksum, as it is written."""
-    text = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    text = _AS_TEXT(line).encode("utf-8", "backslashreplace")
     return text[:-1] + _SUM + _sum(text) + b'"}\n'
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -279,3 +281,15 @@ def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(folder, 
     assert main(command) == 1
     assert "holds a run with other options" in capsys.readouterr().err
     assert not (out / "report.json").exists()
+
+
+def test_mining_imports_no_library_of_models_tables_or_sounds(tmp_path):
+    (tmp_path / "one.wav").touch()
+    (tmp_path / "clips.tsv").write_text("path\ttext\none.wav\tLes livres.\n", encoding="utf-8")
+    code = (
+        "import sys; from speechmix.cli import main; assert main(['mine', 'clips.tsv', '--out', 'study']) == 0; "
+        "print({'torch', 'transformers', 'pandas', 'pyarrow', 'scipy', 'soundfile'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+    assert "1 kept" in done.stdout

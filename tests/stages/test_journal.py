@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
 from speechmix.errors import InputError
+from speechmix.stages import journal
 from speechmix.stages.journal import LeftOut, run_stage
-from speechmix.stages.stage_lines import input_digest, kept, lines, options_of
+from speechmix.stages.stage_lines import counted, input_digest, kept, lines, options_of
 
 ITEMS = [(f"clip_{i}", i) for i in range(60)]
 
@@ -29,6 +31,32 @@ def test_what_it_keeps(tmp_path):
     assert dropped[0] == {"key": "clip_3", "why": "odd one", "reason": "3 is one of those"}
     assert options_of(path) == {"power": 2}
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_counts_are_those_of_the_lines(tmp_path):
+    """Also where a kept item has an entry called why deeper down, and an answer that looks like one."""
+
+    def told(number):
+        return work(number) | {"meta": {"why": "asked"}, "text": '", "why": "no"'}
+
+    path = run_stage(tmp_path / "squares.jsonl", ITEMS, told, options={})
+    whys = [line.get("why") for line in lines(path)]
+    assert counted(path) == f"squares: {whys.count(None)} kept, {whys.count('odd one')} dropped (odd one 9); {path}"
+
+
+def test_quick_items_wait_a_tenth_of_a_second_for_the_disk_and_slow_ones_do_not(tmp_path, monkeypatch):
+    seconds, so_far = iter([0, 0.04, 0.08, 0.12, 0.16, 5, 10]), []
+    monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+
+    def items():
+        for key, number in ITEMS[:7]:
+            file = tmp_path / "squares.jsonl.unfinished"
+            so_far.append(file.read_bytes().count(b'"key"') if number else 0)
+            yield key, number
+
+    path = run_stage(tmp_path / "squares.jsonl", items(), work, options={})
+    assert so_far == [0, 1, 1, 1, 4, 4, 6]
+    assert len(list(lines(path))) == 7
 
 
 def test_stopped_at_any_byte_it_ends_the_same(tmp_path):

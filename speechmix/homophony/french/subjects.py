@@ -86,7 +86,7 @@ def verb_of_pronoun(kinds: Sequence[WordKind], index: int, following: Callable[[
 
 
 def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
-    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que, il existe un, il vaut mieux.
+    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il est dix heures, il semble que.
 
     Where both can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is worse than a
     pair that is left out.
@@ -117,7 +117,8 @@ def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     if counts and "être" in lemmas and behind[0].past_participle and behind[0].verbs & _IMPERSONAL_BEFORE["un"]:
         return True  # il est arrivé un
     if "être" in lemmas:
-        return behind[0].key in _HOURS or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
+        is_hour = second in ("heure", "heures") and not behind[0].preposition
+        return behind[0].key in _HOURS or is_hour or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
     key = "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
     if not key and (behind[0].key in _COUNTS or behind[0].counted):
         key = "un"

@@ -19,10 +19,11 @@ _WITH_APOSTROPHE = re.compile(r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-
 _CLITIC = re.compile(
     r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])", re.IGNORECASE
 )
-_NUMERAL = re.compile(
+_NUMBER_WORD = (
     r"(?:un|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|vingts?|trente|"
     r"quarante|cinquante|soixante|septante|octante|huitante|nonante|cents?|mille|et|million|milliard|\d+)"
 )
+_NUMERAL = re.compile(rf"{_NUMBER_WORD}(?:-{_NUMBER_WORD})*")
 # Words in h- that begin with a vowel when spoken (mute h), by their beginnings; all others have an aspirated h, which
 # forbids liaison. Lexique does not tell. From the usual school lists.
 _MUTE_H = re.compile(
@@ -71,12 +72,12 @@ def tokenize(text: str) -> list[Token]:
     plain = text.replace("’", "'").replace("ʼ", "'")
     if not unicodedata.is_normalized("NFC", plain):
         return _tokenize_decomposed(plain)
-    tokens: list[Token] = []
-    for match in _TOKEN.finditer(plain):
-        start = match.start()
-        for key, begin, end, capital in _parts(match.group()):
-            tokens.append(Token(key, start + begin, start + end, capital))
-    return tokens
+    return [
+        Token._make((key, start + begin, start + end, capital))
+        for match in _TOKEN.finditer(plain)
+        for start in (match.start(),)
+        for key, begin, end, capital in _parts(match.group())
+    ]
 
 
 @functools.lru_cache(maxsize=2**15)
@@ -159,7 +160,7 @@ def is_numeral(key: str) -> bool:
     >>> is_numeral("vingt-deux"), is_numeral("1914"), is_numeral("un-deux-trois"), is_numeral("grand-mère")
     (True, True, True, False)
     """
-    return all(_NUMERAL.fullmatch(part) for part in key.split("-"))
+    return _NUMERAL.fullmatch(key) is not None
 
 
 @functools.lru_cache(maxsize=2**14)

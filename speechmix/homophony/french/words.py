@@ -6,7 +6,7 @@ which genders and numbers it can be a noun or adjective, in which persons a verb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..tags import VERBAL
 from .lexicon import Lexicon
@@ -107,8 +107,8 @@ class WordKind:
     adjective_bits: int = 0
     adjective: float = 0.0
     finite: float = 0.0
-    persons: frozenset[str] = field(default_factory=frozenset)
-    verbs: frozenset[str] = field(default_factory=frozenset)
+    persons: frozenset[str] = frozenset()
+    verbs: frozenset[str] = frozenset()
     past_participle: bool = False
     infinitive: float = 0.0
     participle: float = 0.0
