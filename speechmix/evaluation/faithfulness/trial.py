@@ -20,6 +20,7 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ..groups import groups_of, item_table
 from .items import ItemOnTrial, Judged
+from .judges import STATES, parts_of
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
 from .options import (
     DEFAULT_AGGREGATIONS,
@@ -31,6 +32,7 @@ from .options import (
     trial_options,
 )
 from .results import Trial
+from .states import rows_by_states
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -165,14 +167,23 @@ def judged(
     pair : Clip or Sentence, optional
         The other member of its pair.
     """
+    asked = options["judges"] or (None if model.has_head else (STATES,))
+    by_states = [judge for judge in asked or () if parts_of(judge)[0] == STATES]
+    result = Judged()
+    for judge in by_states:
+        rows, notes = rows_by_states(judge, model, item, names, options, fewest)
+        result = Judged([*result.rows, *rows], [], [*result.notes, *notes])
+    if asked is not None and len(by_states) == len(asked):
+        return result
+    options = {**options, "judges": asked and [judge for judge in asked if judge not in by_states]}
     try:
         decision = _decision(model, item, options)
     except SpeechmixError as error:
-        return Judged(notes=[{"what": "item", "reason": str(error)}])
+        return Judged(result.rows, [], [*result.notes, {"what": "item", "reason": str(error)}])
     of_pair = None if pair is None else _quietly(model, pair, options)
     item_on_trial = ItemOnTrial(decision, of_pair, names, options, fewest)
-    rows = list(item_on_trial.rows())
-    return Judged(rows, item_on_trial.drops, item_on_trial.notes)
+    rows = [*result.rows, *item_on_trial.rows()]
+    return Judged(rows, item_on_trial.drops, [*result.notes, *item_on_trial.notes])
 
 
 def trial_of(results: Iterable[Judged], table: pd.DataFrame, told: Mapping[str, Any]) -> Trial:
