@@ -58,7 +58,7 @@ def faithfulness(
     Parameters
     ----------
     model : Model
-        With its head.
+        With its head; without one, measures are judged by "states".
     items : iterable of Clip or Sentence
         With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
         ``meta["pair"]`` judge each other by patching. A classifier of texts needs no target: it is asked for its label.
@@ -66,8 +66,8 @@ def faithfulness(
         Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a
         minute a clip: name them. Random scores are a baseline, not a measure.
     judges : str or sequence of str, optional
-        "silence", "blank", "patch", "knock-out", or one with its fill, as "silence (zeros)" and "blank (unk)". By default all
-        that the items can have.
+        "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence (zeros)" and "blank (unk)". By
+        default all that the items can have but "states"; that alone for a model without a head.
     aggregations : sequence of str
         "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed": each is a row of its own. When asked
         for: "each layer"; "residual rollout"; "input", the row of a gradient measure at the stack's input.
@@ -93,9 +93,7 @@ def faithfulness(
     ------
     InputError
         For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that cannot be judged is recorded
-        in `Trial.left_out`, and the trial goes on.
-    ModelError
-        If the model has no head.
+        in `Trial.left_out`, and the trial goes on; so is a decision that a model without a head is asked for.
 
     Examples
     --------
