@@ -47,8 +47,8 @@ def add_commands(commands) -> None:
     command.add_argument(
         "--judges",
         nargs="+",
-        help="silence, blank, patch, knock-out, states, or one fill as 'silence (zeros)' (default: all possible but states; for a "
-        "model without a head states)",
+        help="silence, blank, patch, knock-out, states, or one fill as 'silence (zeros)' (default: all possible but states; "
+        "states for a model without a head)",
     )
     command.add_argument("--metric", default="spearman", help="of the table in the terminal (default: spearman)")
     command.add_argument(
