@@ -24,7 +24,7 @@ from .block import first_output
 from .capture import arguments_by_name
 from .layers import Stack
 from .model import Model
-from .packed import with_runs
+from .packed import packed_as, with_runs
 from .transfers import inputs_to_device
 
 Read = TypeVar("Read")
@@ -43,6 +43,7 @@ def hidden_states(
     *,
     stacks: Sequence[str] | None = None,
     final_norm: bool = True,
+    entering: Callable[[Tensor], Tensor] | None = None,
 ) -> dict[str, list[Read]]:
     """Read the states of every layer while one forward pass runs.
 
@@ -58,6 +59,8 @@ def hidden_states(
         "encoder", "decoder"; all by default.
     final_norm : bool
         False for the last entry as it leaves the last layer, before the stack's final norm.
+    entering : callable, optional
+        Given what enters the first layer of a stack [B, T, D], returns what enters it instead.
 
     Returns
     -------
@@ -85,7 +88,7 @@ def hidden_states(
     with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), ExitStack() as hooks:
         batch = len(next(iter(inputs.values())))
         for name in names:
-            _watch(model.stacks[name], entries[name], read, final_norm, hooks, batch)
+            _watch(model.stacks[name], entries[name], read, final_norm, entering, hooks, batch)
         model.family.run(model.base, inputs_to_device(inputs, model.device, model.state_dtype), names)
     return entries
 
@@ -95,6 +98,7 @@ def _watch(
     kept: list[Read],
     read: Callable[[str, Tensor], Read],
     final_norm: bool,
+    entering: Callable[[Tensor], Tensor] | None,
     hooks: ExitStack,
     batch: int,
 ):
@@ -102,12 +106,14 @@ def _watch(
     last = len(stack) - 1
 
     def before(module, args, kwargs):
-        states = arguments_by_name(module, args, kwargs)[0]
-        if states.ndim == 2 and batch > 1:
+        entered, named = arguments_by_name(module, args, kwargs)
+        if entered.ndim == 2 and batch > 1:
             raise InputError(
                 f"the {stack.name} runs {batch} clips in one row of states, which do not say where one ends: give one at a time"
             )
-        kept.append(read(stack.name, with_runs(states)))
+        states = with_runs(entered) if entering is None else entering(with_runs(entered))
+        kept.append(read(stack.name, states))
+        return None if entering is None else ((packed_as(entered, states),), named)
 
     def after(index):
         def hook(module, args, output):

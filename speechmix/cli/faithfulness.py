@@ -37,7 +37,7 @@ def add_commands(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(command=_faithfulness)
-    command.add_argument("model", metavar="MODEL", help="hub id or folder, with a CTC or language-model head")
+    command.add_argument("model", metavar="MODEL", help="hub id or folder, with its head (without: --judges states)")
     command.add_argument(
         "manifest",
         metavar="MANIFEST",
@@ -47,7 +47,8 @@ def add_commands(commands) -> None:
     command.add_argument(
         "--judges",
         nargs="+",
-        help="silence, blank, patch, knock-out, or one fill as 'silence (zeros)' (default: all possible)",
+        help="silence, blank, patch, knock-out, states, or one fill as 'silence (zeros)' (default: all possible but states; "
+        "states for a model without a head)",
     )
     command.add_argument("--metric", default="spearman", help="of the table in the terminal (default: spearman)")
     command.add_argument(

@@ -21,7 +21,7 @@ from .curves import curve_metrics, soft_metrics
 from .judges import SIDES, Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
 from .results import CUE
-from .scores import CURVE_METRICS, SOFT_METRICS, of_ranks
+from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_ranks
 from .words import WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ItemOnTrial:
             here.append(WordScores(stack, "random", "", None, drops))
             for vector, metrics in zip(here, [*numbers[: len(here) - 1], at_random], strict=True):
                 for metric in [name for name in metrics if name in self._options["metrics"]]:
-                    yield self._row(vector, verdict.judge, metric, metrics[metric], _chance(metric, len(words)))
+                    yield self._row(vector, verdict.judge, metric, metrics[metric], chance_of(metric, len(words)))
 
     def _numbers(
         self, verdict: Verdict, words: list[int], drops: np.ndarray, scores: list[np.ndarray]
@@ -196,11 +196,6 @@ def _as_shares(scores: np.ndarray) -> np.ndarray:
 
     positive = scores if (scores >= 0).all() and scores.sum() > 0 else rankdata(scores)
     return positive / positive.sum()
-
-
-def _chance(metric: str, count: int) -> float:
-    """What an order drawn at random gets on average, with so many words."""
-    return {"top_1": 1 / count, "spearman": 0.0, "kendall": 0.0}.get(metric, np.nan)
 
 
 def _objective(decision: Decision) -> Any:

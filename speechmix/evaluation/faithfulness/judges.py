@@ -4,6 +4,7 @@
     blank        its tokens are replaced    those a text model or decoder is fed: mean over mask, unknown, padding, removal
     patch        its sound (tokens) is that of the item's pair, which says the same but for what is asked about
     knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
+    states       no decision is read, but how far the states of other words move (states.py)
 
 One fill alone, or some, are a judge, too: "silence (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
 `Verdict`s, drops by word in nats (or of the probability), and `Removals`, which answers what happens without several words at
@@ -28,7 +29,8 @@ from .words import COMPOSED, source_words
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
 
-JUDGES = ("silence", "blank", "patch", "knock-out")
+STATES = "states"
+JUDGES = ("silence", "blank", "patch", "knock-out", STATES)
 APART = ("knock-out",)  # shares its intervention with a measure on trial
 SIDES = {"silence": "sound", "blank": "text"}
 VALUES = ("margin", "probability")  # what a drop is of: nats, or the probability that they make
@@ -129,7 +131,8 @@ def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
 
 def check_judge(name: str) -> None:
     """Raise `InputError` unless there is a judge of this name."""
-    if _parts(name)[0] not in JUDGES or (_parts(name)[1] and _parts(name)[0] not in SIDES):
+    kind, fills = parts_of(name)
+    if kind not in JUDGES or (fills and kind not in (*SIDES, STATES)):
         raise InputError(f"judges are {', '.join(JUDGES)}, and of one fill, as 'silence (zeros)'; found {name!r}")
 
 
@@ -151,7 +154,7 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, va
     InputError
         If the judge cannot judge this item; it says why.
     """
-    kind, fills = _parts(judge)
+    kind, fills = parts_of(judge)
     if kind in SIDES:
         return [_by_removal(judge, decision, SIDES[kind], fills or None, value)]
     if value != "margin" or (kind == "patch" and decision.units != "word"):
@@ -172,7 +175,7 @@ def each_fill(verdict: Verdict) -> list[Verdict]:
     return alone if len(alone) == 1 else [verdict, *alone]
 
 
-def _parts(name: str) -> tuple[str, list[str]]:
+def parts_of(name: str) -> tuple[str, list[str]]:
     """Judge and fills: "silence (zeros)" is ("silence", ["zeros"])."""
     match = re.fullmatch(r"(\S+) \((\w+(?:, \w+)*)\)", name)
     return (match.group(1), match.group(2).split(", ")) if match else (name, [])
@@ -197,7 +200,7 @@ def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] 
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
-        by_fill[f"{_parts(judge)[0]} ({fill})"] = {
+        by_fill[f"{parts_of(judge)[0]} ({fill})"] = {
             word: intact - left for word, left in zip(words, without, strict=True)
         }
     if not removals:

@@ -148,6 +148,11 @@ def of_ranks(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str,
     return [by_order[order] for order in ranks]
 
 
+def chance_of(metric: str, count: int) -> float:
+    """What an order drawn at random gets on average, with so many words; NaN where that is not known."""
+    return {"top_1": 1 / count, "spearman": 0.0, "kendall": 0.0}.get(metric, float("nan"))
+
+
 _OF_RANKS = {"top_1": top_1, "spearman": spearman, "kendall": kendall}
 
 

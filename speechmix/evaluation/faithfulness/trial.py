@@ -20,6 +20,7 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ..groups import groups_of, item_table
 from .items import ItemOnTrial, Judged
+from .judges import STATES, parts_of
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
 from .options import (
     DEFAULT_AGGREGATIONS,
@@ -31,6 +32,7 @@ from .options import (
     trial_options,
 )
 from .results import Trial
+from .states import rows_by_states
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -56,7 +58,7 @@ def faithfulness(
     Parameters
     ----------
     model : Model
-        With its head.
+        With its head; without one, measures are judged by "states".
     items : iterable of Clip or Sentence
         With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
         ``meta["pair"]`` judge each other by patching. A classifier of texts needs no target: it is asked for its label.
@@ -64,8 +66,8 @@ def faithfulness(
         Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a
         minute a clip: name them. Random scores are a baseline, not a measure.
     judges : str or sequence of str, optional
-        "silence", "blank", "patch", "knock-out", or one with its fill, as "silence (zeros)" and "blank (unk)". By default all
-        that the items can have.
+        "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence (zeros)" and "blank (unk)". By
+        default all that the items can have but "states"; that alone for a model without a head.
     aggregations : sequence of str
         "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed": each is a row of its own. When asked
         for: "each layer"; "residual rollout"; "input", the row of a gradient measure at the stack's input.
@@ -91,9 +93,7 @@ def faithfulness(
     ------
     InputError
         For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that cannot be judged is recorded
-        in `Trial.left_out`, and the trial goes on.
-    ModelError
-        If the model has no head.
+        in `Trial.left_out`, and the trial goes on; so is a decision that a model without a head is asked for.
 
     Examples
     --------
@@ -165,14 +165,23 @@ def judged(
     pair : Clip or Sentence, optional
         The other member of its pair.
     """
+    asked = options["judges"] or (None if model.has_head else (STATES,))
+    by_states = [judge for judge in asked or () if parts_of(judge)[0] == STATES]
+    result = Judged()
+    for judge in by_states:
+        rows, notes = rows_by_states(judge, model, item, names, options, fewest)
+        result = Judged([*result.rows, *rows], [], [*result.notes, *notes])
+    if asked is not None and len(by_states) == len(asked):
+        return result
+    options = {**options, "judges": asked and [judge for judge in asked if judge not in by_states]}
     try:
         decision = _decision(model, item, options)
     except SpeechmixError as error:
-        return Judged(notes=[{"what": "item", "reason": str(error)}])
+        return Judged(result.rows, [], [*result.notes, {"what": "item", "reason": str(error)}])
     of_pair = None if pair is None else _quietly(model, pair, options)
     item_on_trial = ItemOnTrial(decision, of_pair, names, options, fewest)
-    rows = list(item_on_trial.rows())
-    return Judged(rows, item_on_trial.drops, item_on_trial.notes)
+    rows = [*result.rows, *item_on_trial.rows()]
+    return Judged(rows, item_on_trial.drops, [*result.notes, *item_on_trial.notes])
 
 
 def trial_of(results: Iterable[Judged], table: pd.DataFrame, told: Mapping[str, Any]) -> Trial:

@@ -12,7 +12,8 @@ read (`Decision.read_at`), of a classifier the one that its head reads, for grad
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -159,24 +160,31 @@ def word_scores(
     for stack in stacks:
         mixing_map, words = maps[measure, stack], source_words(decision, stack)
         if words and _has_row(mixing_map, decision):
-            by_layer = shares(mixing_map, decision, words)
-            layers = list(zip(mixing_map.layers, by_layer, strict=True))
-            if "best layer" in aggregations:
-                yield from (WordScores(stack, measure, LAYER, layer, row) for layer, row in layers)
-            if EACH_LAYER in aggregations:
-                yield from (WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers)
-            aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
-            if facts_of(measure).objective:
-                aggregated["input"] = by_layer[0]
-            for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
-                if name in aggregations and stack != "cross" and _is_of_layers(measure):
-                    aggregated[name] = shares(mixing_map.rollout(residual=residual), decision, words)[-1]
-            for name in [name for name in aggregated if name in aggregations]:
-                yield WordScores(stack, measure, name, None, aggregated[name])
+            yield from scores_by_layers(mixing_map, partial(shares, decision=decision, words=words), aggregations)
     if "composed" in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):
         composed = maps.composed(measure, prefix=False)
         row = shares(composed, decision, source_words(decision, COMPOSED))[-1]
         yield WordScores(COMPOSED, measure, COMPOSED, None, row)
+
+
+def scores_by_layers(
+    mixing_map: MixingMap, shares_of: Callable[[MixingMap], np.ndarray], aggregations: Sequence[str]
+) -> Iterator[WordScores]:
+    """Scores of words by one map, in every way that its layers can be aggregated; `shares_of` a map is [L, W]."""
+    stack, measure, by_layer = mixing_map.stack, mixing_map.measure, shares_of(mixing_map)
+    layers = list(zip(mixing_map.layers, by_layer, strict=True))
+    if "best layer" in aggregations:
+        yield from (WordScores(stack, measure, LAYER, layer, row) for layer, row in layers)
+    if EACH_LAYER in aggregations:
+        yield from (WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers)
+    aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
+    if facts_of(measure).objective:
+        aggregated["input"] = by_layer[0]
+    for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
+        if name in aggregations and stack != "cross" and _is_of_layers(measure):
+            aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
+    for name in [name for name in aggregated if name in aggregations]:
+        yield WordScores(stack, measure, name, None, aggregated[name])
 
 
 def orders(decision: Decision, stack: str) -> list[WordScores]:
@@ -187,10 +195,14 @@ def orders(decision: Decision, stack: str) -> list[WordScores]:
     ]
 
 
-def random_orders(decision: Decision, stack: str, draws: int = 20) -> list[np.ndarray]:
+def random_orders(decision: Decision, stack: str) -> list[np.ndarray]:
     """Orders of the words drawn at random, always the same for an item, [W] each."""
-    count = len(source_words(decision, stack))
-    generator = np.random.default_rng(zlib.crc32(f"{decision.name} {stack}".encode()))
+    return orders_drawn(len(source_words(decision, stack)), f"{decision.name} {stack}")
+
+
+def orders_drawn(count: int, name: str, draws: int = 20) -> list[np.ndarray]:
+    """Orders of so many words drawn at random, always the same by one name, [W] each."""
+    generator = np.random.default_rng(zlib.crc32(name.encode()))
     return [generator.permutation(count).astype(float) for _ in range(draws)]
 
 
