@@ -148,7 +148,10 @@ class TestInChromium:
     def test_the_waveform_is_coloured_by_frame(self, explained, tmp_path):
         frames = "[...document.querySelectorAll('rect.w-of-frame')]"
         depth = f"{frames}.map((frame) => parseFloat(frame.style.getPropertyValue('--depth')))"
-        is_fine, box = "document.querySelector('svg').matches('.w-fine')", "document.querySelectorAll('.w-tools input')[1]"
+        is_fine, box = (
+            "document.querySelector('svg').matches('.w-fine')",
+            "document.querySelectorAll('.w-tools input')[1]",
+        )
         with Browser() as browser:
             opened(browser, explained, tmp_path)
             browser.evaluate("document.querySelectorAll('.w-words .w-word')[1].click()")
@@ -160,10 +163,14 @@ class TestInChromium:
             places = browser.evaluate(f"{frames}.map((frame) => frame.getBBox().x)")
             bars = browser.evaluate("document.querySelector('svg').viewBox.baseVal.width")
             np.testing.assert_allclose(
-                np.array(places) / bars * explained.clip.duration, explained.frames[:, 0], atol=explained.clip.duration / bars
+                np.array(places) / bars * explained.clip.duration,
+                explained.frames[:, 0],
+                atol=explained.clip.duration / bars,
             )
             peak = explained.frames[int(values.argmax()), 0]
-            assert f"gives most is at {peak:.2f} s" in browser.evaluate("document.querySelector('[aria-live]').innerText")
+            assert f"gives most is at {peak:.2f} s" in browser.evaluate(
+                "document.querySelector('[aria-live]').innerText"
+            )
             browser.evaluate(f"{box}.click()")
             assert not browser.evaluate(is_fine)
             assert not browser.messages
