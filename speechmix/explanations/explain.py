@@ -86,8 +86,8 @@ def explain(
         other), every two are taken away together, to tell either-or from both needed: of 4, six pairs a word. 2 to 8, or 0.
     frames : bool, str or sequence of str, optional
         Of which measures the frames of a sound are told apart, too: True, or names. By default of those whose words are made of
-        frames (gradients, "chefer", "lrp"), which costs nothing more. Others take each frame as a source: Value Zeroing of 20
-        frames a word about 20 times as long. Measures that take words away ("occlusion", "shapley") have none.
+        frames (gradients, "chefer", "lrp"), which costs nothing more. Others take each frame as a source, beside the words;
+        Value Zeroing then zeroes one frame after the other. Measures that take words away ("occlusion", "shapley") have none.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : {"zeros", "room", "noise", "word"}
