@@ -82,9 +82,10 @@ def _explain(options: argparse.Namespace) -> int:
     items: list[Clip | Sentence] = [*_sentences(options)] or [*named_clips(options, skipped)]
     _check_out(options, several=len(items) > 1)
     model, aligner = loaded(options, options.model), loaded_aligner(options)
+    frames = True if options.frames == [] else options.frames
     asked: dict[str, Any] = {
         "text": options.written, "measures": options.measure, "by": options.by, "against": options.against,
-        "include": options.include, "pairs": options.pairs, "frames": True if options.frames == [] else options.frames, "sound_fill": options.sound_fill, "token_fill": options.token_fill,
+        "include": options.include, "pairs": options.pairs, "frames": frames, "sound_fill": options.sound_fill, "token_fill": options.token_fill,
         "aligner": aligner, "align_method": options.align,
     }  # fmt: skip
     done = 0

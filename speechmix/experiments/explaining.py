@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..explanations.explanation import Explanation
 
 EXPLANATIONS = "explanations"  # kind of result
-_ASKED = {"against": ("foil", "reference", "runner_up")}  # of `explain`
+_AGAINST = ("foil", "reference", "runner_up")
 _MISSED_AMONG = 10  # times as many clips are looked through for targets that the transcript lacks
 _REVISION = 1  # of what is kept
 
@@ -73,7 +73,7 @@ def keep_explanation(
 ) -> Key:
     """Keep why a model wrote its words of a clip, unless it is there already; or that there is nothing to explain, and why."""
     always = clip.name in to_explain.always
-    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, **_ASKED}
+    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, "against": _AGAINST}
     key = Key(clip.name, EXPLANATIONS, digest({**asked, "always": always, "revision": _REVISION}))
     if key not in results:
         with phase(EXPLANATIONS), memory_errors_named():
@@ -90,7 +90,7 @@ def _misses_target(clip: Clip, transcript: str) -> bool:
 def _explained(model: Model, clip: Clip) -> dict[str, Any]:
     """What the page shows of an explanation, without the sound; or the reason why there is none."""
     try:
-        explanation = explain(model, clip, **_ASKED)
+        explanation = explain(model, clip, against=_AGAINST)
     except (StorageError, OutOfMemory):
         raise
     except SpeechmixError as error:

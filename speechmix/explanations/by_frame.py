@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .written import Writing
 
 # Measures of which a word is its frames, and how it is made of them.
-MADE_OF_FRAMES = {
+MADE_OF_FRAMES: dict[str, Callable[..., Any]] = {
     "lrp": np.sum,
     **dict.fromkeys(("gradient_input", "integrated_gradients", "deeplift", "chefer"), np.mean),
 }

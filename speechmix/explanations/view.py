@@ -63,7 +63,7 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
             {"name": name, "title": spoken(name), "of": claim.of, "unit": claim.unit}
             for name, claim in explanation.claims.items()
         ],
-        "columns": {"claims": COLUMNS, "pairs": PAIR_COLUMNS},
+        "columns": {"claims": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
         "frames": _edges(explanation.frames),
         "units": [_unit(explanation, unit) for unit in explanation.units],
         "choices": [_choice(explanation, place) for place in range(len(explanation.choices))],

@@ -118,3 +118,14 @@ def test_what_has_no_frames_says_so():
         speechmix.explain(model, clip_named(), frames=["occlusion"])
     with pytest.raises(InputError, match="is a text, which has no frames"):
         speechmix.explain(model, "nos maisons", frames=True)
+
+
+def test_a_words_figure_has_a_waveform_for_each_measure_of_frames(explained):
+    _, why = explained
+    figure = why.plot(0)
+    waves = [ax for ax in figure.axes if ax.get_xlabel() == "seconds" or ax.get_ylabel()]
+    assert [ax.get_ylabel() for ax in waves] == ["gradient input", "lrp", "alti logit", "attention"]
+    shades = waves[1].collections[0].get_array().ravel()
+    values = why.claims["lrp"].by_frame.values[why.choice(0)]
+    np.testing.assert_allclose(shades, values / np.abs(values).max(), rtol=0, atol=1e-12)
+    figure.canvas.draw()

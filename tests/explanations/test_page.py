@@ -82,6 +82,16 @@ def test_frames_are_a_byte_each(explained):
         np.testing.assert_allclose(values, parts[place], rtol=0, atol=1.001 * np.abs(parts[place]).max() / 254)
 
 
+def test_pairs_lie_beside_the_table(explained, tmp_path):
+    for ending, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet)):
+        explained.save(tmp_path / f"why.{ending}")
+        table, own = read(tmp_path / f"why_pairs.{ending}"), explained.pairs_to_dataframe()
+        assert list(table.columns) == list(own.columns)
+        np.testing.assert_allclose(table["beyond"], own["beyond"])
+    replace(explained, pairs=()).save(tmp_path / "none.csv")
+    assert not (tmp_path / "none_pairs.csv").exists()
+
+
 def opened(browser, explained, tmp_path):
     browser.open(explained.save(tmp_path / "why.html"))
     browser.until("document.querySelectorAll('.w-words .w-word').length > 0")
