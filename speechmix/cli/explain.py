@@ -85,8 +85,8 @@ def _explain(options: argparse.Namespace) -> int:
     frames = True if options.frames == [] else options.frames
     asked: dict[str, Any] = {
         "text": options.written, "measures": options.measure, "by": options.by, "against": options.against,
-        "include": options.include, "pairs": options.pairs, "frames": frames, "sound_fill": options.sound_fill, "token_fill": options.token_fill,
-        "aligner": aligner, "align_method": options.align,
+        "include": options.include, "pairs": options.pairs, "frames": frames, "sound_fill": options.sound_fill,
+        "token_fill": options.token_fill, "aligner": aligner, "align_method": options.align,
     }  # fmt: skip
     done = 0
     from ..explanations.explain import explain
