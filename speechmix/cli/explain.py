@@ -61,6 +61,10 @@ def add_command(commands) -> None:
         metavar="N",
         help="also take away every two of a word's N first sources (2 to 8)",
     )
+    command.add_argument(
+        "--frames", nargs="*", metavar="MEASURE",
+        help="tell frames of the sound apart by these measures, or by all that can (default: where it costs nothing)",
+    )  # fmt: skip
     command.add_argument("--include", nargs="+", default=[], metavar="WHAT", help="silence: pauses are sources too")
     command.add_argument("--sound-fill", default="zeros", metavar="FILL", help="zeros (default), room, noise, word")
     command.add_argument("--token-fill", metavar="FILL", help="mask, unk, pad (default: the first that there is)")
@@ -78,10 +82,11 @@ def _explain(options: argparse.Namespace) -> int:
     items: list[Clip | Sentence] = [*_sentences(options)] or [*named_clips(options, skipped)]
     _check_out(options, several=len(items) > 1)
     model, aligner = loaded(options, options.model), loaded_aligner(options)
+    frames = True if options.frames == [] else options.frames
     asked: dict[str, Any] = {
         "text": options.written, "measures": options.measure, "by": options.by, "against": options.against,
-        "include": options.include, "pairs": options.pairs, "sound_fill": options.sound_fill, "token_fill": options.token_fill,
-        "aligner": aligner, "align_method": options.align,
+        "include": options.include, "pairs": options.pairs, "frames": frames, "sound_fill": options.sound_fill,
+        "token_fill": options.token_fill, "aligner": aligner, "align_method": options.align,
     }  # fmt: skip
     done = 0
     from ..explanations.explain import explain

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .homophony_options import add_mining_options, add_selection_options
+from .score_options import add_explain_option
 from .status import add_shard_option, add_workers_option, shard_of, worker_count
 
 _EXAMPLES = """the whole pipeline:
@@ -28,6 +29,7 @@ _STUDY_EXAMPLES = """examples:
   speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
 """
 _SEEDS, _TWIN_CLIPS = tuple(range(10)), 100  # of the random twins; clips that they hear after the first
+_DEMO_EXPLAINED = 2  # clips of the package
 _MEASURES = ("value_zeroing", "attention", "attention_norm")
 
 
@@ -134,6 +136,7 @@ def _add_study(commands) -> None:
     study.add_argument(
         "--figures", type=int, default=4, help="clips to draw a figure of, per trained model (default: 4)"
     )
+    add_explain_option(study, default=None)
     add_workers_option(study)
     study.add_argument("--verbose", action="store_true", help="print a line a clip")
 
@@ -274,5 +277,7 @@ def _study(options) -> int:
     from ..homophony.french_study import study
 
     options.workers = worker_count(options, options.models or [*bundled.models().values()])
+    if options.explain is None:
+        options.explain = 0 if options.clips or options.common_voice else _DEMO_EXPLAINED
     study(options)
     return 0

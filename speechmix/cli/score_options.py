@@ -24,10 +24,21 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
     further.add_argument(
         "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"
     )
+    add_explain_option(further)
     further.add_argument("--probe", action="store_true", help="probe states for the manifest's column number")
     further.add_argument(
         "--twin-clips", type=int, default=0, metavar="N", help="clips that twins after the first hear (default: all)"
     )
+
+
+def add_explain_option(command: argparse.ArgumentParser | argparse._ArgumentGroup, *, default: int | None = 0) -> None:
+    """Add of how many clips the page says why trained models wrote their words."""
+    told = "0" if default is not None else "2 of the package's own clips, else 0"
+    command.add_argument(
+        "--explain", type=int, default=default, metavar="N",
+        help="why did trained models write their words? of the first N clips, and of ten times as many those whose target is "
+        f"missing in the transcript, on the page of the run (default: {told})",
+    )  # fmt: skip
 
 
 def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
@@ -39,6 +50,7 @@ def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
         "figures": 0 if options.no_figures else options.figures,
         "ablation": options.ablate,
         "probes": options.probe,
+        "explain": options.explain,
         "twin_clips": options.twin_clips or None,
         "overwrite": options.overwrite,
         "progress": sys.stderr.isatty() if options.progress is None else options.progress,

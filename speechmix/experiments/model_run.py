@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.model import Model
@@ -27,6 +28,7 @@ from ..storage.results import Key, Results
 from ..storage.tables import result_line
 from ..timing import count_clip, phase
 from .aligned_clips import Progress, shown
+from .explaining import ToExplain, keep_explanation
 from .own_texts import needs_text, remember_written, texts_of
 from .probing import PROBED_TWINS, keep_states
 from .store import TRANSCRIPTS, ClipAsked, MapsAsked, keep_map_rows, keep_maps, keep_spelling
@@ -59,6 +61,8 @@ class Wanted:
         Whether word maps are also kept in files of their own.
     maps_dtype : str, optional
         Type in which maps of frames are kept.
+    to_explain : ToExplain
+        Of which clips it is explained why trained models wrote what they wrote.
     """
 
     question: Question
@@ -71,6 +75,7 @@ class Wanted:
     few: frozenset[str] | None
     maps: bool
     maps_dtype: str | None
+    to_explain: ToExplain = field(default_factory=ToExplain)
 
 
 @dataclass
@@ -118,6 +123,7 @@ class ModelRun:
         self._asked = MapsAsked(
             model, wanted.question, wanted.clips, with_scores=self._few is None, maps_dtype=wanted.maps_dtype
         )
+        self._explains = model.init == "trained" and model.can_spell
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
         self.probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
         self._of_trained: Mapping[str, Mapping[str, Any]] | None = None
@@ -194,6 +200,10 @@ class ModelRun:
         if self.probed and clip.words:
             keys.append(keep_states(results, self._model, clip))
 
+        if self._explains and clip.words and clip in self._wanted.to_explain:
+            written = partial(self._written, results, clip, keys)
+            keys.append(keep_explanation(results, self._model, clip, self._wanted.to_explain, written))
+
         def all_maps() -> Maps:
             computed = {name for name, _ in maps}
             stored = results.maps([key for key in of_maps if key.kind not in computed])
@@ -209,8 +219,8 @@ class ModelRun:
 
     def _transcript(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str | None:
         """What the model writes of a clip, for its line: as kept; else written now, of a clip that is drawn."""
-        if stored_key := next((key for key in keys if key.kind == TRANSCRIPTS), None):
-            return json.loads(results.row(stored_key)["content"])[0]["transcript"]
+        if (kept := self._kept_transcript(results, keys)) is not None:
+            return kept
         model = self._model
         transcribes = model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
         if not transcribes or clip.name not in self._drawn:
@@ -222,6 +232,15 @@ class ModelRun:
                 return transcribe(model, clip)
         except SpeechmixError:  # its scores are there; a line that says less is all it costs
             return None
+
+    def _kept_transcript(self, results: Results, keys: Sequence[Key]) -> str | None:
+        stored_key = next((key for key in keys if key.kind == TRANSCRIPTS), None)
+        return stored_key and json.loads(results.row(stored_key)["content"])[0]["transcript"]
+
+    def _written(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str:
+        """What the model writes of a clip: as kept, or written now."""
+        kept = self._kept_transcript(results, keys)
+        return transcribe(self._model, clip) if kept is None else kept
 
     def _scored(
         self,

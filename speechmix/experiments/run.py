@@ -43,6 +43,7 @@ from ..storage.run_parts import sweep
 from ..storage.run_times import RunTimes
 from .aligned_clips import AlignedClips, Progress
 from .drawing import draw_clips
+from .explaining import ToExplain
 from .few_clips import CLIPS_BY_LAYER, few_of
 from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
 from .model_run import ModelRun, Wanted
@@ -78,6 +79,7 @@ def score_clips(
     engine: BlockEngine | None = None,
     maps: bool = False,
     maps_dtype: str | None = None,
+    explain: int = 0,
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -129,6 +131,9 @@ def score_clips(
         Maps of frames (``units="frame"``) always have files of their own, safetensors, instead of rows in the table of scores.
     maps_dtype : {"float32", "float16"}, optional
         Of maps of frames; as they are computed by default. Float16 keeps three digits, and scores up to 65,504.
+    explain : int
+        Of so many clips, the first, keep why trained models wrote their words (`speechmix.explain`), for the page; and of ten
+        times as many where the transcript lacks the target.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -163,7 +168,8 @@ def score_clips(
     drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
     by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
     kept_names = [None if names is None else sorted(names) for names in (drawn, by_layer, few)]
-    flags = [ablation, probes, maps, maps_dtype, *kept_names]
+    to_explain = ToExplain.of(clips, explain)
+    flags = [ablation, probes, maps, maps_dtype, *kept_names, *([sorted(to_explain.always)] if explain else [])]
     asked_of_all = digest([question.described(), alignment, _described(clips), flags])
     for name, reason in skipped:
         run.skip(name, reason)
@@ -188,7 +194,9 @@ def score_clips(
         with times.counted():
             ready, marker.clips = aligned.kept(run.skip, report, progress)
         asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
-        wanted = Wanted(question, batch_size, ablation, probes, drawn, by_layer, asked_of, few, maps, maps_dtype)
+        wanted = Wanted(
+            question, batch_size, ablation, probes, drawn, by_layer, asked_of, few, maps, maps_dtype, to_explain
+        )
         if engine is None:
             _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
         else:

@@ -9,7 +9,7 @@ ALTI-Logit and DecompX are sums over a logit's parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.carried_parts import check_carried
 from ..scoring.forward import mix_one
 from ..scoring.to_logit import logit_contributions, writing_stack
+from .by_frame import MADE_OF_FRAMES, WITHOUT_FRAMES, FrameParts, in_frames, made_of_frames
 from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from ..maps.mixing import Maps
     from .written import Writing
 
-OCCLUSION, SHAPLEY = "occlusion", "shapley"
-TAKING_AWAY = (OCCLUSION, SHAPLEY)
+TAKING_AWAY = OCCLUSION, SHAPLEY = WITHOUT_FRAMES
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
 
 
@@ -48,6 +48,8 @@ class Claim:
         What values and `rest` add up to, where they do.
     errors : ndarray [C, S] or None
         Standard errors of sampled values.
+    by_frame : FrameParts or None
+        The same of each frame of the sound, where that was asked for.
     """
 
     measure: str
@@ -55,6 +57,7 @@ class Claim:
     of: str
     totals: np.ndarray | None = None
     errors: np.ndarray | None = None
+    by_frame: FrameParts | None = None
 
     @property
     def unit(self) -> str:
@@ -90,26 +93,42 @@ def claim_of(
     *,
     samples: int | None = None,
     seed: int = 0,
+    frames: bool | None = None,
 ) -> Claim:
-    """What one measure claims.
+    """What one measure claims; of frames of the sound, too, if that is asked for (None: if words are made of them).
 
     Raises
     ------
     InputError
         If there is no such measure, or it is not defined for the model.
     """
-    if measure != SHAPLEY:
-        _check_reaches_the_sound(writing, measure)
     if measure == SHAPLEY:
-        claim = _shapley(writing, readings, fills, samples=samples, seed=seed)
-    elif measure in TO_OUTPUT:
-        claim = _to_logit(measure, writing, choices)
-    elif facts_of(measure).objective:
-        claim = _gradient(measure, writing, choices)
+        return _of_possible(_shapley(writing, readings, fills, samples=samples, seed=seed), writing, choices)
+    _check_reaches_the_sound(writing, measure)
+    if frames is None:
+        frames = measure in MADE_OF_FRAMES and any(source.side == "sound" for source in writing.sources)
+    if not frames:
+        return _of_possible(_claimed(measure, writing, choices), writing, choices)
+    in_parts = in_frames(writing)
+    of_frames = _of_possible(_claimed(measure, in_parts, choices), in_parts, choices)
+    count = sum(source.side == "sound" for source in in_parts.sources)
+    by_frame = FrameParts(of_frames.values[:, :count], of_frames.rest)
+    if measure in MADE_OF_FRAMES:
+        claim = replace(of_frames, values=made_of_frames(measure, writing, of_frames.values))
     else:
-        claim = _of_layers(measure, writing, choices)
-    values = np.where(possible_sources(writing, choices), claim.values, np.nan)
-    return Claim(measure, values, claim.of, claim.totals, claim.errors)
+        claim = _of_possible(_claimed(measure, writing, choices), writing, choices)
+    return replace(claim, by_frame=by_frame)
+
+
+def _claimed(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    if measure in TO_OUTPUT:
+        return _to_logit(measure, writing, choices)
+    return (_gradient if facts_of(measure).objective else _of_layers)(measure, writing, choices)
+
+
+def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """Nothing is claimed of what stands behind what is explained."""
+    return replace(claim, values=np.where(possible_sources(writing, choices), claim.values, np.nan))
 
 
 def _check_reaches_the_sound(writing: Writing, measure: str) -> None:
@@ -243,14 +262,23 @@ def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.n
     """
     some = next(iter(columns.values()))[1]
     values = np.full((len(some), len(writing.sources)), np.nan)
+    columns_at = {stack: _columns_at(spans) for stack, (spans, _) in columns.items()}
     for index, unit in enumerate(writing.sources):
         stack = unit.stack if unit.stack in columns else next(iter(columns))
-        spans, scores = columns[stack]
-        positions = set(unit.positions_in(stack))
-        held = [place for place, span in enumerate(spans) if positions & set(span.positions)]
+        at = columns_at[stack]
+        held = sorted({column for position in unit.positions_in(stack) for column in at.get(position, ())})
         if held and (unit.stack in columns or len(columns) == 1):
-            values[:, index] = scores[:, held].sum(axis=1)
+            values[:, index] = columns[stack][1][:, held].sum(axis=1)
     return values
+
+
+def _columns_at(spans: Sequence[Span]) -> dict[int, list[int]]:
+    """The columns that hold each position."""
+    at = dict[int, list[int]]()
+    for column, span in enumerate(spans):
+        for position in span.positions:
+            at.setdefault(position, []).append(column)
+    return at
 
 
 def _columns(mixing_map: Any) -> tuple[Sequence[Span], np.ndarray]:

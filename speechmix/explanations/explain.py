@@ -7,19 +7,21 @@ taken out of the input, one at a time (`taken_away`): all words are read again i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..alignment import align
-from ..errors import InputError, MissingExtraError, SpeechmixError
-from ..evaluation.spelling import plain, transcribe
+import numpy as np
+
+from ..errors import InputError, SpeechmixError
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
 from ..maps.facts import TO_OUTPUT, facts_of
+from .by_frame import frames_asked, seconds_of_frames
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
 from .explanation import Explanation
+from .heard_words import with_silence, with_words
 from .pairs import MOST_PAIRED
 from .shown import shown_of
 from .taken_away import fills_for
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from .taken_away import Fills
     from .written import Writing
 
-SILENCE = "<silence>"
-_LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
 _BY = ("word", "token")
 
 
@@ -46,6 +46,7 @@ def explain(
     against: str | Sequence[str] = ("reference",),
     top: int = 3,
     pairs: int = 0,
+    frames: bool | str | Sequence[str] | None = None,
     include: Sequence[str] = (),
     sound_fill: str = "zeros",
     token_fill: str | None = None,
@@ -83,6 +84,10 @@ def explain(
     pairs : int
         Of so many sources of each word, those that stand first in the order of some measure (of occlusion only if there is no
         other), every two are taken away together, to tell either-or from both needed: of 4, six pairs a word. 2 to 8, or 0.
+    frames : bool, str or sequence of str, optional
+        Of which measures the frames of a sound are told apart, too: True, or names. By default of those whose words are made of
+        frames (gradients, "chefer", "lrp"), which costs nothing more. Others take each frame as a source, beside the words;
+        Value Zeroing then zeroes one frame after the other. Measures that take words away ("occlusion", "shapley") have none.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : {"zeros", "room", "noise", "word"}
@@ -138,11 +143,12 @@ def explain(
     if type(pairs) is not int or pairs == 1 or not 0 <= pairs <= MOST_PAIRED:
         raise InputError(f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}")
     item = Sentence(item) if isinstance(item, str) else item
+    asked_of_frames = frames_asked(frames, item)
     with model.unchanged():
         said: tuple[Word, ...] = ()
         if isinstance(item, Clip):
-            said, item = _with_words(model, item, text, aligner, align_method)
-            clip = _with_silence(item) if "silence" in include else item
+            said, item = with_words(model, item, text, aligner, align_method)
+            clip = with_silence(item) if "silence" in include else item
             writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
         else:
             writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
@@ -153,8 +159,9 @@ def explain(
         choices = choices_of(writing, units, errors, against)
         fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
         return _explained(
-            writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed
-        )
+            writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed,
+            frames=asked_of_frames,
+        )  # fmt: skip
 
 
 def _explained(
@@ -170,6 +177,7 @@ def _explained(
     pairs: int,
     samples: int | None,
     seed: int,
+    frames: Callable[[str], bool | None],
 ) -> Explanation:
     readings = Readings.of(writing, choices)
     names, left_out = _asked(writing, measures), list[tuple[str, str]]()
@@ -180,7 +188,9 @@ def _explained(
         if name == OCCLUSION:
             continue
         try:
-            claims[name] = claim_of(name, writing, choices, readings, fills, samples=samples, seed=seed)
+            claims[name] = claim_of(
+                name, writing, choices, readings, fills, samples=samples, seed=seed, frames=frames(name)
+            )
         except SpeechmixError as error:
             if measures is not None:
                 raise
@@ -206,6 +216,7 @@ def _explained(
         value_without=shown.value_without,
         probability_without=shown.probability_without,
         pairs=shown.pairs,
+        frames=seconds_of_frames(writing) if any(claim.by_frame for claim in claims.values()) else np.empty((0, 2)),
         left_out=tuple(left_out),
         clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
         provenance={
@@ -249,55 +260,3 @@ def _without_taking_away(
 
 def _nothing_to_blank_with(writing: Writing) -> str:
     return f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
-
-
-def _with_words(
-    model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
-) -> tuple[tuple[Word, ...], Clip]:
-    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that can be taken away."""
-    if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
-        if clip.words is None:
-            clip = align(clip, model=aligner or model, method=method)
-        return (), clip
-    if clip.words is not None:
-        return clip.words, clip
-    if clip.text:
-        clip = _with_its_text_placed(model, clip, aligner, method)
-        return clip.words or (), clip
-    own = text or transcribe(model, clip)
-    if not plain(own):
-        raise InputError(f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or text=")
-    return (), align(clip.replace(text=own), model=aligner or model, method=method)
-
-
-def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
-    """The clip with the words of its text as `speechmix score` places them, which does not ask the model that is explained.
-
-    A CTC head that mishears a clip also misplaces what was said in it.
-    """
-    if method == "auto" and aligner is None and clip.language:
-        try:
-            return align(clip)
-        except MissingExtraError:
-            pass
-    return align(clip, model=aligner or model, method=method)
-
-
-def _with_silence(clip: Clip) -> Clip:
-    """The clip with its pauses among its words; its cue and target are the words that they were."""
-    words, reached = list(clip.words or ()), 0.0
-    for start, end in sorted([*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]):
-        if start - reached >= _LEAST_SILENCE:
-            words.append(Word(SILENCE, reached, start))
-        reached = max(reached, end)
-    order = sorted(range(len(words)), key=lambda index: words[index].start)
-    places = {index: place for place, index in enumerate(order)}
-    cue, target = [places[word] for word in clip.cue_words], None if clip.target is None else places[clip.target]
-    return clip.replace(
-        words=[words[index] for index in order],
-        alignment=clip.alignment,
-        doubts=clip.doubts,
-        cue=cue or None,
-        target=target,
-        foil=clip.foil,
-    )

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
-from .pairs import COLUMNS as PAIR_COLUMNS
+from .tables import claims_table, frames_table, order_of, pairs_table
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from ..inputs.clips import Clip
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from .transcript_errors import TranscriptError
     from .written import SourceUnit, WrittenToken
 
-ENDINGS = (".html", ".png", ".svg", ".pdf", ".csv", ".parquet")
-COLUMNS = (
-    "item", "written", "unit", "against", "foil", "error", "measure", "of", "side", "source", "label", "onset", "offset",
-    "claimed", "claimed_error", "rank", "value", "value_without", "drop", "probability", "probability_without",
-)  # fmt: skip
+
+TABLES = (".csv", ".parquet")
+ENDINGS = (".html", ".png", ".svg", ".pdf", *TABLES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +61,8 @@ class Explanation:
         The same, and the probability of the word, with the source taken away; NaN where it was not.
     pairs : tuple of Pair
         Sources taken away together, where that was asked for (``explain(pairs=4)``).
+    frames : ndarray [F, 2]
+        Beginning and end of each frame of the sound, in seconds, where a claim tells them apart (``Claim.by_frame``).
     left_out : tuple of (measure, reason)
     clip : Clip or None
         With the words that are sources, if it is a sound.
@@ -83,6 +83,7 @@ class Explanation:
     value_without: np.ndarray
     probability_without: np.ndarray
     pairs: tuple[Pair, ...] = ()
+    frames: np.ndarray = field(default_factory=lambda: np.empty((0, 2)), repr=False)
     left_out: tuple[tuple[str, str], ...] = ()
     clip: Clip | None = field(default=None, repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -138,7 +139,7 @@ class Explanation:
             The first by default.
         """
         values = self._claim(measure).values[self.choice(word, against)]
-        return [self.sources[index] for index in _order(values)]
+        return [self.sources[index] for index in order_of(values)]
 
     def top(self, word: str | int, measure: str | None = None, against: str = "") -> SourceUnit:
         """The source that a measure ranks first.
@@ -154,30 +155,12 @@ class Explanation:
         return ranked[0]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each choice, source and measure, `COLUMNS`: what is claimed, and what was shown.
+        """A row for each choice, source and measure, `tables.COLUMNS`: what is claimed, and what was shown.
 
         ``value`` is what is explained, in nats; ``value_without``, ``drop`` and ``probability_without`` are missing where the
         source was not taken away. ``rank`` counts from 1.
         """
-        rows = []
-        for name, claim in self.claims.items():
-            for place, choice in enumerate(self.choices):
-                values = claim.values[place]
-                ranks = {index: rank for rank, index in enumerate(_order(values), start=1)}
-                what = self._of_choice(place, choice)
-                for index in sorted(ranks):
-                    source = self.sources[index]
-                    shown = {
-                        "value_without": self.value_without[place, index],
-                        "drop": self.values[place] - self.value_without[place, index],
-                        "probability_without": self.probability_without[place, index],
-                    }
-                    error = np.nan if claim.errors is None else claim.errors[place, index]
-                    of_source = {"side": source.side, "source": source.source.index, "label": source.label}
-                    times = {"onset": source.onset, "offset": source.offset}
-                    claimed = {"claimed": values[index], "claimed_error": error, "rank": ranks[index]}
-                    rows.append({**what, "measure": name, "of": claim.of, **of_source, **times, **claimed, **shown})
-        return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
+        return claims_table(self)
 
     def pairs_to_dataframe(self) -> pd.DataFrame:
         """A row for each choice and pair of its sources, the largest difference from the sum first in each choice.
@@ -195,15 +178,26 @@ class Explanation:
         >>> why.pairs_to_dataframe()[["written", "first", "second"]].values.tolist()
         [['nos', 'nos', 'maisons'], ['maisons', 'nos', 'maisons']]
         """
-        rows = []
-        for pair in self.pairs:
-            what = self._of_choice(pair.choice, self.choices[pair.choice])
-            first, second = self.sources[pair.first], self.sources[pair.second]
-            both = {"first_side": first.side, "first": first.label, "second_side": second.side, "second": second.label}
-            drops = {"drop_first": pair.drop_first, "drop_second": pair.drop_second, "drop_both": pair.drop_both}
-            told = {"beyond": pair.beyond, "kind": pair.kind, "probability_without": pair.probability_without}
-            rows.append({**what, **both, **drops, **told})
-        return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
+        return pairs_table(self)
+
+    def frames_to_dataframe(self) -> pd.DataFrame:
+        """A row for each choice, measure and frame of the sound, `tables.FRAME_COLUMNS`.
+
+        ``onset`` and ``offset`` are seconds of the frame, ``source`` and ``label`` of the word that it is in (missing between
+        words), ``claimed`` is in the unit of the measure. Empty where no measure tells frames apart.
+
+        Examples
+        --------
+        >>> import speechmix
+        >>> from speechmix import bundled
+        >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
+        >>> why = speechmix.explain(model, bundled.clips()[1], measures="lrp")   # synthetic: "nos maisons"
+        >>> frames = why.frames_to_dataframe().query("written == 'nos' and label == 'maisons'")
+        >>> words = why.to_dataframe().query("written == 'nos' and label == 'maisons'")
+        >>> bool(abs(frames.claimed.sum() - words.claimed.item()) < 1e-6)   # a word is the sum of its frames
+        True
+        """
+        return frames_table(self)
 
     def plot(self, word: str | int | None = None, *, measure: str | None = None, against: str = "") -> Figure:
         """Draw what each word came from, or one word with what is claimed and shown (`plots.explanations`)."""
@@ -233,6 +227,8 @@ class Explanation:
     def save(self, path: str | Path) -> Path:
         """Write a page (.html), a figure (.png, .svg, .pdf) or the table (.csv, .parquet).
 
+        Where pairs were asked for, their table lies beside that of the claims: ``why_pairs.csv`` beside ``why.csv``.
+
         Raises
         ------
         InputError
@@ -242,13 +238,14 @@ class Explanation:
         ending = path.suffix.lower()
         if ending not in ENDINGS:
             raise InputError(f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}")
+        if ending in TABLES:
+            _write_table(self.to_dataframe(), path)
+            if self.pairs:
+                _write_table(self.pairs_to_dataframe(), path.with_name(f"{path.stem}_pairs{path.suffix}"))
+            return path
         with whole_file(path) as unfinished:
             if ending == ".html":
                 unfinished.write_text(self.to_html(), encoding="utf-8")
-            elif ending == ".csv":
-                self.to_dataframe().to_csv(unfinished, index=False)
-            elif ending == ".parquet":
-                self.to_dataframe().to_parquet(unfinished, index=False)
             else:
                 self.plot().savefig(unfinished, format=ending[1:], dpi=150, bbox_inches="tight")
         return path
@@ -261,7 +258,7 @@ class Explanation:
         for place, choice in enumerate(self.choices):
             lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
             for name, claim in self.claims.items():
-                order = _order(claim.values[place])[:2]
+                order = order_of(claim.values[place])[:2]
                 told = ", ".join(
                     f"{self.sources[i].name} {claim.values[place, i]:+.2g}{self._shown(place, i)}" for i in order
                 )
@@ -278,18 +275,6 @@ class Explanation:
         without = self.probability_without[place, source]
         return "" if np.isnan(without) else f" (without it p = {without:.3g})"
 
-    def _of_choice(self, place: int, choice: Choice) -> dict[str, Any]:
-        return {
-            "item": self.item,
-            "written": choice.label,
-            "unit": choice.unit,
-            "against": choice.against,
-            "foil": None if choice.contrast is None else choice.contrast.foil_label,
-            "error": None if choice.error is None else self.errors[choice.error].kind,
-            "value": self.values[place],
-            "probability": choice.probability,
-        }
-
     def _claim(self, measure: str | None) -> Claim:
         name = measure or next(iter(self.claims))
         if name not in self.claims:
@@ -297,7 +282,9 @@ class Explanation:
         return self.claims[name]
 
 
-def _order(values: np.ndarray) -> list[int]:
-    """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
-    known = np.flatnonzero(np.isfinite(values))
-    return known[np.argsort(-values[known], kind="stable")].tolist()
+def _write_table(table: pd.DataFrame, path: Path) -> None:
+    with whole_file(path) as unfinished:
+        if path.suffix.lower() == ".csv":
+            table.to_csv(unfinished, index=False)
+        else:
+            table.to_parquet(unfinished, index=False)

@@ -21,10 +21,6 @@ import numpy as np
 EITHER_OR, BOTH_NEEDED, UNDONE = "either-or", "both needed", "undone"
 MOST_PAIRED = 8  # sources of one word, 28 pairs
 _LEAST_NATS, _LEAST_PART = 0.1, 0.25  # of what is beyond the sum: in nats, and of the largest of the three drops
-COLUMNS = (
-    "item", "written", "unit", "against", "foil", "first_side", "first", "second_side", "second", "drop_first", "drop_second",
-    "drop_both", "beyond", "kind", "probability", "probability_without",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the view of an explanation shows, as plain data: words, sources, numbers, the outline of the sound.
 
 In: an `Explanation`. Out: a dict for JSON that `templates/explanation.js` draws, wherever it is shown: on a page of its own, in
-a notebook, in the app. Numbers have six digits; what is not known is None.
+a notebook, in the app. Numbers have six digits, of frames a byte; what is not known is None.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from ..inputs.player import wav
 from ..plots.panels import spoken
 from ..plots.sound_panels import envelope
+from .tables import COLUMNS, PAIR_COLUMNS
 
 if TYPE_CHECKING:
     from ..inputs.clips import Clip
@@ -59,8 +60,11 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
             for source in explanation.sources
         ],
         "measures": [
-            {"name": name, "title": spoken(name), "of": claim.of} for name, claim in explanation.claims.items()
+            {"name": name, "title": spoken(name), "of": claim.of, "unit": claim.unit}
+            for name, claim in explanation.claims.items()
         ],
+        "columns": {"claims": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
+        "frames": _edges(explanation.frames),
         "units": [_unit(explanation, unit) for unit in explanation.units],
         "choices": [_choice(explanation, place) for place in range(len(explanation.choices))],
     }
@@ -77,6 +81,18 @@ def _sound(clip: Clip, *, with_samples: bool) -> dict[str, Any]:
         "high": np.round(100 * high / loudest).astype(int).tolist(),
         "wav": base64.b64encode(wav(clip)).decode("ascii") if with_samples else None,
     }
+
+
+def _edges(frames: np.ndarray) -> list[float | None]:
+    """Where frames begin, and where the last ends: one follows the other."""
+    return _plains(np.array([*frames[:, 0], *frames[-1:, 1]]))
+
+
+def _in_bytes(values: np.ndarray) -> dict[str, Any]:
+    """Numbers for colours: the largest, and all as parts of it in 127ths, a byte each (base64)."""
+    largest = float(np.abs(np.nan_to_num(values)).max(initial=0.0))
+    parts = np.round(127 * np.nan_to_num(values) / (largest or 1.0)).astype(np.int8)
+    return {"largest": _plain(largest), "parts": base64.b64encode(parts.tobytes()).decode("ascii")}
 
 
 def _unit(explanation: Explanation, unit: Choice) -> dict[str, Any]:
@@ -112,13 +128,14 @@ def _choice(explanation: Explanation, place: int) -> dict[str, Any]:
         "probability": _plain(choice.probability),
         "claimed": {name: _plains(claim.values[place]) for name, claim in claims},
         "claimed_error": {name: _plains(claim.errors[place]) for name, claim in claims if claim.errors is not None},
+        "by_frame": {name: _in_bytes(parts.values[place]) for name, claim in claims if (parts := claim.by_frame)},
         "rest": {name: _plain(claim.rest[place]) for name, claim in claims if claim.rest is not None},
         "value_without": _plains(explanation.value_without[place]),
         "drop": _plains(explanation.drops[place]),
         "probability_without": _plains(explanation.probability_without[place]),
         "pairs": [
             {"first": pair.first, "second": pair.second, "kind": pair.kind, "beyond": _plain(pair.beyond)}
-            | {"probability": _plain(pair.probability_without)}
+            | {"drop_both": _plain(pair.drop_both), "probability": _plain(pair.probability_without)}
             for pair in explanation.pairs
             if pair.choice == place
         ],

@@ -76,6 +76,7 @@ def study(options: argparse.Namespace) -> Path:
         "skipped": skipped,
         "twin_clips": options.twin_clips or None,
         "probes": not options.no_probes,
+        "explain": options.explain,
     }
     if options.workers > 1:
         by: dict[str, Any] = {"workers": options.workers, "device": options.device}

@@ -16,8 +16,10 @@ from matplotlib.figure import Figure
 from . import panels
 from .coloured_tokens import GIVES, TAKES
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from .sound_panels import envelope
 
 if TYPE_CHECKING:
+    from ..explanations.claims import Claim
     from ..explanations.explanation import Explanation
 
 _DARKEST = 0.7  # of full colour, as in coloured tokens
@@ -26,6 +28,7 @@ _COLORS = LinearSegmentedColormap.from_list(
 )
 _MOST_NUMBERS = 400  # cells, above which numbers are too small to read
 _MOST_SOURCES = 24  # bars of one word
+_WAVE = 0.75  # inches of a waveform that is coloured by frame
 
 
 def explained_text(explanation: Explanation, *, measure: str | None = None) -> Figure:
@@ -66,7 +69,7 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
 
 
 def explained_word(explanation: Explanation, place: int) -> Figure:
-    """One word: a panel of bars for each measure, and how likely the word is without each source.
+    """One word: a panel of bars for each measure, how likely the word is without each source, and the waveform by frame.
 
     Parameters
     ----------
@@ -77,14 +80,18 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     Returns
     -------
     Figure
+        Below the bars a waveform for each measure that tells frames apart, coloured by what each frame gives.
     """
     choice = explanation.choices[place]
     known = [np.isfinite(claim.values[place]) for claim in explanation.claims.values()]
     shown = np.isfinite(explanation.probability_without[place])
     kept = np.flatnonzero(np.any([*known, shown], axis=0))[-_MOST_SOURCES:]
     count = len(explanation.claims) + 1
-    figure = panels.new_figure(1.9 * count + 1.5, max(0.24 * len(kept), 0.7) + 1.5)
-    axes = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    fine = [claim for claim in explanation.claims.values() if claim.by_frame is not None]
+    bars, waves = max(0.24 * len(kept), 0.7) + 1.5, _WAVE * len(fine)
+    figure = panels.new_figure(max(1.9 * count + 1.5, 5.0 if fine else 0.0), bars + waves)
+    parts = figure.subfigures(1 + bool(fine), 1, squeeze=False, height_ratios=[bars, *([waves] if fine else [])])[:, 0]
+    axes = parts[0].subplots(1, count, squeeze=False, sharey=True)[0]
     heights = np.arange(len(kept))
     for ax, (name, claim) in zip(axes, explanation.claims.items(), strict=False):
         values = claim.values[place, kept]
@@ -107,7 +114,37 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
         ax.tick_params(labelsize=TICK_SIZE, length=2)
     title = f"{panels.shortened(explanation.item, 40)}: why {choice.name!r} (probability {choice.probability:.2g})"
     figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    if fine and explanation.clip is not None:
+        strips = parts[1].subplots(len(fine), 1, squeeze=False, sharex=True)[:, 0]
+        for ax, claim in zip(strips, fine, strict=True):
+            _draw_frames(ax, explanation, claim, place)
+        strips[-1].set_xlabel("seconds", size=TICK_SIZE)
     return figure
+
+
+def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -> None:
+    """The outline of the sound, each stretch on the colour of what its frame gives, with the words."""
+    if claim.by_frame is None or explanation.clip is None:
+        return
+    samples = explanation.clip.audio(16_000)
+    times, low, high = envelope(samples)
+    values, edges = claim.by_frame.values[place], [*explanation.frames[:, 0], explanation.frames[-1, 1]]
+    shades = values / max(np.abs(values).max(initial=0.0), 1e-300)
+    loudest = 1.05 * max(float(np.abs(samples).max(initial=0.0)), 1e-6)
+    ax.pcolormesh(edges, [-loudest, loudest], shades[None], cmap=_COLORS, vmin=-1, vmax=1, rasterized=True)
+    ax.fill_between(times, low, high, color="0.25", linewidth=0.3)
+    ax.set(xlim=(0, explanation.clip.duration), ylim=(-loudest, loudest), yticks=[])
+    ax.set_ylabel(panels.spoken(claim.measure), size=TICK_SIZE, rotation=0, ha="right", va="center")
+    ax.tick_params(labelsize=TICK_SIZE, length=2)
+    for source in explanation.sources:
+        for onset, offset in source.times or ((source.onset, source.offset),):
+            if onset is None or offset is None:
+                continue
+            ax.vlines([onset, offset], -loudest, loudest, color="0.4", linewidth=0.5)
+            ax.text(
+                (onset + offset) / 2, loudest, panels.shortened(source.label, 14), ha="center", va="bottom", size=TICK_SIZE,
+                parse_math=False,
+            )  # fmt: skip
 
 
 def _name_sides(ax: Axes, explanation: Explanation) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..explanations.page import view_file
 from .page_figures import page_svg
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .clip_card import ClipCard
+    from .explanation_part import WhyCard
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -51,7 +53,7 @@ class SortableTable:
     links: Mapping[str, str] = field(default_factory=dict)
 
 
-Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipCard"
+Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipCard | WhyCard"
 # A part of the page: (heading, what to show under it).
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
@@ -63,8 +65,8 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
     ----------
     title : str
     parts : sequence of (heading, items)
-        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture) or clips (ClipCard). Clips are
-        closed, and drawn when they are opened.
+        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture), clips (ClipCard) or
+        explanations (WhyCard). Clips are closed, and drawn when they are opened.
     first : FirstScreen, optional
         What stands above all parts; its clip is open.
 
@@ -76,15 +78,21 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
+    explains = any(hasattr(item, "why") for _, items in parts for item in items)
     script = "\n".join(
-        ['"use strict";', share_colors(), *(template(f"{name}.js") for name in ("maps", "tables", "page"))]
+        [
+            '"use strict";',
+            share_colors(),
+            *([view_file("explanation.js")] if explains else []),
+            *(template(f"{name}.js") for name in ("maps", "tables", "page")),
+        ]
     )
     html = environment.get_template("page.html").render(
         title=title,
         first=first,
         figure=_item(first.figure)[1] if first and first.figure else None,
         parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
-        style=template("page.css"),
+        style=template("page.css") + (view_file("explanation.css") if explains else ""),
         script=script,
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
@@ -100,6 +108,8 @@ def _item(item) -> tuple[str, object]:
         return _item(Picture(page_svg(item)))
     if hasattr(item, "anchor"):
         return "clip", item
+    if hasattr(item, "why"):
+        return "why", item
     return "table", _table(item if isinstance(item, SortableTable) else SortableTable(item), hasattr(item, "links"))
 
 

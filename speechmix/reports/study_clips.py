@@ -113,7 +113,7 @@ def clip_cards(
     cards = []
     for name, why in reasons.items():
         maps, row = maps_of_clip(study.run, name, unreadable=unreadable), clip_row(study.run, name)
-        clip = _audible_clip(study.run, name, maps, at_hand.get(name), audio)
+        clip = audible_clip(study.run, name, maps, at_hand.get(name), audio)
         side = _side(study, row)
         cards.append(
             clip_card(
@@ -124,9 +124,10 @@ def clip_cards(
     return cards
 
 
-def _audible_clip(
+def audible_clip(
     run: StoredRun, name: str, maps: Maps, at_hand: Clip | None, audio: str | PathLike | None
 ) -> Clip | None:
+    """A clip of a run with its sound, if that is to be found and can be read."""
     try:
         clip = at_hand or clip_of(run, name, maps, audio=audio)
         if clip is not None:

@@ -23,6 +23,7 @@ from ..inputs.clips import Clip
 from ..storage.folder import RUNNING
 from ..storage.reading import STOPPED, StoredRun
 from ..versions import versions
+from .explanation_part import explanation_part
 from .faithfulness_part import faithfulness_part
 from .page import FirstScreen, Item, Part, Picture, page
 from .probing_part import probing_part
@@ -168,7 +169,8 @@ def write_study(
         cards = clip_cards(study, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
         needs = need_pictures(study)
         parts = [
-            *_clips_to_hear(study, cards), *_claims(study, needs), *_transcription(study.run), *_results(study),
+            *_clips_to_hear(study, cards), *explanation_part(study, audio=audio, clips=clips), *_claims(study, needs),
+            *_transcription(study.run), *_results(study),
             *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
             *boundaries_part(study), *_ablation(study), *speech_ablation_part(folder.path),
             *probing_part(study, published=published), *faithfulness_part(folder.path),

@@ -16,7 +16,7 @@ from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.spelling import transcribe
 from speechmix.explanations.drafts import pieces_of
-from speechmix.explanations.explanation import COLUMNS
+from speechmix.explanations.tables import COLUMNS
 from speechmix.explanations.taken_away import Fills
 from speechmix.explanations.written import label_of
 from speechmix.planted.case_table import CUE, OTHER, TARGET

@@ -71,6 +71,27 @@ def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
     assert sides == ["sound", "sound", "written", "written"]
 
 
+def test_frames_are_a_byte_each(explained):
+    view = view_of(explained)
+    parts = explained.claims["gradient_input"].by_frame.values
+    assert view["frames"] == pytest.approx([*explained.frames[:, 0], explained.frames[-1, 1]], rel=1e-5)
+    for place, shown in enumerate(view["choices"]):
+        (told,) = shown["by_frame"].values()
+        assert list(shown["by_frame"]) == ["gradient_input"]
+        values = np.frombuffer(base64.b64decode(told["parts"]), np.int8) * told["largest"] / 127
+        np.testing.assert_allclose(values, parts[place], rtol=0, atol=1.001 * np.abs(parts[place]).max() / 254)
+
+
+def test_pairs_lie_beside_the_table(explained, tmp_path):
+    for ending, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet)):
+        explained.save(tmp_path / f"why.{ending}")
+        table, own = read(tmp_path / f"why_pairs.{ending}"), explained.pairs_to_dataframe()
+        assert list(table.columns) == list(own.columns)
+        np.testing.assert_allclose(table["beyond"], own["beyond"])
+    replace(explained, pairs=()).save(tmp_path / "none.csv")
+    assert not (tmp_path / "none_pairs.csv").exists()
+
+
 def opened(browser, explained, tmp_path):
     browser.open(explained.save(tmp_path / "why.html"))
     browser.until("document.querySelectorAll('.w-words .w-word').length > 0")
@@ -134,6 +155,36 @@ class TestInChromium:
                     takes = browser.evaluate(f"{parts}.map((part) => part.matches('.takes'))")
                     assert takes == [bool(value < 0) for value in values[:2]]
 
+    def test_the_waveform_is_coloured_by_frame(self, explained, tmp_path):
+        frames = "[...document.querySelectorAll('rect.w-of-frame')]"
+        depth = f"{frames}.map((frame) => parseFloat(frame.style.getPropertyValue('--depth')))"
+        is_fine, box = (
+            "document.querySelector('svg').matches('.w-fine')",
+            "document.querySelectorAll('.w-tools input')[1]",
+        )
+        with Browser() as browser:
+            opened(browser, explained, tmp_path)
+            browser.evaluate("document.querySelectorAll('.w-words .w-word')[1].click()")
+            assert not browser.evaluate(is_fine)  # occlusion says nothing of frames
+            browser.evaluate("document.querySelectorAll('.w-measures button')[1].click()")
+            assert browser.evaluate(is_fine)
+            values = explained.claims["gradient_input"].by_frame.values[explained.choice("maisons")]
+            np.testing.assert_allclose(browser.evaluate(depth), 0.7 * values / values.max(), atol=0.7 / 254 + 5e-4)
+            places = browser.evaluate(f"{frames}.map((frame) => frame.getBBox().x)")
+            bars = browser.evaluate("document.querySelector('svg').viewBox.baseVal.width")
+            np.testing.assert_allclose(
+                np.array(places) / bars * explained.clip.duration,
+                explained.frames[:, 0],
+                atol=explained.clip.duration / bars,
+            )
+            peak = explained.frames[int(values.argmax()), 0]
+            assert f"gives most is at {peak:.2f} s" in browser.evaluate(
+                "document.querySelector('[aria-live]').innerText"
+            )
+            browser.evaluate(f"{box}.click()")
+            assert not browser.evaluate(is_fine)
+            assert not browser.messages
+
     def test_a_notebook_shows_several(self, explained, tmp_path):
         bodies = "".join(f"<div>{replace(explained, item=name)._repr_html_()}</div>" for name in "ab")
         (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8><body>{bodies}", encoding="utf-8")
@@ -164,14 +215,16 @@ class TestInChromium:
                 "saved.push([blob.type, btoa(text(new Uint8Array(bytes)))])); return 'data:,'; }"
             )
             browser.evaluate("document.querySelectorAll('.w-tools button').forEach((button) => button.click())")
-            browser.until("saved.length === 3")
-            saved = {kind: base64.b64decode(content) for kind, content in browser.evaluate("saved")}
+            browser.until("saved.length === 4")
+            saved = [(kind, base64.b64decode(content)) for kind, content in browser.evaluate("saved")]
             assert not browser.messages
+        tables = [pd.read_csv(io.BytesIO(content)) for kind, content in saved if kind == "text/csv"]
+        saved = dict(saved)
         assert saved["text/html"].decode() == explained.to_html()
-        table, own = pd.read_csv(io.BytesIO(saved["text/csv"])), explained.to_dataframe()
-        assert list(table.columns) == list(own.columns)
-        own = pd.read_csv(io.StringIO(own.to_csv(index=False)))
-        pd.testing.assert_frame_equal(table, own, rtol=1e-4, atol=1e-5, check_dtype=False)
+        for own in (explained.to_dataframe(), explained.pairs_to_dataframe()):
+            (table,) = (table for table in tables if list(table.columns) == list(own.columns))
+            own = pd.read_csv(io.StringIO(own.to_csv(index=False)))
+            pd.testing.assert_frame_equal(table, own, rtol=1e-4, atol=1e-5, check_dtype=False)
         from PIL import Image
 
         picture = np.asarray(Image.open(io.BytesIO(saved["image/png"])).convert("RGB")).astype(int)

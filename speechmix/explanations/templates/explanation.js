@@ -4,12 +4,9 @@
 (() => {
   const NOTE = "Hover, tap or focus a word: blue speaks for it, red against it, each line by its own largest number. " +
     "Claimed is what a measure says; without it is what happens when that source alone is taken away.";
-  const UNITS = { "log-probability": "nats", logit: "logit", share: "share", size: "size" };
+  const FINE = " The waveform is coloured by frame where a measure tells frames apart, the words below it as wholes.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
-  const COLUMNS = ["item", "written", "unit", "against", "foil", "error", "measure", "of", "side", "source", "label", "onset",
-    "offset", "claimed", "claimed_error", "rank", "value", "value_without", "drop", "probability", "probability_without"];
-
   function make(tag, attributes = {}, ...children) {
     const element = tag === "svg" || tag === "path" || tag === "rect" ? document.createElementNS(SVG, tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -37,26 +34,38 @@
     element.style.setProperty("--depth", (DARKEST * Math.min(Math.abs(depth), 1)).toFixed(3));
     return element;
   }
+  // Values of frames, which come as 127ths of the largest, a byte each.
+  const bytes = ({ largest, parts }) => [...atob(parts)].map((letter) => (((letter.charCodeAt(0) << 24) >> 24) * largest) / 127);
   const ranked = (values) => values.map((_, index) => index).filter((index) => values[index] !== null).sort((a, b) => values[b] - values[a]);
 
-  // The rows of the table that the package writes, of the same columns.
-  function csv(data) {
+  // The tables that the package writes, of the same columns, as rows by name.
+  function rowsOf(data) {
+    return data.measures.flatMap(({ name, of }) => data.choices.flatMap((choice) => {
+      const values = choice.claimed[name], order = ranked(values), what = about(data, choice);
+      return [...order].sort((a, b) => a - b).map((index) => {
+        const { side, label, onset, offset, index: source } = data.sources[index], errors = choice.claimed_error[name];
+        return { ...what, error: choice.error, measure: name, of, side, source, label, onset, offset, claimed: values[index],
+          claimed_error: errors?.[index], rank: order.indexOf(index) + 1, value: choice.value, value_without: choice.value_without[index],
+          drop: choice.drop[index], probability_without: choice.probability_without[index] };
+      });
+    }));
+  }
+  function rowsOfPairs(data) {
+    return data.choices.flatMap((choice) => choice.pairs.map(({ first, second, kind, beyond, drop_both, probability }) => {
+      const [one, other] = [first, second].map((index) => data.sources[index]);
+      return { ...about(data, choice), first_side: one.side, first: one.label, second_side: other.side, second: other.label, kind, beyond,
+        drop_first: choice.drop[first], drop_second: choice.drop[second], drop_both, probability_without: probability };
+    }));
+  }
+  const about = (data, choice) => ({ item: data.item, written: data.units[choice.unit].label, unit: choice.unit, against: choice.against, foil: choice.contrast?.foil, probability: choice.probability });
+
+  function csv(columns, rows) {
     const cell = (value) => {
       if (value === null || value === undefined) return "";
       const text = String(value);
       return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
-    const rows = data.measures.flatMap(({ name, of }) => data.choices.flatMap((choice) => {
-      const values = choice.claimed[name], order = ranked(values), unit = data.units[choice.unit];
-      return [...order].sort((a, b) => a - b).map((index) => {
-        const source = data.sources[index];
-        return [data.item, unit.label, choice.unit, choice.against, choice.contrast?.foil, choice.error, name, of, source.side,
-          source.index, source.label, source.onset, source.offset, values[index], choice.claimed_error[name]?.[index],
-          order.indexOf(index) + 1, choice.value, choice.value_without[index], choice.drop[index], choice.probability,
-          choice.probability_without[index]];
-      });
-    }));
-    return [COLUMNS, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+    return [columns, ...rows.map((row) => columns.map((name) => row[name]))].map((row) => row.map(cell).join(",")).join("\n") + "\n";
   }
 
   function download(content, type, name) {
@@ -92,11 +101,11 @@
 
   class View {
     constructor(root, data, options) {
-      Object.assign(this, { root, data, options, measure: data.measures[0]?.name, place: 0, aloud: true, until: null });
+      Object.assign(this, { root, data, options, measure: data.measures[0]?.name, place: 0, aloud: true, fine: true, until: null });
       const wrapper = root.closest(".why-view");
       this.whole = wrapper && data.head ? `<!doctype html>\n<html lang="en"><head>${data.head}</head><body>${wrapper.outerHTML}</body></html>\n` : null;
       this.draw();
-      this.choose(0);
+      this.choose(data.start ?? 0);
     }
 
     // Parts --------------------------------------------------------------------------------------------------------------
@@ -111,6 +120,7 @@
       this.lines = make("div", { class: "w-lines" });
       const canHear = this.audio || this.options.play;
       const hear = canHear ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.aloud = target.checked; } }), " hear it on hover") : null;
+      const fine = data.frames.length ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.fine = target.checked; this.show(); } }), " waveform by frame") : null;
       const said = data.said ? ` · said: ${data.said}` : "";
       const list = make("div", { class: "w-words", role: "toolbar", "aria-label": "Written words; arrow keys walk" }, ...this.words);
       list.addEventListener("keydown", (event) => this.walk(event));
@@ -118,8 +128,8 @@
         make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
         list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines,
         ...data.notes.map((note) => make("p", { class: "quiet note" }, note)),
-        make("p", { class: "quiet" }, NOTE),
-        make("p", { class: "w-tools" }, hear, ...this.files()), this.audio,
+        make("p", { class: "quiet" }, NOTE, data.frames.length ? FINE : ""),
+        make("p", { class: "w-tools" }, hear, fine, ...this.files()), this.audio,
       ].filter(Boolean));
     }
 
@@ -132,16 +142,17 @@
     }
 
     measures() {
-      this.choosers = this.data.measures.map(({ name, title, of }) => make("button", {
-        type: "button", title: `colour by ${title} (${UNITS[of]})`, onclick: () => { this.measure = name; this.show(); },
+      this.choosers = this.data.measures.map(({ name, title, unit }) => make("button", {
+        type: "button", title: `colour by ${title} (${unit})`, onclick: () => { this.measure = name; this.show(); },
       }, title));
       return make("p", { class: "w-measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers);
     }
 
-    // The outline of the sound, each source in the colour of what it gives.
+    // The outline of the sound, each source in the colour of what it gives; each frame, where a measure tells them apart.
     sound() {
-      const { sound, sources } = this.data;
+      const { sound, sources, frames } = this.data;
       this.parts = new Map();
+      this.frames = [];
       if (!sound) return null;
       const count = sound.low.length, outline = (from, to) => {
         const bars = [];
@@ -149,21 +160,26 @@
         return bars.join("");
       };
       const svg = make("svg", { viewBox: `0 0 ${count} 200`, preserveAspectRatio: "none", "aria-hidden": "true" }, make("path", { class: "w-outline", d: outline(0, count) }));
-      const lane = make("div", { class: "w-lane" });
+      const lane = make("div", { class: "w-lane" }), at = (time) => Math.min(Math.round((time / sound.seconds) * count), count);
+      const marked = (from, to, of) => {
+        const ground = make("rect", { class: `w-ground ${of}`, x: from, y: 0, width: Math.max(to - from, 1), height: 200 });
+        const marks = [ground, make("path", { class: `w-given ${of}`, d: outline(from, Math.max(to, from + 1)) })];
+        svg.append(...marks);
+        return marks;
+      };
       sources.forEach((source, index) => {
         if (!timed(source)) return;
         const marks = pieces(source).flatMap(({ onset, offset }) => {
-          const [from, to] = [onset, offset].map((time) => Math.round((time / sound.seconds) * count));
-          const ground = make("rect", { class: "w-ground", x: from, y: 0, width: Math.max(to - from, 1), height: 200 }), wave = make("path", { class: "w-given", d: outline(from, Math.max(to, from + 1)) });
           const button = make("button", { type: "button", tabindex: -1, title: `${source.label}, ${seconds({ onset, offset })}`, onclick: () => this.play({ onset, offset }) }, make("span", {}, source.label), make("small", {}));
           button.style.left = `${(100 * onset) / sound.seconds}%`;
           button.style.width = `${(100 * (offset - onset)) / sound.seconds}%`;
-          svg.append(ground, wave);
           lane.append(button);
-          return [ground, wave, button];
+          return [...marked(at(onset), at(offset), "w-of-word"), button];
         });
         this.parts.set(index, marks);
       });
+      this.frames = frames.slice(1).map((end, index) => marked(Math.min(at(frames[index]), count - 1), at(end), "w-of-frame"));
+      this.picture = svg;
       const score = make("div", { class: "w-score" }, svg, lane);
       score.style.minWidth = `${Math.round(60 * sound.seconds)}px`;
       return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by what each part gives" }, score);
@@ -226,10 +242,19 @@
         elements.forEach((element) => colour(element, shades[index]));
         elements.at(-1).querySelector("small").textContent = values[index] === null ? "" : told(values[index], of);
       });
+      const fine = this.byFrame();
+      this.picture?.classList.toggle("w-fine", Boolean(fine));
+      if (fine) depths(fine).forEach((shade, index) => this.frames[index].forEach((element) => colour(element, shade)));
       this.choosers.forEach((button, index) => button.setAttribute("aria-pressed", data.measures[index].name === measure));
       this.tellInstead();
       this.tell(values, of);
       this.lines.replaceChildren(...this.claimed(), this.shown(), this.together());
+    }
+
+    // What each frame gives, if that is known and asked for.
+    byFrame() {
+      const parts = this.fine && this.frames.length ? this.choice.by_frame[this.measure] : null;
+      return parts ? bytes(parts) : null;
     }
 
     // What could have been written instead; where it was held against that, it has colours of its own.
@@ -254,6 +279,8 @@
       const parts = [`${name}, p ${digits(choice.probability)}`];
       if (first !== undefined && values[first] > 0) parts.push(`first of all from ${data.sources[first].name} (${told(values[first], of)})`);
       if (strongest) parts.push(`in the sound from ${strongest.label}, ${seconds(strongest)}`);
+      const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
+      if (peak !== undefined && fine[peak] > 0) parts.push(`the frame that gives most is at ${data.frames[peak].toFixed(2)} s`);
       this.heading.textContent = parts.join("; ");
     }
 
@@ -265,9 +292,9 @@
     }
 
     claimed() {
-      return this.data.measures.map(({ name, title, of }) => {
+      return this.data.measures.map(({ name, title, of, unit }) => {
         const rest = this.choice.rest[name];
-        return this.line(title, `${UNITS[of]}${rest === undefined || rest === null ? "" : `, rest ${signed(rest)}`}`, this.choice.claimed[name], (value) => told(value, of));
+        return this.line(title, `${unit}${rest === undefined || rest === null ? "" : `, rest ${signed(rest)}`}`, this.choice.claimed[name], (value) => told(value, of));
       });
     }
 
@@ -327,15 +354,16 @@
     // Files --------------------------------------------------------------------------------------------------------------
 
     files() {
+      const { columns } = this.data;
       const name = this.data.item.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 80) || "why";
       const page = this.options.file ?? (this.whole && (() => download(this.whole, "text/html", `${name}.html`)));
-      const made = { "Page (HTML)": page, "Picture (PNG)": async () => download(await picture(this.root), "", `${name}.png`), "Table (CSV)": () => download(csv(this.data), "text/csv", `${name}.csv`) };
+      const made = { "Page (HTML)": page, "Picture (PNG)": async () => download(await picture(this.root), "", `${name}.png`), "Table (CSV)": () => download(csv(columns.claims, rowsOf(this.data)), "text/csv", `${name}.csv`),
+        "Pairs (CSV)": this.data.choices.some(({ pairs }) => pairs.length) && (() => download(csv(columns.pairs, rowsOfPairs(this.data)), "text/csv", `${name}_pairs.csv`)) };
       return Object.entries(made).filter(([, save]) => save).map(([text, save]) => make("button", { type: "button", onclick: save }, text));
     }
   }
 
   globalThis.explanationView = (root, data, options = {}) => { root.classList.add("why"); return new View(root, data, options); };
-  globalThis.explanationFiles = { csv, picture };
   for (const root of document.querySelectorAll(".why-view > .why:not([data-ready])")) {
     globalThis.explanationView(root, JSON.parse(root.nextElementSibling.textContent));
     root.dataset.ready = ""; // not before: a page that is saved draws itself again

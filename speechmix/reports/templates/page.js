@@ -1,6 +1,7 @@
 // Clips whose player moves over the map. No network, no library; `maps.js` and `tables.js` stand before it.
 
-for (const element of document.querySelectorAll(".clip")) {
+for (const card of document.querySelectorAll(".why-card")) card.addEventListener("toggle", () => openWhy(card));
+for (const element of document.querySelectorAll(".clip:not(.why-card)")) {
   if (element.localName === "details") element.addEventListener("toggle", () => openClip(element));
   else showClip(element);
 }
@@ -14,6 +15,22 @@ function openClip(element) {
   template.replaceWith(template.content);
   hintWhereWide(element);
   showClip(element);
+}
+
+// What models wrote about a clip, and why: the views are made when they are opened first; until then it is text.
+function openWhy(card) {
+  const place = card.querySelector(".why-place");
+  if (!card.open || place.dataset.ready !== undefined) return;
+  place.dataset.ready = "";
+  const { views, sound } = JSON.parse(card.querySelector('script[type="application/json"]').textContent);
+  place.replaceChildren(...views.map(({ model, view }) => {
+    const part = document.createElement("section"), heading = document.createElement("h4"), root = document.createElement("div");
+    heading.textContent = model;
+    part.append(heading, root);
+    if (view.sound) view.sound.wav = sound || null;
+    explanationView(root, view);
+    return part;
+  }));
 }
 
 // A link to a clip opens it.

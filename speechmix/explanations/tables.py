@@ -1,0 +1,114 @@
+"""An explanation as tidy tables: what is claimed of sources and frames, what was shown, pairs.
+
+In: an `Explanation`. Out: data frames of `COLUMNS`, `FRAME_COLUMNS` and `PAIR_COLUMNS`, long, a row for each number that is
+claimed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from .explanation import Explanation
+
+_OF_CHOICE = ("item", "written", "unit", "against", "foil")
+_OF_CLAIM = (*_OF_CHOICE, "error", "measure", "of")
+COLUMNS = (
+    *_OF_CLAIM, "side", "source", "label", "onset", "offset", "claimed", "claimed_error", "rank", "value", "value_without",
+    "drop", "probability", "probability_without",
+)  # fmt: skip
+FRAME_COLUMNS = (
+    *_OF_CLAIM, "frame", "onset", "offset", "source", "label", "claimed", "value", "probability",
+)  # fmt: skip
+PAIR_COLUMNS = (
+    *_OF_CHOICE, "first_side", "first", "second_side", "second", "drop_first", "drop_second", "drop_both", "beyond", "kind",
+    "probability", "probability_without",
+)  # fmt: skip
+
+
+def claims_table(explanation: Explanation) -> pd.DataFrame:
+    """A row for each choice, source and measure, `COLUMNS`."""
+    rows = []
+    for name, claim in explanation.claims.items():
+        for place in range(len(explanation.choices)):
+            values = claim.values[place]
+            ranks = {index: rank for rank, index in enumerate(order_of(values), start=1)}
+            what = _of_choice(explanation, place)
+            for index in sorted(ranks):
+                source = explanation.sources[index]
+                shown = {
+                    "value_without": explanation.value_without[place, index],
+                    "drop": explanation.values[place] - explanation.value_without[place, index],
+                    "probability_without": explanation.probability_without[place, index],
+                }
+                error = np.nan if claim.errors is None else claim.errors[place, index]
+                of_source = {"side": source.side, "source": source.source.index, "label": source.label}
+                times = {"onset": source.onset, "offset": source.offset}
+                claimed = {"claimed": values[index], "claimed_error": error, "rank": ranks[index]}
+                rows.append({**what, "measure": name, "of": claim.of, **of_source, **times, **claimed, **shown})
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
+
+
+def pairs_table(explanation: Explanation) -> pd.DataFrame:
+    """A row for each choice and pair of its sources, `PAIR_COLUMNS`."""
+    rows = []
+    for pair in explanation.pairs:
+        what = _of_choice(explanation, pair.choice)
+        first, second = explanation.sources[pair.first], explanation.sources[pair.second]
+        both = {"first_side": first.side, "first": first.label, "second_side": second.side, "second": second.label}
+        drops = {"drop_first": pair.drop_first, "drop_second": pair.drop_second, "drop_both": pair.drop_both}
+        told = {"beyond": pair.beyond, "kind": pair.kind, "probability_without": pair.probability_without}
+        rows.append({**what, **both, **drops, **told})
+    return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
+
+
+def frames_table(explanation: Explanation) -> pd.DataFrame:
+    """A row for each choice, measure and frame, `FRAME_COLUMNS`."""
+    words = {
+        frame: source.source
+        for source in explanation.sources
+        if source.side == "sound"
+        for frame in source.source.positions
+    }
+    count = len(explanation.frames)
+    of_frames = {
+        "frame": np.arange(count),
+        "onset": explanation.frames[:, 0],
+        "offset": explanation.frames[:, 1],
+        "source": pd.array([words[frame].index if frame in words else None for frame in range(count)], dtype="Int64"),
+        "label": [words[frame].label if frame in words else None for frame in range(count)],
+    }
+    tables = [
+        pd.DataFrame({**of_frames, "claimed": claim.by_frame.values[place]}).assign(
+            **_of_choice(explanation, place), measure=name, of=claim.of
+        )
+        for name, claim in explanation.claims.items()
+        if claim.by_frame is not None
+        for place in range(len(explanation.choices))
+    ]
+    if not tables:
+        return pd.DataFrame(columns=list(FRAME_COLUMNS))
+    return pd.concat(tables, ignore_index=True)[list(FRAME_COLUMNS)]
+
+
+def order_of(values: np.ndarray) -> list[int]:
+    """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
+    known = np.flatnonzero(np.isfinite(values))
+    return known[np.argsort(-values[known], kind="stable")].tolist()
+
+
+def _of_choice(explanation: Explanation, place: int) -> dict[str, Any]:
+    choice = explanation.choices[place]
+    return {
+        "item": explanation.item,
+        "written": choice.label,
+        "unit": choice.unit,
+        "against": choice.against,
+        "foil": None if choice.contrast is None else choice.contrast.foil_label,
+        "error": None if choice.error is None else explanation.errors[choice.error].kind,
+        "value": explanation.values[place],
+        "probability": choice.probability,
+    }

@@ -1,0 +1,166 @@
+"""Explanations of a run: kept beside its scores, found again, the same in shards, shown on the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from speechmix import bundled
+from speechmix.cli.command_line import _parser
+from speechmix.cli.score_options import asked_of_run
+from speechmix.errors import InputError
+from speechmix.experiments import explaining
+from speechmix.experiments.explaining import ToExplain, first_shown, stored_explanations
+from speechmix.experiments.run import score_clips
+from speechmix.explanations.explain import explain
+from speechmix.files.shards import Shard
+from speechmix.reports.explanation_part import explanation_part
+from speechmix.reports.page import page
+from speechmix.reports.study import Study
+from speechmix.storage.reading import open_run
+from tests.conftest import trained
+from tests.reports.chromium import EXECUTABLE, Browser
+
+
+def clips():
+    """Two clips that are transcribed right, and one whose target the transcript lacks: it is said to be another word."""
+    named = {clip.name: clip for clip in bundled.clips()}
+    first, second = named["left_00_sg"], named["left_00_pl"]
+    words = [(*word.as_list()[:1], word.start, word.end) for word in second.words]
+    other = second.replace(name="missed", words=[*words[:-1], ("chats", *words[-1][1:])], text="nos chats", target=1)
+    return [first, second, other]
+
+
+def by_one_measure(patch):
+    """Explanations by one measure, and of which clips they were asked."""
+    asked = []
+
+    def one(model, clip, **options):
+        asked.append(clip.name)
+        return explain(model, clip, measures="gradient_input", top=1, **options)
+
+    patch.setattr(explaining, "explain", one)
+    return asked
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    return by_one_measure(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of one process in which one clip was asked for."""
+    folder = tmp_path_factory.mktemp("explained") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        by_one_measure(patch)
+        scored(folder)
+    return folder
+
+
+def scored(folder, count=1, **options):
+    quiet = {"progress": False, "report": lambda line: None, "figures": 0, "layers": 0}
+    return score_clips([trained("tiny-french-ctc")], clips(), folder, explain=count, **quiet, **options)
+
+
+def contents(folder):
+    return {clip: content for _, clip, content in stored_explanations(open_run(folder).parts)}
+
+
+def test_the_first_clips_and_those_that_are_missed_are_explained(whole):
+    kept = contents(whole)
+    assert list(kept) == ["left_00_sg", "missed"]
+    view = kept["left_00_sg"]["view"]
+    assert view["sound"]["wav"] is None
+    assert view["choices"][view["start"]]["against"] == "foil"
+    error = kept["missed"]["view"]["choices"][kept["missed"]["view"]["start"]]
+    assert (error["error"], "chats" in error["name"]) == ("substitution", True)
+
+
+def test_they_are_explained_once(whole, tmp_path, quick):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    scored(folder, count=2)
+    assert quick == ["left_00_pl"]  # only what was not asked before
+    assert list(contents(folder)) == ["left_00_sg", "left_00_pl", "missed"]
+    scored(folder, count=2)
+    assert quick == ["left_00_pl"]
+
+
+def test_shards_keep_the_same(tmp_path, quick, whole):
+    for index in (1, 2):
+        scored(tmp_path, shard=Shard(index, 2))
+    assert contents(tmp_path) == contents(whole)
+
+
+def test_without_the_option_nothing_is_kept_and_nothing_is_shown(tmp_path, quick):
+    scored(tmp_path, count=0)
+    assert quick == []
+    assert contents(tmp_path) == {}
+    assert explanation_part(Study.of(tmp_path)) == []
+
+
+def test_what_cannot_be_explained_is_said_and_the_clip_is_done(tmp_path, monkeypatch):
+    def refuse(model, clip, **options):
+        raise InputError("it writes nothing")
+
+    monkeypatch.setattr(explaining, "explain", refuse)
+    run = scored(tmp_path)
+    assert (run.done, run.skipped) == (3, [])
+    ((_, items),) = explanation_part(Study.of(tmp_path))
+    assert "left_00_sg, tiny-french-ctc: it writes nothing" in items
+
+
+def test_the_page_has_a_card_a_clip_and_says_all_as_text(whole):
+    part = explanation_part(Study.of(whole), clips=clips())
+    html = page("a run", part)
+    assert html.count('class="clip why-card"') == 2
+    assert "gradient_input (size)" in html  # where no script runs
+    data = json.loads(html.split('<script type="application/json">')[1].split("</script>")[0])
+    assert data["sound"].startswith("UklGR")
+    assert [view["model"] for view in data["views"]] == ["tiny-french-ctc"]
+    assert "explanationView" in html
+    assert "globalThis.explanationView" not in page("a run", [("None", ["nothing"])])
+
+
+def test_which_clips_are_asked():
+    some = clips()
+    asked = ToExplain.of(some, 1)
+    assert (asked.always, asked.if_missed) == ({"left_00_sg"}, {"left_00_pl", "missed"})
+    assert all(clip in asked for clip in some)
+    assert not any(clip in ToExplain.of(some, 0) for clip in some)
+    with pytest.raises(InputError, match="0 for none"):
+        ToExplain.of(some, -1)
+
+
+def test_the_target_against_its_foil_comes_first():
+    why = explain(
+        trained("tiny-french-ctc"), clips()[0], measures="gradient_input", top=0, against=("foil", "runner_up")
+    )
+    assert why.choices[first_shown(why)].against == "foil"
+
+
+@pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium")
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1280, 420])
+def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
+    path = tmp_path / "page.html"
+    path.write_text(page("a run", explanation_part(Study.of(whole), clips=clips())), encoding="utf-8")
+    words = "document.querySelectorAll('.w-words .w-word')"
+    with Browser(width, 900) as browser:
+        browser.open(path)
+        assert browser.evaluate(f"{words}.length") == 0
+        browser.evaluate("document.querySelector('summary').focus()")
+        browser.press("Enter")
+        browser.until(f"{words}.length > 0")
+        assert "n not s" in browser.evaluate("document.querySelector('.w-heading').innerText")
+        assert browser.evaluate("document.querySelector('.why-card audio').src.startsWith('data:audio/wav')")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert not browser.messages
+
+
+def test_the_option_reaches_the_run(tmp_path):
+    options = _parser().parse_args(["score", "a.wav", "--model", "m", "--out", str(tmp_path), "--explain", "3"])
+    assert asked_of_run(options)["explain"] == 3

@@ -1,0 +1,131 @@
+"""Claims of frames: the parts of a word, what is between words, and the parts of a logit again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import speechmix
+from speechmix.errors import InputError
+from speechmix.explanations.by_frame import MADE_OF_FRAMES
+from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
+
+MADE, OWN = ["gradient_input", "lrp"], ["alti_logit", "attention"]
+
+
+@pytest.fixture(scope="module", params=[CTC, pytest.param(WHISPER, marks=pytest.mark.long)])
+def explained(request):
+    model = model_named(request.param)
+    return model, speechmix.explain(
+        model, clip_named(), measures=[*MADE, *OWN], frames=True, against="runner_up", top=0
+    )
+
+
+def of_words(why):
+    """Places of the sound's words among the sources, and their frames."""
+    return [
+        (place, list(source.source.positions)) for place, source in enumerate(why.sources) if source.side == "sound"
+    ]
+
+
+def test_frames_are_those_of_the_model_up_to_the_end_of_the_clip(explained):
+    model, why = explained
+    grid = model.grid(len(clip_named().audio(model.sample_rate)))
+    centres = why.frames.mean(axis=1)
+    np.testing.assert_allclose(centres[1:], grid.centres()[1 : len(centres)], atol=1e-9)
+    assert why.frames[-1, 0] < why.clip.duration <= why.frames[-1, 1] + grid.stride
+    for claim in why.claims.values():
+        assert claim.by_frame.values.shape == (len(why.choices), len(why.frames))
+        assert np.isfinite(claim.by_frame.values).all()
+
+
+@pytest.mark.parametrize("measure", MADE)
+def test_a_word_is_made_of_its_frames_and_is_what_is_claimed_without_frames(explained, measure):
+    model, why = explained
+    alone = speechmix.explain(model, clip_named(), measures=measure, frames=False, against="runner_up", top=0)
+    assert alone.claims[measure].by_frame is None
+    claim, parts = why.claims[measure], why.claims[measure].by_frame.values
+    for place, frames in of_words(why):
+        made = {"lrp": np.sum, "gradient_input": np.mean}[measure](parts[:, frames], axis=1)
+        np.testing.assert_allclose(made, alone.claims[measure].values[:, place], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(claim.values, alone.claims[measure].values, rtol=0, atol=1e-10)
+    if claim.totals is not None:
+        np.testing.assert_allclose(claim.rest, alone.claims[measure].rest, rtol=0, atol=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("measure", ["deeplift", "chefer"])
+def test_so_are_the_others(measure):
+    model = model_named(CTC)
+    made, alone = (
+        speechmix.explain(model, clip_named(), measures=measure, frames=frames, against=(), top=0).claims[measure]
+        for frames in (None, False)
+    )
+    assert made.by_frame is not None
+    np.testing.assert_allclose(made.values, alone.values, rtol=0, atol=1e-10)
+
+
+def test_what_is_left_over_by_frames_is_what_is_left_by_words_less_the_pauses(explained):
+    """Frames, text and rest are the logit: of the rest without frames nothing has gone but what lies between words."""
+    model, why = explained
+    alone = speechmix.explain(model, clip_named(), measures="lrp", frames=False, against="runner_up", top=0)
+    parts = why.claims["lrp"].by_frame
+    in_words = {frame for _, frames in of_words(why) for frame in frames}
+    pauses = [frame for frame in range(len(why.frames)) if frame not in in_words]
+    assert np.abs(parts.values[:, pauses].sum(axis=1)).max() > 1e-3
+    np.testing.assert_allclose(
+        alone.claims["lrp"].rest - parts.rest, parts.values[:, pauses].sum(axis=1), rtol=0, atol=1e-10
+    )
+
+
+def test_what_takes_a_word_as_a_whole_has_another_answer_for_its_frames(explained):
+    """So the page may not say that a word is the sum of the frames that are coloured."""
+    _, why = explained
+    claim = why.claims["alti_logit"]
+    assert "alti_logit" not in MADE_OF_FRAMES
+    sums = np.stack([claim.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1)
+    words = [place for place, _ in of_words(why)]
+    assert np.abs(sums - claim.values[:, words]).max() > 0.1
+
+
+def test_by_default_frames_are_told_apart_where_it_costs_nothing():
+    model = model_named(CTC)
+    why = speechmix.explain(model, clip_named(), measures=["occlusion", "gradient_input", "attention"])
+    assert [name for name, claim in why.claims.items() if claim.by_frame] == ["gradient_input"]
+    assert len(why.frames) == 59
+    named = speechmix.explain(model, clip_named(), measures=["gradient_input", "attention"], frames="attention", top=0)
+    assert [name for name, claim in named.claims.items() if claim.by_frame] == ["attention"]
+    none = speechmix.explain(model, clip_named(), measures="occlusion")
+    assert len(none.frames) == 0
+    assert none.frames_to_dataframe().empty
+
+
+def test_the_table_of_frames_says_in_which_word_each_is(explained):
+    _, why = explained
+    table = why.frames_to_dataframe()
+    assert len(table) == len(why.claims) * len(why.choices) * len(why.frames)
+    sums = table.query("measure == 'lrp' and against == ''").groupby(["unit", "label"])["claimed"].sum()
+    for unit in why.units:
+        for place, _ in of_words(why):
+            value = why.claims["lrp"].values[why.choice(unit.unit), place]
+            assert sums[unit.unit, why.sources[place].label] == pytest.approx(value, abs=1e-9)
+    assert table["label"].isna().any()  # between words
+
+
+def test_what_has_no_frames_says_so():
+    model = model_named(CTC)
+    with pytest.raises(InputError, match="takes words away, and says nothing of frames"):
+        speechmix.explain(model, clip_named(), frames=["occlusion"])
+    with pytest.raises(InputError, match="is a text, which has no frames"):
+        speechmix.explain(model, "nos maisons", frames=True)
+
+
+def test_a_words_figure_has_a_waveform_for_each_measure_of_frames(explained):
+    _, why = explained
+    figure = why.plot(0)
+    waves = [ax for ax in figure.axes if ax.get_xlabel() == "seconds" or ax.get_ylabel()]
+    assert [ax.get_ylabel() for ax in waves] == ["gradient input", "lrp", "alti logit", "attention"]
+    shades = waves[1].collections[0].get_array().ravel()
+    values = why.claims["lrp"].by_frame.values[why.choice(0)]
+    np.testing.assert_allclose(shades, values / np.abs(values).max(), rtol=0, atol=1e-12)
+    figure.canvas.draw()
