@@ -245,7 +245,7 @@ def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[
     if layers is None:
         return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
     fewest = min(len(model.stacks[stack]) for stack in stacks)
-    if not layers or not all(0 <= layer < fewest for layer in layers):
+    if not layers or not all(layer in range(fewest) for layer in layers):
         raise InputError(
             f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
         )
