@@ -77,6 +77,8 @@ class TestPrefix:
         clip = clip_of(language=None)
         tokens = model.tokenizer.convert_ids_to_tokens(decoder_prefix(model, clip))
         assert tokens == ["<|startoftranscript|>", "<|notimestamps|>"]
+        with pytest.warns(UserWarning, match="writes 'en' whatever is spoken: language='fr'"):
+            assert decoder_prefix(model, clip_of(language="fr")) == decoder_prefix(model, clip)
         for told in ({"task": "translate"}, {"language": "fr"}):
             with pytest.raises(InputError, match="English-only"):
                 model.with_prefix(**told)

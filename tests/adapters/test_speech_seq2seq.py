@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -194,6 +196,25 @@ def test_a_multilingual_model_is_told_its_language_by_the_tokenizer(tmp_path):
     model.forget_fingerprint()
     assert tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip())) == ["</s>", "<lang:de>"]
     assert model.fingerprint != before
+
+
+def test_a_language_that_the_decoder_is_not_told_is_said(model, tmp_path):
+    clip = tiny.clip().replace(language="pl")
+    with pytest.warns(UserWarning, match="takes no language.*language='pl' of a clip helps to place its words alone"):
+        maps = speechmix.mix(model, clip, measures="attention", stacks="cross")
+    assert maps["attention", "cross"].provenance["language"] == "pl"  # what the clip says
+    plain = speechmix.mix(model, tiny.clip().replace(language=None), measures="attention", stacks="cross")
+    asked = {m["attention", "cross"].provenance["decoder_prefix"] for m in (maps, plain)}
+    assert len(asked) == 1  # and what the decoder was told
+    module, extractor, tokenizer = tiny.speech_to_text(tmp_path, languages=True)
+    processor = transformers.Speech2TextProcessor(feature_extractor=extractor, tokenizer=tokenizer)
+    french = speechmix.load(module, processor=processor, init="random")
+    with pytest.warns(UserWarning, match="writes 'fr' whatever is spoken"):
+        decoder_prefix(french, clip)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decoder_prefix(french, clip.replace(language="fr"))
+        decoder_prefix(model, clip.replace(language=None))
 
 
 def test_relative_positions_are_in_the_attention_of_speecht5(speecht5):
