@@ -177,11 +177,14 @@ _CHECKS: dict[str, Callable[[Model], Any]] = {
 }
 
 
+_READ_AT = {"alti_logit": (), "decompx": ("row",), "lrp": ("label_id",)}  # of a label's details
+
+
 def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
-    """Objective that is a logit at a position (for DecompX also a label's), or a difference of two."""
+    """Objective that is a logit at a position, or a difference of two; or a label's, which LRP takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
-    places = {"position"} if measure == "alti_logit" else {"position", "label_id"}
+    places = {"position", *_READ_AT[measure]}
     if details["kind"] not in ("logit", "contrast") or not details.keys() & places:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
