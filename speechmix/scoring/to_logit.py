@@ -119,7 +119,7 @@ def logit_contributions(
     if measure not in TO_OUTPUT:
         raise InputError(f"measure should be one of {tuple(TO_OUTPUT)}, found {measure!r}")
     question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
-    _CHECKS[measure](model)
+    check_to_logit(model, measure)
     if reference and measure != "alti_logit":
         raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
     view = seen_by(model, item, question)
@@ -178,6 +178,11 @@ _CHECKS: dict[str, Callable[[Model], Any]] = {
 
 
 _READ_AT = {"alti_logit": (), "decompx": ("row",), "lrp": ("label_id",)}  # of a label's details
+
+
+def check_to_logit(model: Model, measure: str) -> None:
+    """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
+    _CHECKS[measure](model)
 
 
 def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
