@@ -177,6 +177,17 @@ def test_digital_silence_is_no_number_for_speech2text(folders):
             ask(model, silent)
 
 
+def test_digital_silence_leaves_the_states_of_a_random_moonshine_zero(folders):
+    model, spoken = speechmix.load(folders["moonshine"], device="cpu"), tiny.clip()
+    silent = speechmix.Clip.from_array(np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words)
+    with pytest.raises(
+        InputError, match=r"value_zeroing is not a number in layer 0, 1 of the encoder.*silent throughout"
+    ):
+        speechmix.mix(model, silent)
+    of_weights = speechmix.mix(model, silent, measures="attention_norm", stacks="encoder")
+    assert not of_weights["attention_norm", "encoder"].scores.any()
+
+
 def test_words_are_not_placed_by_the_attention_of_others_than_whisper(model):
     with pytest.raises(AlignmentError, match="Whisper"):
         align_by_whisper(model, tiny.clip().audio(16_000), tiny.TEXT)
