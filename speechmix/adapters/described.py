@@ -78,6 +78,11 @@ class Described:
         return not self.hears and type(self.module).__name__.endswith("ForSequenceClassification")
 
     @property
+    def gives_labels(self) -> bool:
+        """True for a model with a head that gives labels of a text, or of a sound (...ForAudioClassification)."""
+        return type(self.module).__name__.endswith(("ForSequenceClassification", "ForAudioClassification"))
+
+    @property
     def config(self):
         return self.module.config
 

@@ -11,11 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Lock, RLock
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+
+_IN_USE: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+_MADE = Lock()
+
+
+@contextmanager
+def alone(module: nn.Module) -> Iterator[None]:
+    """Have a module for one thread: others that want it wait, for its hooks and parts are the module's, not a thread's."""
+    with _MADE:
+        lock = _IN_USE.setdefault(module, RLock())
+    with lock:
+        yield
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from .delta.products import WeightProducts
 from .described import Described
 from .fingerprint import Seen, fingerprint
 from .layers import Stack, bind, layer_modules
-from .lending import lent, parts_of
+from .lending import alone, lent, parts_of
 from .memory import check_fits
 from .prefix import DecoderPrefix, check_prefix
 from .prompt import Prompt
@@ -236,7 +236,8 @@ class Model(Described):
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
         """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all is as before.
 
-        Whatever runs the module runs it in here, for the module may be its owner's, who trains it in between.
+        Whatever runs the module runs it in here, for the module may be its owner's, who trains it in between. Threads that
+        share a model take turns.
 
         Parameters
         ----------
@@ -248,9 +249,10 @@ class Model(Described):
             raise ModelError(
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
             )
-        self.rebind()
-        with lent(self.module, dtype):
-            yield
+        with alone(self.module):
+            self.rebind()
+            with lent(self.module, dtype):
+                yield
 
     def rebind(self) -> None:
         """Take in modules exchanged inside layers since the model was loaded.

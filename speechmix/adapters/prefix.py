@@ -12,6 +12,7 @@ Large-Scale Weak Supervision, figure 1.
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import astuple, dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -95,9 +96,10 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps unless asked.
 
     Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a text (the language that a
-    multilingual Speech2Text writes).
+    multilingual Speech2Text writes). A clip's language that the decoder is not told is warned of, once for each model.
     """
     if model.family.name != "whisper":
+        _warn_of_language(model, clip, told=getattr(model.tokenizer, "tgt_lang", None))
         return _started(model)
     vocabulary = model.tokenizer.get_vocab()
     prefix = [model.config.decoder_start_token_id]
@@ -106,9 +108,23 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
         language = model.prefix.language or clip.language or _detected(model, clip, languages)
         _checked_language(model, language, languages, where=clip.name)
         prefix += [languages[language], vocabulary[f"<|{model.prefix.task}|>"]]
+    else:
+        _warn_of_language(model, clip, told="en" if "<|en|>" in vocabulary else None)
     if _NO_TIMESTAMPS in vocabulary and not model.prefix.timestamps:
         prefix.append(vocabulary[_NO_TIMESTAMPS])
     return prefix
+
+
+def _warn_of_language(model: Model, clip: Clip, *, told: str | None) -> None:
+    """Warn of a clip's language that a decoder is not told: it is told another, always the same, or none."""
+    if clip.language is None or clip.language == told:
+        return
+    writes = (
+        f"writes {told!r} whatever is spoken" if told else "takes no language, and writes those that it was trained on"
+    )
+    warnings.warn(
+        f"{model.name} {writes}: language={clip.language!r} of a clip helps to place its words alone", stacklevel=3
+    )
 
 
 def _started(model: Model) -> list[int]:

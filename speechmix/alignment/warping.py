@@ -6,6 +6,9 @@ frame. Out: for each frame of the recording its synthetic frame, or the gap it l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -46,7 +49,15 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
     )
 
 
-@njit(cache=True)
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile by numba, for later processes too; where no folder can be written to (NUMBA_CACHE_DIR), for this one alone."""
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError:  # "cannot cache function": a read-only installation of someone without a home
+        return njit(function)
+
+
+@compiled
 def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no cover (compiled)
     n_frames, n_states = distances.shape
     n_visits = len(stays)

@@ -205,8 +205,9 @@ def _adapt(options) -> int:
         or options.method not in ("auto", "synthesis")
     ):
         raise InputError(
-            "--adapt goes with alignment by synthesis, of all clips in one process: leave --aligner, --textgrids, --shard and "
-            "other methods out"
+            "--adapt goes with alignment by synthesis, in one process, for a voice is learned from all clips of its speaker: "
+            "leave --aligner, --textgrids, --shard and other methods out. To share the work, split the corpus by "
+            "speaker, a study for each part"
         )
     path = align_adapted(
         options.study, source=options.corpus, overwrite=options.overwrite, progress=sys.stderr.isatty()

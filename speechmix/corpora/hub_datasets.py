@@ -24,6 +24,7 @@ from .sources import Source
 
 # What the published determiners say of their noun, in the form in which words are compared (l, not l').
 _NUMBERS = {**dict.fromkeys(("le", "la", "l", "un", "une"), "s"), **dict.fromkeys(("les", "des"), "p")}
+_AFAR = ("hf://", "https://", "http://")  # not file://, which is here
 _PAPER = ("transcription", "cue_word", "target_word", "alignment")
 
 
@@ -56,7 +57,7 @@ def metadata_table(source: Source) -> Path | None:
     return _split(tables, source)
 
 
-def read_dataset(source: Source, *, sentences: bool = True) -> Iterator[Row | Rejected]:
+def read_dataset(source: Source, *, sentences: bool = True, allow_outside: bool = False) -> Iterator[Row | Rejected]:
     """Read the recordings of a data set.
 
     Parameters
@@ -65,6 +66,9 @@ def read_dataset(source: Source, *, sentences: bool = True) -> Iterator[Row | Re
         A folder or hub id; the split is needed if there are several. From the hub it is streamed, not downloaded as a whole.
     sentences : bool
         Reject rows without a sentence; without it no column of text is needed.
+    allow_outside : bool
+        Accept recordings that a folder's rows name elsewhere on this machine, as of a set of one's own. Rows of the hub never
+        name a file of this machine.
 
     Raises
     ------
@@ -73,11 +77,12 @@ def read_dataset(source: Source, *, sentences: bool = True) -> Iterator[Row | Re
     """
     features, rows = _opened(source)
     audio, text = audio_and_text(source, features, text_is_needed=sentences)
-    root = source.path if source.path.is_dir() else Path()
+    root = source.path if source.path.is_dir() else None
     for number, stored in enumerate(rows(audio)):
         name, origin = row_name(stored.path, number), Origin(number + 1, path=stored.path)
         try:
-            yield _row(name, stored, _sentence(stored.cells, text, sentences), text, root, origin)
+            sentence = _sentence(stored.cells, text, sentences)
+            yield _row(name, stored, sentence, text, root, origin, allow_outside=allow_outside)
         except RowError as error:
             yield Rejected(name, error.why, str(error), origin)
 
@@ -88,7 +93,7 @@ def _opened(source: Source) -> tuple[dict[str, Any], Any]:
 
     path = source.path
     saved = (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
-    # Not there, a script that is no longer run; what datasets raises on damaged files depends on where the damage is.
+    # Not there, no connection, a script that is no longer run; what datasets raises on damage depends on where it is.
     try:
         if saved:
             data = _split(datasets.load_from_disk(source.location), source)
@@ -101,7 +106,7 @@ def _opened(source: Source) -> tuple[dict[str, Any], Any]:
         return features, lambda audio: _streamed(data, audio, source)
     except InputError:
         raise
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except Exception as error:
         why = f"{type(error).__name__}: {str(error)[:200]}"
         raise InputError(
             f"cannot load the data set {source.location} ({why}): give a folder or the id of one"
@@ -133,17 +138,25 @@ def _streamed(data: Any, audio: str, source: Source) -> Iterator[Stored]:
     from datasets import Audio
     from datasets.utils.file_utils import xopen
 
+    number = 0  # of the rows that came
     try:
         for cells in data.cast_column(audio, Audio(decode=False)):
             stored = cells.pop(audio) or {}
             path, content = str(stored.get("path") or cells.get("path") or ""), stored.get("bytes")
-            if content is None and "://" in path:
+            if content is None and path.rpartition("::")[2].startswith(_AFAR):
                 with xopen(path, "rb") as file:
                     content = file.read()
+            number += 1
             yield Stored(cells, path, content)
     except ImportError as error:  # datasets wants torchcodec for loose files, though nothing is decoded
         raise InputError(
             f"cannot stream {source.location} ({error}): download it with `hf download`, and give a folder"
+        ) from error
+    except Exception as error:  # what datasets, its HTTP clients and its unpackers raise has no common root
+        raise InputError(
+            f"{source.location} broke off behind row {number} ({type(error).__name__}: {str(error)[:200]}): what is done with "
+            "the rows before is kept, and the same command goes on there once the connection is back; a set that was fetched "
+            "with `hf download` breaks off nowhere"
         ) from error
 
 
@@ -152,17 +165,30 @@ def _sentence(cells: dict[str, Any], text: str | None, is_needed: bool) -> str:
     return checked_sentence(sentence) if is_needed or sentence not in (None, "") else ""
 
 
-def _row(name: str, stored: Stored, sentence: str, text: str | None, root: Path, origin: Origin) -> Row:
+def _row(
+    name: str,
+    stored: Stored,
+    sentence: str,
+    text: str | None,
+    root: Path | None,
+    origin: Origin,
+    *,
+    allow_outside: bool,
+) -> Row:
     cells, path, content = stored.cells, stored.place or stored.path, stored.content
     if content is None:
         if not path:
             raise RowError("missing clip", "expected a recording, found neither its bytes nor the name of a file")
+        if root is None:
+            raise RowError(
+                "unsafe path", f"expected the bytes of a recording, found the name of a file here: {path[:200]!r}"
+            )
+        if not stored.place:  # else the reader has it open, wherever a link to it leads
+            located_audio(root, path, allow_outside=allow_outside)
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
-        if not stored.place:  # else the reader has it open, wherever a link to it leads
-            located_audio(root, path)
     meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
-    row = Row(name, sentence, root, path if content is None else None, content, meta=meta, origin=origin)
+    row = Row(name, sentence, root or Path(), path if content is None else None, content, meta=meta, origin=origin)
     if not all(name in cells for name in _PAPER):
         return row
     try:

@@ -41,7 +41,7 @@ def read_corpus(
     sample : float
         Read only this share of the rows. Which ones depends on `seed` and their names, not on their order.
     allow_outside : bool
-        Let a manifest name files outside its folder.
+        Let a manifest, or a folder of `datasets` or tars, name files outside its folder.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _rows(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[R
     if path.is_dir():
         return _rows_of_folder(source, allow_outside=allow_outside, sentences=sentences)
     if source.is_hub_id:
-        return hub_datasets.read_dataset(source, sentences=sentences)
+        return hub_datasets.read_dataset(source, sentences=sentences, allow_outside=allow_outside)
     raise InputError(
         f"no such corpus: {source.location}. Expected a folder, a table (.tsv, .csv, .jsonl), tars or a hub id"
     )
@@ -162,7 +162,7 @@ def _rows_of_folder(source: Source, *, allow_outside: bool, sentences: bool) -> 
         if any(tar.suffix == ".tar" for tar in tars):
             return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
         if hub_datasets.is_dataset_folder(path):
-            return hub_datasets.read_dataset(source, sentences=sentences)
+            return hub_datasets.read_dataset(source, sentences=sentences, allow_outside=allow_outside)
         if table := hub_datasets.metadata_table(source):
             return manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
         if tars and not common_voice.releases_in(path):

@@ -20,9 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import errors
 from ..adapters.model import Model
-from ..errors import InputError, ModelError, SpeechmixError, StorageError
+from ..errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
 from ..experiments.aligned_clips import Progress, shown
 from ..experiments.merging import Marker
 from ..experiments.model_run import Wanted
@@ -42,6 +41,11 @@ Load = Callable[[], Model]
 _MERGED_TOGETHER = 32  # blocks whose part files become one
 _ROUNDS = 3  # of a model: what came to nothing is given out again
 _LOOKS, _SECONDS_BETWEEN_LOOKS = 10, 6.0  # for what workers have written
+
+
+_STOPS = {
+    kind.__name__: kind for kind in (InputError, ModelError, AlignmentError, StorageError)
+}  # made of a text alone
 
 
 class EngineError(Exception):
@@ -163,7 +167,7 @@ class _OfModel:
             If a worker says that it cannot go on, and no other could.
         """
         if row["stops"]:
-            raise getattr(errors, row["stops"], SpeechmixError)(row["reason"])
+            raise _STOPS.get(row["stops"], SpeechmixError)(row["reason"])
         for line in row["lines"]:
             self.report(line)
         if self.owner is None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,10 +150,10 @@ class RayWorker:
     def __init__(self, asked: bytes):
         import ray
 
-        self._failure: SpeechmixError | None = None
+        self._failure: Exception | None = None
         try:
             self._worker = BlockWorker(pickle.loads(asked), ray.get_runtime_context().get_node_id(), alive_nodes)
-        except SpeechmixError as error:
+        except Exception as error:  # also one that nobody foresaw, in a function that loads a model
             self._failure = error
 
     def __call__(self, clips: pa.Table) -> pa.Table:
@@ -162,9 +163,17 @@ class RayWorker:
             if self._failure is not None:
                 raise self._failure
             rows = list(self._worker.rows(block, [pickle.loads(clip.as_py()) for clip in clips["clip"]]))
-        except SpeechmixError as error:
-            rows = [{**row_of(None, "", block), "stops": type(error).__name__, "reason": str(error)}]
+        except Exception as error:
+            rows = [{**row_of(None, "", block), "stops": type(error).__name__, "reason": _reason(error, len(clips))}]
         return pa.Table.from_pylist(rows, schema=ROW)
+
+
+def _reason(error: Exception, clips: int) -> str:
+    """What the driver says; of an error that nobody foresaw also where it was raised."""
+    if isinstance(error, SpeechmixError):
+        return str(error)
+    *_, at = traceback.extract_tb(error.__traceback__)
+    return f"a worker stopped at a block of {clips} clips: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
 
 
 def alive_nodes() -> frozenset[str]:

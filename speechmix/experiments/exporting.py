@@ -6,7 +6,7 @@ by layer. Nothing is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from ..errors import InputError
 from ..files.names import safe_name
 from ..inputs.cue_and_target import find_cue_and_target
 from ..inputs.spans import Word
-from ..maps.tiers import Layers, score_tiers, write_tiers_as
+from ..maps.mixing import MixingMap
+from ..maps.tiers import Layers, layers_of_maps, score_tiers, write_tiers_as
 from ..storage.reading import open_run
 from ..storage.stored_clips import clip_row, provenance_of, sound_of
 
@@ -22,6 +23,12 @@ from ..storage.stored_clips import clip_row, provenance_of, sound_of
 def _target(words: Sequence[Word], target: str | int, clip: str) -> int | None:
     """Index of the word that is asked for, as `Clip` finds it."""
     return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")["target"]
+
+
+def _own_layers(chosen: str | tuple[int, ...], maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
+    """Those of the layers that one model has."""
+    there = {layer for mixing_map in maps for layer in mixing_map.layers}
+    return chosen if isinstance(chosen, str) else tuple(layer for layer in chosen if layer in there)
 
 
 def export_tiers(
@@ -50,8 +57,8 @@ def export_tiers(
     target : str or int, optional
         The word that receives, as `Clip` takes it; by default the clip's target.
     measures, stacks : sequence of str, optional
-    layers : "all", "best" or sequence of int
-        See `speechmix.maps.tiers.score_tiers`.
+    layers : "all", "best", int or sequence of int
+        See `speechmix.maps.tiers.score_tiers`; each of at least one of the models, which gives those that it has.
     audio : path, optional
         Folder to look for the recording in, which an .eaf names.
 
@@ -84,14 +91,21 @@ def export_tiers(
     cue = provenance.get("cue")
     paths: list[Path] = []
     refused: list[InputError] = []
-    for (model, init, _), maps in by_model.items():
-        if init != "trained":
-            continue
-        asked = {
+    asked_of = {
+        model: {
             place: mixing_map
             for place, mixing_map in maps.items()
             if place[0] in (measures or (place[0],)) and place[1] in (stacks or (place[1],))
         }
+        for (model, init, _), maps in by_model.items()
+        if init == "trained"
+    }
+    maps_asked = [mixing_map for asked in asked_of.values() for mixing_map in asked.values()]
+    chosen = layers_of_maps(layers, maps_asked) if maps_asked else "all"
+    for model, asked in asked_of.items():
+        own = _own_layers(chosen, asked.values())
+        if not own:
+            continue
         try:
             tiers = score_tiers(
                 asked,
@@ -99,9 +113,9 @@ def export_tiers(
                 target=role,
                 duration=seconds,
                 cue=tuple(cue) if isinstance(cue, list) else cue,
-                layers=layers,
+                layers=own,
             )
-        except InputError as error:  # another model may have the stack, or the layer
+        except InputError as error:  # another model may have the stack
             refused.append(error)
             continue
         folder = Path(out) if out else opened.out / "tiers"

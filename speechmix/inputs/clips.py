@@ -106,6 +106,7 @@ class Clip(ClipValue):
         foil : str, optional
             The other spelling of the target.
         language : str, optional
+            What a multilingual Whisper's decoder is told is spoken, and synthesis places words by; other models are told none.
         translation : str, optional
             What a Whisper that translates should write.
         tier : str, optional

@@ -80,8 +80,8 @@ class LogitContributions:
         return list(self.scores)
 
     @property
-    def position(self) -> int:
-        """Position whose logit it is."""
+    def position(self) -> int | None:
+        """Position whose logit it is; None for the label of a sound, which is read off a mean of several."""
         return self.objective.get("position", self.objective.get("row"))
 
     def labels(self, side: str) -> list[str]:
@@ -171,7 +171,8 @@ class LogitContributions:
         asked = f"{self.objective['label']!r}" + (f" less {foil!r}" if foil is not None else "")
         shapes = ", ".join(f"{side} {array.shape[0]} x {array.shape[1]}" for side, array in self.scores.items())
         of_sources = sum(float(array.sum()) for array in self.scores.values())
+        place = "" if self.position is None else f" at position {self.position}"
         return (
-            f"LogitContributions({self.measure} of {asked} at position {self.position}: {shapes}; logit {self.logit:.2f}, "
+            f"LogitContributions({self.measure} of {asked}{place}: {shapes}; logit {self.logit:.2f}, "
             f"of sources {of_sources:.2f})"
         )

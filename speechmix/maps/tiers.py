@@ -6,7 +6,7 @@ holds shares in percent, those of `speechmix.cue_contribution`. `inputs.textgrid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..inputs.clips import Clip
     from .mixing import MixingMap
 
-Layers = str | Sequence[int]  # "all", "best", or which
+Layers = str | int | Sequence[int]  # "all", "best", or which
 
 
 def write_score_tiers(
@@ -45,7 +45,7 @@ def write_score_tiers(
         With words.
     target : int, optional
         Index of the word that receives; by default the clip's target.
-    layers : "all", "best" or sequence of int
+    layers : "all", "best", int or sequence of int
         A tier for each layer, for the one in which the cue gives most, or for these, counted from 0.
 
     Returns
@@ -55,7 +55,7 @@ def write_score_tiers(
     Raises
     ------
     InputError
-        For another ending, a clip without words, no target, or maps that say nothing of it.
+        For another ending, a clip without words, no target, a layer that none of the maps has, or maps that say nothing of it.
     """
     path = Path(path)
     if not clip.words:
@@ -111,7 +111,8 @@ def score_tiers(
         Seconds of audio: frames behind it (padding) are left out.
     cue : int or sequence of int, optional
         For layers="best".
-    layers : "all", "best" or sequence of int
+    layers : "all", "best", int or sequence of int
+        Each in at least one of the maps.
 
     Returns
     -------
@@ -121,7 +122,7 @@ def score_tiers(
     Raises
     ------
     InputError
-        For a target that is no word, "best" without a cue, or if there is nothing to show.
+        For a target that is no word, a layer that none of the maps has, "best" without a cue, or if there is nothing to show.
 
     Examples
     --------
@@ -137,13 +138,14 @@ def score_tiers(
         raise InputError(f"target={target} is no word: there are {len(words)}, counted from 0")
     if layers == "best" and cue is None:
         raise InputError("layers='best' is the layer in which the cue gives most, and there is no cue: name layers")
+    chosen = layers_of_maps(layers, maps.values()) if maps else "all"
     tiers = {"words": list(words)}
     for mixing_map in maps.values():
         intervals, shares, of_words = _given(mixing_map, words, target, duration)
         best_layer = _best_layer(mixing_map, shares, of_words, cue)
         for layer, row in zip(mixing_map.layers, shares, strict=True) if intervals else ():
-            best = layers == "best" and layer == best_layer
-            if layers == "all" or best or (not isinstance(layers, str) and layer in layers):
+            best = chosen == "best" and layer == best_layer
+            if chosen == "all" or best or (not isinstance(chosen, str) and layer in chosen):
                 tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {words[target].text}"] = [
                     Word.of_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
                     for times, label in zip(intervals, [f"{100 * share:.1f}" for share in row], strict=True)
@@ -154,6 +156,26 @@ def score_tiers(
             f"it as a target, in layers {layers!r}"
         )
     return tiers
+
+
+def layers_of_maps(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
+    """Layers as asked for, each of which at least one of the maps has.
+
+    Raises
+    ------
+    InputError
+        For a layer that none has, none at all, or another word than "all" and "best".
+    """
+    there = sorted({layer for mixing_map in maps for layer in mixing_map.layers})
+    listed = ", ".join(map(str, there))
+    if isinstance(layers, str) and layers in ("all", "best"):
+        return layers
+    asked = () if isinstance(layers, str) else (layers,) if isinstance(layers, int) else tuple(layers)
+    if not asked:
+        raise InputError(f'expected layers="all", "best" or some of {listed}, counted from 0; found {layers!r}')
+    if missing := [layer for layer in asked if layer not in there]:
+        raise InputError(f"no layer {', '.join(map(repr, missing))}: the maps have {listed}, counted from 0")
+    return asked
 
 
 def _given(

@@ -1,13 +1,14 @@
-"""What a classifier of texts gives out: one number about a label, read at the model's classification head.
+"""What a classifier of texts or sounds gives out: one number about a label, read at the model's classification head.
 
-In: a model whose head gives one logit for each label (`...ForSequenceClassification`), and prepared inputs. Out: an
-`Objective`, as for words (`objectives`). With z the logits and y a label:
+In: a model whose head gives one logit a label (`...ForSequenceClassification`, `...ForAudioClassification`), and prepared
+inputs. Out: an `Objective`, as for words (`objectives`). With z the logits and y a label:
 
     log_probability = log softmax(z)[y]        probability = softmax(z)[y]        logit = z[y]
     contrast        = z[y] - z[other]          of two labels
 
 By default y is the label that the model itself gives the text as it is. Its row is that of the position that the head reads:
-the first ([CLS]) of an encoder, the last that is no padding of a causal model.
+the first ([CLS]) of an encoder, the last that is no padding of a causal model. The label of a sound has none: its head reads a
+mean of several positions (two in AST, all frames in wav2vec2 models).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
             f"labels for a contrast; found {kind!r} of {list(names)}"
         )
     classes = [labels.index(name) for name in names] or [label_given(model, prepared)]
-    row = row_read(model, prepared)
+    row = None if model.hears else row_read(model, prepared)
 
     def function(output: Any) -> Tensor:
         logits = logits_of_labels(output)
@@ -72,10 +73,13 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
         return log_probability.exp() if kind == "probability" else log_probability
 
     label = labels[classes[0]]
-    details = {"kind": kind, "label": label, "label_id": classes[0], "row": row}
+    details: dict[str, Any] = {"kind": kind, "label": label, "label_id": classes[0]}
+    if row is not None:
+        details["row"] = row
     if kind == "contrast":
         details |= {"foil": classes[1], "foil_label": labels[classes[1]]}
-    return Objective(function, Span(row, row + 1, label, "special"), details)
+    place = row or 0
+    return Objective(function, Span(place, place + 1, label, "special"), details)
 
 
 def label_names(model: Model) -> list[str]:

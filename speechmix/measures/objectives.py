@@ -80,7 +80,7 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
         return Objective(lambda output: _by_row(option, output), Span(0, 1, "objective", "token"), {"kind": "given"})
     if not isinstance(option, str) and isinstance(option[0], int):
         return of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
-    if model.classifies:
+    if model.gives_labels:
         return _of_label(option, model, prepared)
     if clip is None:
         raise InputError(
@@ -111,6 +111,11 @@ def logits_of(output: Any) -> Tensor:
 
 def ask_at_one_position(model: Model) -> str:
     """What to ask for instead of a number that is not read at one position of a model's output."""
+    if model.gives_labels:
+        return (
+            "The label of a sound is read off a mean of several positions: ask gradient_input, integrated_gradients, or "
+            "speechmix.logit_contributions(model, item, measure='lrp')"
+        )
     if "decoder" not in model.stacks and model.hears:
         return (
             "Give (frame, token id) or (frame, token id, foil's id), or explain letter by letter with speechmix.explain"

@@ -176,6 +176,8 @@ def _layers_shown(
 ) -> dict[str, list[int]]:
     """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks together if their layers agree."""
     if layers is not None:
+        if not layers:
+            raise InputError("layers is empty: name at least one, or leave it out")
         for mixing_map in maps.values():
             for layer in layers:
                 mixing_map.layer(layer)  # raises if there is none

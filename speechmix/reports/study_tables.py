@@ -135,7 +135,14 @@ def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.Da
     -------
     DataFrame
         Columns of `trained_against_random`, and layer. What is claimed is for `with_claims` to say, of all rows of a page.
+
+    Raises
+    ------
+    InputError
+        For other layers.
     """
+    if layers not in (BEST_LAYER, ALL_LAYERS):
+        raise InputError(f"layers should be {BEST_LAYER!r} or {ALL_LAYERS!r}, found {layers!r}")
     percent = _in_percent(table)
     if layers == BEST_LAYER:
         percent = cross_fitted_layer(percent, by=KEYS, group="group")

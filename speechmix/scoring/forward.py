@@ -109,7 +109,7 @@ def mix(
         foil's), "ctc" (log-probability of the transcript less that without the target); "auto" is a contrast where there is
         a foil, and else "ctc" for a CTC model and "logit" for others.
         With several tokens: the one that decides between target and foil, or the target's first. A masked target is given
-        as ("spelling",) or ("spelling", "foil"), by default the likeliest token. A classifier of texts is asked for the label
+        as ("spelling",) or ("spelling", "foil"), by default the likeliest token. A classifier is asked for the label
         that it gives, or for ("label",), or ("label", "label") for a contrast. For prepared inputs: (position, token id),
         (position, token id, foil's id), or a function of the model's output (a batch of one) that returns a scalar.
     steps : int

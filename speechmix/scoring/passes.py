@@ -198,7 +198,10 @@ def _differentiated(
             labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
             made[measure.name, stack] = scores, labels
     arrays = to_host([scores for scores, _ in made.values()])
-    return {key: MixingMap(array, *labels) for (key, (_, labels)), array in zip(made.items(), arrays, strict=True)}
+    return {
+        key: _of_numbers(MixingMap(array, *labels))
+        for (key, (_, labels)), array in zip(made.items(), arrays, strict=True)
+    }
 
 
 def _labelled(
@@ -218,7 +221,20 @@ def _labelled(
 
 
 def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
-    return lambda scores: MixingMap(scores, *labels)
+    return lambda scores: _of_numbers(MixingMap(scores, *labels))
+
+
+def _of_numbers(made: MixingMap) -> MixingMap:
+    """Return a map as it is; of states that are zero, or not finite themselves, there is none."""
+    if wrong := [
+        layer for layer, scores in zip(made.layers, made.scores, strict=True) if not np.isfinite(scores).all()
+    ]:
+        raise InputError(
+            f"{made.provenance['clip'] or 'prepared inputs'}: {made.measure} is not a number in layer "
+            f"{', '.join(map(str, wrong))} of the {made.stack} of {made.provenance['model']}. Its states there are zero, as of "
+            "a sound that is silent throughout, or not finite, as of damaged weights: leave the clip out, or check the model"
+        )
+    return made
 
 
 def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
@@ -245,7 +261,7 @@ def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[
     if layers is None:
         return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
     fewest = min(len(model.stacks[stack]) for stack in stacks)
-    if not layers or not all(0 <= layer < fewest for layer in layers):
+    if not layers or not all(layer in range(fewest) for layer in layers):
         raise InputError(
             f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
         )

@@ -119,7 +119,7 @@ def logit_contributions(
     if measure not in TO_OUTPUT:
         raise InputError(f"measure should be one of {tuple(TO_OUTPUT)}, found {measure!r}")
     question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
-    _CHECKS[measure](model)
+    check_to_logit(model, measure)
     if reference and measure != "alti_logit":
         raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
     view = seen_by(model, item, question)
@@ -177,11 +177,19 @@ _CHECKS: dict[str, Callable[[Model], Any]] = {
 }
 
 
+_READ_AT = {"alti_logit": (), "decompx": ("row",), "lrp": ("label_id",)}  # of a label's details
+
+
+def check_to_logit(model: Model, measure: str) -> None:
+    """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
+    _CHECKS[measure](model)
+
+
 def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
-    """Objective that is a logit at a position (for DecompX also a label's), or a difference of two."""
+    """Objective that is a logit at a position, or a difference of two; or a label's, which LRP takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
-    places = {"position"} if measure == "alti_logit" else {"position", "label_id"}
+    places = {"position", *_READ_AT[measure]}
     if details["kind"] not in ("logit", "contrast") or not details.keys() & places:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "

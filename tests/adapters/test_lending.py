@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -226,3 +228,18 @@ def test_a_feed_forward_run_in_chunks_is_run_whole_meanwhile():
     )
     np.testing.assert_array_equal(found, expected)
     assert chunked.bert.encoder.layer[0].chunk_size_feed_forward == 4
+
+
+@pytest.mark.parametrize("measure", ["value_zeroing", "gradient_input"])
+def test_threads_that_share_a_model_take_turns(measure):
+    shared, other = (speechmix.load(build("wav2vec2-post"), init="random", seed=0) for _ in range(2))
+    inputs = inputs_of(shared)
+    asked = {"measures": measure, "spans": [(0, 5), (5, 20)], "objective": (3, 2)}
+
+    def scores(model):
+        return speechmix.mix(model, inputs, **asked)[measure, "encoder"].scores
+
+    expected = scores(shared)
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(scores, [shared, shared, other, shared, other, shared] * 2):
+            np.testing.assert_array_equal(found, expected)

@@ -37,6 +37,15 @@ def named(model, ids, *tokens: str) -> list[int]:
     return [ids[token] for token in tokens]
 
 
+def test_a_clip_over_the_window_says_how_to_cut_it(whisper):
+    clip = speechmix.Clip.from_array(np.ones(16_000 * 3, np.float32), 16_000, text="les", words=[("les", 0.1, 0.4)])
+    for ask in (speechmix.mix, speechmix.explain):
+        with pytest.raises(
+            InputError, match=r"3\.00 s of audio, but .* hears 2 s at a time.*clip\.cut\(.*--cut 0:2 on the"
+        ):
+            ask(whisper, clip)
+
+
 class TestPrefix:
     @pytest.mark.parametrize(
         ("told", "expected"),
@@ -77,6 +86,8 @@ class TestPrefix:
         clip = clip_of(language=None)
         tokens = model.tokenizer.convert_ids_to_tokens(decoder_prefix(model, clip))
         assert tokens == ["<|startoftranscript|>", "<|notimestamps|>"]
+        with pytest.warns(UserWarning, match="writes 'en' whatever is spoken: language='fr'"):
+            assert decoder_prefix(model, clip_of(language="fr")) == decoder_prefix(model, clip)
         for told in ({"task": "translate"}, {"language": "fr"}):
             with pytest.raises(InputError, match="English-only"):
                 model.with_prefix(**told)

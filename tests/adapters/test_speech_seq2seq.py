@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -175,6 +177,17 @@ def test_digital_silence_is_no_number_for_speech2text(folders):
             ask(model, silent)
 
 
+def test_digital_silence_leaves_the_states_of_a_random_moonshine_zero(folders):
+    model, spoken = speechmix.load(folders["moonshine"], device="cpu"), tiny.clip()
+    silent = speechmix.Clip.from_array(np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words)
+    with pytest.raises(
+        InputError, match=r"value_zeroing is not a number in layer 0, 1 of the encoder.*silent throughout"
+    ):
+        speechmix.mix(model, silent)
+    of_weights = speechmix.mix(model, silent, measures="attention_norm", stacks="encoder")
+    assert not of_weights["attention_norm", "encoder"].scores.any()
+
+
 def test_words_are_not_placed_by_the_attention_of_others_than_whisper(model):
     with pytest.raises(AlignmentError, match="Whisper"):
         align_by_whisper(model, tiny.clip().audio(16_000), tiny.TEXT)
@@ -194,6 +207,25 @@ def test_a_multilingual_model_is_told_its_language_by_the_tokenizer(tmp_path):
     model.forget_fingerprint()
     assert tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip())) == ["</s>", "<lang:de>"]
     assert model.fingerprint != before
+
+
+def test_a_language_that_the_decoder_is_not_told_is_said(model, tmp_path):
+    clip = tiny.clip().replace(language="pl")
+    with pytest.warns(UserWarning, match="takes no language.*language='pl' of a clip helps to place its words alone"):
+        maps = speechmix.mix(model, clip, measures="attention", stacks="cross")
+    assert maps["attention", "cross"].provenance["language"] == "pl"  # what the clip says
+    plain = speechmix.mix(model, tiny.clip().replace(language=None), measures="attention", stacks="cross")
+    asked = {m["attention", "cross"].provenance["decoder_prefix"] for m in (maps, plain)}
+    assert len(asked) == 1  # and what the decoder was told
+    module, extractor, tokenizer = tiny.speech_to_text(tmp_path, languages=True)
+    processor = transformers.Speech2TextProcessor(feature_extractor=extractor, tokenizer=tokenizer)
+    french = speechmix.load(module, processor=processor, init="random")
+    with pytest.warns(UserWarning, match="writes 'fr' whatever is spoken"):
+        decoder_prefix(french, clip)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decoder_prefix(french, clip.replace(language="fr"))
+        decoder_prefix(model, clip.replace(language=None))
 
 
 def test_relative_positions_are_in_the_attention_of_speecht5(speecht5):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numba
 import numpy as np
 import pytest
 
 from speechmix.alignment import warping
-from speechmix.alignment.warping import cheapest_path
+from speechmix.alignment.warping import cheapest_path, compiled
 
 STAYS, SKIPS, ENTER_GAP = (warping._STAYS.tolist(), warping._SKIPS.tolist(), float(warping._ENTER_GAP))
 
@@ -64,3 +65,14 @@ def test_no_path_is_cheaper(seed):
         min(cost_of(other, distances, gap, word) for other in every if other[-1] in (2, -3) and other[0] in (0, -1)),
         abs=1e-4,
     )
+
+
+def test_where_no_folder_can_be_written_to_it_is_compiled_all_the_same(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache function"):
+        numba.njit(cache=True)(_twice)
+    assert compiled(_twice)(21) == 42
+
+
+def _twice(number):
+    return 2 * number

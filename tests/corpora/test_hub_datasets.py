@@ -6,6 +6,8 @@ import io
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 
@@ -114,3 +116,75 @@ def test_determiner_noun_and_verb_are_two_pairs(tmp_path, encoded):
     saved(tmp_path / "data", [annotated(encoded, **told, transcription=" ".join(words), alignment=alignment)])
     (found,) = read_corpus(tmp_path / "data")
     assert [(p["cue"], p["target"], p["number"]) for p in found.pairs] == [(0, 1, "s"), ((0, 1), 5, "p")]
+
+
+def test_a_row_that_names_a_file_outside_of_its_folder_is_refused(tmp_path, encoded):
+    (tmp_path / "secret.wav").write_bytes(encoded)
+    (tmp_path / "other.wav").write_bytes(encoded)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "own.wav").write_bytes(encoded)
+    (tmp_path / "data" / "too.wav").write_bytes(encoded)
+    names = [str(tmp_path / "secret.wav"), "../other.wav", str(tmp_path / "data" / "own.wav"), "too.wav"]
+    rows = [{"audio": {"bytes": None, "path": name}, "sentence": "Le livre."} for name in names]
+    schema = datasets.Features(audio=datasets.Audio(decode=False), sentence=datasets.Value("string")).arrow_schema
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "data" / "train.parquet")
+    found = list(read_corpus(tmp_path / "data"))
+    assert [isinstance(row, Rejected) for row in found] == [True, True, False, False]
+    assert {row.why for row in found[:2]} == {"unsafe path"}
+    assert "leads out of the folder" in found[0].reason
+    assert "--allow-outside" in found[0].reason
+    allowed = list(read_corpus(tmp_path / "data", allow_outside=True))
+    assert not any(isinstance(row, Rejected) for row in allowed)
+    for row in allowed:
+        with open_bytes(row.root / row.path) as file:
+            assert file.read() == encoded
+
+
+class Stream:
+    """A data set that is streamed, whose connection breaks."""
+
+    def __init__(self, rows, error=None):
+        self.rows, self.error = rows, error
+        self.features = {"audio": datasets.Audio(decode=False), "sentence": datasets.Value("string")}
+
+    def cast_column(self, *column):
+        return self
+
+    def __iter__(self):
+        yield from ({"audio": dict(row), "sentence": "Le livre."} for row in self.rows)
+        if self.error is not None:
+            raise self.error
+
+
+def streamed(monkeypatch, stream):
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: stream)
+    monkeypatch.chdir("/")
+    return read_corpus("someone/speech", allow_outside=True)
+
+
+def test_a_row_of_the_hub_names_no_file_of_this_machine(tmp_path, encoded, monkeypatch):
+    (tmp_path / "secret.wav").write_bytes(encoded)
+    names = [str(tmp_path / "secret.wav"), str(tmp_path / "secret.wav")[1:], f"file://{tmp_path}/secret.wav"]
+    rows = [{"bytes": None, "path": name} for name in names]
+    *refused, good = streamed(monkeypatch, Stream([*rows, {"bytes": encoded, "path": names[0]}]))
+    assert [row.why for row in refused] == ["unsafe path"] * 3
+    assert good.audio == encoded
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("connection reset"),
+        TimeoutError("timed out"),
+        "requests",
+        "httpx",
+    ],
+)
+def test_a_stream_that_breaks_off_says_what_to_do(encoded, monkeypatch, error):
+    if isinstance(error, str):
+        module = pytest.importorskip(error)
+        error = module.ConnectError("refused") if error == "httpx" else module.exceptions.ChunkedEncodingError("broken")
+    rows = streamed(monkeypatch, Stream([{"bytes": encoded, "path": "a.wav"}] * 2, error))
+    assert len([next(rows), next(rows)]) == 2
+    with pytest.raises(InputError, match=r"someone/speech broke off behind row 2 \(\w+: .*the same command goes on"):
+        next(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.engines.ray_engine import FEWEST, RayEngine
-from speechmix.errors import InputError, ModelError
+from speechmix.engines.block_engine import _OfModel, blocks_of
+from speechmix.engines.block_worker import Pass
+from speechmix.engines.ray_engine import FEWEST, RayEngine, RayWorker
+from speechmix.errors import InputError, MissingExtraError, ModelError, SpeechmixError
 from speechmix.experiments import store
 from speechmix.experiments.run import score_clips
 from tests.conftest import build
@@ -135,6 +138,35 @@ def test_a_clip_that_kills_its_worker_is_left_out_and_the_rest_is_that_of_one_pr
     assert begun(log) == {"clip-021": 1}
     score_clips(loads(model), some, tmp_path / "whole", report=lambda line: None, **OPTIONS)
     assert files(tmp_path / "run") == files(tmp_path / "whole")
+
+
+def fails_to_load(kind, *args):
+    raise kind(*args)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "message"),
+    [
+        ((ModelError, "no such model"), ModelError, "^no such model$"),
+        ((MissingExtraError, "peft", "peft", "an adapter"), SpeechmixError, "^an adapter needs peft: pip install"),
+        (
+            (RuntimeError, "CUDA: busy"),
+            SpeechmixError,
+            r"block of 2 clips: RuntimeError: CUDA: busy \(.*test_ray_engine",
+        ),
+    ],
+)
+def test_whatever_a_worker_fails_by_is_a_row_that_stops_the_run(tmp_path, monkeypatch, failure, kind, message):
+    class Context:
+        def get_node_id(self):
+            return "here"
+
+    monkeypatch.setattr(ray, "get_runtime_context", Context)
+    asked = Pass(tmp_path, partial(fails_to_load, *failure), None, (), (), tmp_path / "notes")
+    some = clips(2)
+    (row,) = RayWorker(pickle.dumps(asked))(blocks_of(some, 2)[0]).to_pylist()
+    with pytest.raises(kind, match=message):
+        _OfModel(None, some, None, print).take(row)
 
 
 @pytest.mark.long

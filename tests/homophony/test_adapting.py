@@ -211,4 +211,6 @@ def test_the_command(manifest, tmp_path, capsys):
     assert main(["align", str(tmp_path / "study"), "--corpus", str(manifest), "--adapt"]) == 0
     assert "adapted: used on 11 of 16 clips" in capsys.readouterr().out
     assert main(["align", str(tmp_path / "study"), "--adapt", "--shard", "1/2"]) != 0
-    assert "--adapt goes with" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--adapt goes with" in error
+    assert "split the corpus by speaker, a study for each part" in error

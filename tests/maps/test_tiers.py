@@ -2,6 +2,7 @@
 
 import itertools
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,30 @@ def test_the_best_layer_is_where_the_cue_gives_most_and_none_without_a_cue(clip,
         maps.to_textgrid(tmp_path / "a.TextGrid", clip.replace(target=None, cue=None, foil=None))
 
 
+def test_a_layer_that_no_map_has_is_refused(clip, maps, tmp_path):
+    options = {"target": clip.target, "duration": clip.duration, "cue": clip.cue}
+    encoder = {("value_zeroing", "encoder"): maps["value_zeroing", "encoder"]}
+    for layers in ([0, 99], [-1], [0.5], ["0"]):
+        with pytest.raises(InputError, match=r"no layer .*: the maps have 0, 1, 2"):
+            score_tiers(encoder, clip.words, layers=layers, **options)
+    for layers in ("first", [], "0"):
+        with pytest.raises(InputError, match='expected layers="all", "best" or some of 0, 1, 2'):
+            score_tiers(encoder, clip.words, layers=layers, **options)
+    assert score_tiers(encoder, clip.words, layers=1, **options) == score_tiers(
+        encoder, clip.words, layers=[1], **options
+    )
+    with pytest.raises(InputError, match="no layer 99"):
+        maps.to_textgrid(tmp_path / "a.TextGrid", clip, layers=[0, 99])
+    lowest = {
+        key: m if key[1] == "encoder" else replace(m, scores=m.scores[:1], layers=(0,)) for key, m in maps.items()
+    }
+    tiers = score_tiers(lowest, clip.words, layers=[0, 2], **options)  # a layer need not be in all of them
+    assert {name.split(":")[0] for name in tiers if "encoder" in name and "zeroing" in name} == {
+        "value_zeroing encoder 0",
+        "value_zeroing encoder 2",
+    }
+
+
 def test_frames_end_with_the_audio(clip, tmp_path):
     maps = speechmix.mix(trained("tiny-french-whisper"), clip, units="frame", measures="attention", stacks="encoder")
     tiers = score_tiers(maps, clip.words, target=clip.target, duration=clip.duration, cue=clip.cue, layers="best")
@@ -137,8 +162,9 @@ def test_a_model_that_has_nothing_of_what_is_asked_is_passed_over(clip, tmp_path
     assert len(export_tiers(tmp_path, clip.name, stacks=["encoder"])) == 2
     (path,) = export_tiers(tmp_path, clip.name, stacks=["cross"])
     assert "whisper" in path.name
-    with pytest.raises(InputError, match="no tier of what"):
-        export_tiers(tmp_path, clip.name, layers=[99])
+    for layers in ([99], [0, 99]):
+        with pytest.raises(InputError, match="no layer 99"):
+            export_tiers(tmp_path, clip.name, layers=layers)
 
 
 def test_a_run_is_exported_as_it_was_scored(clip, maps, tmp_path, capsys):

@@ -13,6 +13,7 @@ from speechmix.interventions.decision import Decision
 from speechmix.measures.labels import label_objective
 from tests import text_models
 from tests.conftest import build
+from tests.scoring.test_mix import clip_of
 
 TEXT = "the cat is very here"
 LABELS = ["bad", "good", "neither"]
@@ -93,3 +94,50 @@ def test_a_regression_gives_no_label():
     model = classifier(["score"])
     with pytest.raises(ModelError, match="found one number"):
         label_objective("auto", (), model, None)
+
+
+def ast():
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = transformers.ASTConfig(**sizes, max_length=40, num_mel_bins=32, id2label=dict(enumerate(LABELS)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = transformers.ASTForAudioClassification(config).double()
+        features = {"input_values": torch.randn(1, 40, 32, dtype=torch.float64)}
+    return speechmix.load(module), features
+
+
+def wav2vec2():
+    layers = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (40, 8), "num_feat_extract_layers": 2}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    positions = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(**layers, **sizes, **positions, id2label=dict(enumerate(LABELS)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = transformers.Wav2Vec2ForSequenceClassification(config).double()
+    return speechmix.load(module, processor=transformers.Wav2Vec2FeatureExtractor()), clip_of()
+
+
+@pytest.mark.parametrize("build_one", [ast, wav2vec2])
+def test_the_label_of_a_sound(build_one):
+    model, item = build_one()
+    asked = speechmix.mix(model, item, measures="gradient_input", objective=("good", "bad"))[
+        "gradient_input", "encoder"
+    ]
+    by_hand = speechmix.mix(
+        model, item, measures="gradient_input", objective=lambda output: output.logits[0, 1] - output.logits[0, 0]
+    )
+    np.testing.assert_array_equal(asked.scores, by_hand["gradient_input", "encoder"].scores)
+    assert asked.scores.any()
+    assert asked.targets[0].label == "good"
+    parts = speechmix.logit_contributions(model, item, measure="lrp", objective=("good",))
+    decision = Decision.of(model, item, objective=("good",)) if build_one is wav2vec2 else None
+    assert decision is None or decision.of_inputs(decision.prepared.inputs) == pytest.approx(parts.logit)
+    assert abs(parts.error) < 1e-9
+    assert "position" not in repr(parts)
+    for measure in ("alti_logit", "decompx"):  # read one position, of which there are several here
+        with pytest.raises(InputError):
+            speechmix.logit_contributions(model, item, measure=measure, objective=("good",))
+    with pytest.raises(InputError, match=r"read off a mean of several positions: ask gradient_input"):
+        speechmix.mix(model, item, measures="chefer", objective=("good",))
+    with pytest.raises(InputError, match="of bad, good, neither"):
+        speechmix.mix(model, item, measures="gradient_input", objective=("ugly",))

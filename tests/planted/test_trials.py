@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import speechmix
+from speechmix.errors import InputError
 from speechmix.planted import plant, trial
 from speechmix.planted.trials import DECISION_MAPS, judge
 
@@ -116,3 +117,14 @@ def test_noise_hides_edges_by_and_by():
 def test_what_is_not_there_is_refused(options, message):
     with pytest.raises(speechmix.errors.InputError, match=message):
         trial(**options)
+
+
+def test_what_goes_wrong_in_parts_that_are_defined_is_an_error(monkeypatch):
+    def broken(*args, **options):
+        raise InputError("the parts do not add up")
+
+    monkeypatch.setattr("speechmix.planted.trials.logit_contributions", broken)
+    planted = plant("copy", family="gpt2")
+    with pytest.raises(InputError, match="do not add up"):
+        list(judge(planted, ["alti_logit"], decision_maps={}))
+    assert not list(judge(plant("copy", family="bert"), ["alti_logit"], decision_maps={}))  # post-norm: not defined

@@ -418,6 +418,8 @@ def test_clip_figure_takes_given_contributions_and_layers():
     assert line.get_xdata().tolist() == [3, 9]
     with pytest.raises(InputError, match="no layer 4"):
         clip_figure(clip, maps, layers=[4])
+    with pytest.raises(InputError, match="layers is empty"):
+        clip_figure(clip, maps, layers=[])
 
 
 @pytest.mark.long

@@ -72,6 +72,8 @@ def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(table
     assert row.layer == "2"
     assert row.twin_low < row.random < row.twin_high < row.trained
     assert (row.twins, row.clips) == (5, 20)
+    with pytest.raises(InputError, match="'best layer' or 'all layers', found 'best'"):
+        headline(table, layers="best")
 
 
 def test_twins_are_asked_for_some_layer_where_they_chose_the_layer(table):

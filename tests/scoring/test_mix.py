@@ -100,6 +100,8 @@ class TestOptions:
             ({"layers": [3]}, r"layers=\[3\].*counted from 0.*0 to 2"),
             ({"layers": [-1]}, r"counted from 0"),
             ({"layers": []}, r"counted from 0"),
+            ({"layers": [0.5]}, r"layers=\[0.5\].*counted from 0"),
+            ({"layers": "all"}, r"layers=\['all'\].*counted from 0"),
             ({"pooling": "sum"}, "pooling must be one of.*mean.*max.*'sum'"),
             ({"distance": "dot"}, "distance must be one of.*cosine.*euclidean.*'dot'"),
             ({"heads": "all"}, "heads must be one of.*mean.*each.*'all'"),

@@ -55,7 +55,8 @@ def _prepare(model, clip, stacks):
     if len(audio) > window * model.sample_rate:
         raise InputError(
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. "
-            f"Cut it at a pause: clip.cut(0.0, t) with t up to {window:g}, or `speechmix score --cut 0:{window:g}`"
+            f"Cut it at a pause: clip.cut(start, end) of up to {window:g} s (--cut 0:{window:g} on the command line) "
+            "keeps the words that lie between, where their times are known"
         )
     features = features_of(model, clip)
     prepared = Prepared({"input_features": features.tensors["input_features"]}, sound=features.sound)
