@@ -111,6 +111,6 @@ def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:
     from ..evaluation.faithfulness.leaderboard import is_measure
 
     board = trial.leaderboard(options.metric, judge=judge)
-    measures = is_measure(board)
+    measures = is_measure(board, judge)
     shown = measures & (measures.cumsum() <= options.rows) | ~measures
     return board.loc[shown, _SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format)

@@ -16,9 +16,10 @@ from ..evaluation.spelling import plain, transcribe
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
+from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY
 from ..maps.facts import TO_OUTPUT, facts_of
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
-from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
+from .claims import LOG_PROBABILITY, Claim, claim_of, defined_measures
 from .explanation import Explanation
 from .pairs import MOST_PAIRED
 from .shown import shown_of

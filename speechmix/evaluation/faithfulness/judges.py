@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 JUDGES = ("silence", "blank", "patch", "knock-out")
 APART = ("knock-out",)  # shares its intervention with a measure on trial
 SIDES = {"silence": "sound", "blank": "text"}
+JUDGE_OF_SIDE = {side: judge for judge, side in SIDES.items()}
 VALUES = ("margin", "probability")  # what a drop is of: nats, or the probability that they make
 
 
@@ -129,7 +130,7 @@ def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
 
 def check_judge(name: str) -> None:
     """Raise `InputError` unless there is a judge of this name."""
-    if _parts(name)[0] not in JUDGES or (_parts(name)[1] and _parts(name)[0] not in SIDES):
+    if name_and_fills(name)[0] not in JUDGES or (name_and_fills(name)[1] and name_and_fills(name)[0] not in SIDES):
         raise InputError(f"judges are {', '.join(JUDGES)}, and of one fill, as 'silence (zeros)'; found {name!r}")
 
 
@@ -151,7 +152,7 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, va
     InputError
         If the judge cannot judge this item; it says why.
     """
-    kind, fills = _parts(judge)
+    kind, fills = name_and_fills(judge)
     if kind in SIDES:
         return [_by_removal(judge, decision, SIDES[kind], fills or None, value)]
     if value != "margin" or (kind == "patch" and decision.units != "word"):
@@ -172,8 +173,8 @@ def each_fill(verdict: Verdict) -> list[Verdict]:
     return alone if len(alone) == 1 else [verdict, *alone]
 
 
-def _parts(name: str) -> tuple[str, list[str]]:
-    """Judge and fills: "silence (zeros)" is ("silence", ["zeros"])."""
+def name_and_fills(name: str) -> tuple[str, list[str]]:
+    """A judge, or a measure that takes away, and its fills: "silence (zeros)" is ("silence", ["zeros"])."""
     match = re.fullmatch(r"(\S+) \((\w+(?:, \w+)*)\)", name)
     return (match.group(1), match.group(2).split(", ")) if match else (name, [])
 
@@ -197,7 +198,7 @@ def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] 
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
-        by_fill[f"{_parts(judge)[0]} ({fill})"] = {
+        by_fill[f"{name_and_fills(judge)[0]} ({fill})"] = {
             word: intact - left for word, left in zip(words, without, strict=True)
         }
     if not removals:
