@@ -31,7 +31,7 @@ from speechmix.experiments.trials import faithfulness_of_clips
 from speechmix.inputs.clips import Clip
 
 MAPS = ("value_zeroing", "value_zeroing_share", "attention", "entropy_attention", "attention_norm", "alti")
-TO_OUTPUT = ("gradient_input", "integrated_gradients", "chefer", "alti_logit", "decompx", "lrp", "occlusion", "shapley")
+TO_OUTPUT = ("gradient_input", "chefer", "alti_logit", "decompx", "lrp", "occlusion", "shapley")
 JUDGES = ("silence", "silence (noise)", "patch", "blank")
 AGGREGATIONS = ("last", "rollout", COMPOSED, TO_THE_OUTPUT)
 _FEWEST_WORDS, _SEED, _TWINS = 4, 60_000, 3

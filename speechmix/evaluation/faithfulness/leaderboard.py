@@ -229,12 +229,13 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
     """The leaderboard in words: who wins and how surely, or that no measure is better than the baselines."""
     measures, by = board[is_measure(board, judge)], f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
     if measures.empty or not np.isfinite(measures["value"]).any():
-        return f"{by} no measure could be judged."
+        return f"{by} no measure could be judged.{_aside(board, judge)}"
     first, winners = measures.iloc[0], measures[measures["better"]]
     if winners.empty:
         return (
             f"{by} none of {len(measures)} ways to rank words is surely better than {_unbeaten(measures)}. The first is "
             f"{_row(first)}; {_baselines(board, first)}.{_FEW if int(board['groups'].max()) < _FEWEST_GROUPS else ''}"
+            f"{_aside(board, judge)}"
         )
     winner = winners.iloc[0]
     above = (
@@ -244,8 +245,14 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
     also = f" {close} of the other {len(measures) - 1} ways cannot be told from the first." if close else ""
     return (
         f"{by} {_row(winner)} ranks words best; {_baselines(board, winner)}. It is better than each of these "
-        f"(p = {winner['p']:.3f}, corrected for all {len(measures)} ways).{above}{also}"
+        f"(p = {winner['p']:.3f}, corrected for all {len(measures)} ways).{above}{also}{_aside(board, judge)}"
     )
+
+
+def _aside(board: pd.DataFrame, judge: str) -> str:
+    """The measures that take words away as the judge does."""
+    names = list(dict.fromkeys(name for name in board["measure"] if same_removal(name, judge)))
+    return f" Not on trial, for this judge takes words away as they do: {', '.join(names)}." if names else ""
 
 
 def _unbeaten(measures: pd.DataFrame) -> str:
