@@ -51,8 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         table = boards(trained, twins)
         print(f"\n{name}: {trained.values['item'].nunique()} clips in {trained.values['group'].nunique()} groups\n")
         print(as_markdown(table))
-        for row in trained.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False):
-            print(f"left out ({row.what}, {row.count} clips): {row.reason}")
+        for what, notes in trained.left_out.groupby("what", sort=False)["reason"]:
+            print(f"left out ({what}, {len(notes)} clips), as: {notes.iloc[0]}")
     return 0
 
 
@@ -90,7 +90,16 @@ def boards(trained: speechmix.Trial, twins: Sequence[speechmix.Trial]) -> pd.Dat
         columns[judge] = {key: _cell(key, row, untrained.get(key), judge) for key, row in board.iterrows()}
     first = trained.leaderboard(judge=trained.judges[0]).set_index(ROW)["value"]
     table = pd.DataFrame(columns).fillna("")
-    return table.reindex(sorted(table.index, key=lambda key: -first.get(key, -2.0)))
+    kept = [key for key in table.index if _is_shown(key, {stack for stack, *_ in table.index})]
+    return table.loc[sorted(kept, key=lambda key: -first.get(key, -2.0))]
+
+
+def _is_shown(key: tuple[str, str, str], stacks: set[str]) -> bool:
+    """Rows of the whole model and of cross-attention; of an encoder alone only where there is nothing else."""
+    stack, measure, _ = key
+    if COMPOSED not in stacks:
+        return measure != "value_zeroing_share"  # which is value_zeroing there
+    return stack == COMPOSED or (stack == "cross" and measure not in (*BASELINES, ORACLE)) or stack == "decoder"
 
 
 def _cell(key: tuple[str, str, str], row: pd.Series, untrained: float | None, judge: str) -> str:
