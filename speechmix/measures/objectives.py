@@ -12,7 +12,7 @@ the foil's:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,20 +113,6 @@ def logits_of(output: Any) -> Tensor:
             "a function of the model's output"
         )
     return logits
-
-
-def read_at_once(details: Mapping[str, Any]) -> tuple[list[int], list[float]]:
-    """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and with which weights.
-
-    Examples
-    --------
-    >>> read_at_once({"kind": "contrast", "position": 3, "token": 7, "foil": 9})
-    ([7, 9], [1.0, -1.0])
-    """
-    if details["kind"] == "logits":
-        return list(details["tokens"]), list(details["weights"])
-    first = details["token"] if "token" in details else details["label_id"]
-    return ([first, details["foil"]], [1.0, -1.0]) if "foil" in details else ([first], [1.0])
 
 
 def ask_at_one_position(model: Model) -> str:

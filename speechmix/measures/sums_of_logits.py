@@ -14,7 +14,7 @@ exactly: q is held, as attention weights and the scale of norms are, and that di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,6 +55,20 @@ def sum_of_logits(objective: Objective, model: Model, logits: Tensor) -> list[Ob
     if "token" in details:
         return [of_tokens("logit", model, details["position"], details["token"])]
     return _by_slopes(objective, logits)
+
+
+def read_at_once(details: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+    """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and with which weights.
+
+    Examples
+    --------
+    >>> read_at_once({"kind": "contrast", "position": 3, "token": 7, "foil": 9})
+    ([7, 9], [1.0, -1.0])
+    """
+    if details["kind"] == "logits":
+        return list(details["tokens"]), list(details["weights"])
+    first = details["token"] if "token" in details else details["label_id"]
+    return ([first, details["foil"]], [1.0, -1.0]) if "foil" in details else ([first], [1.0])
 
 
 def _of_label(objective: Objective) -> Objective:

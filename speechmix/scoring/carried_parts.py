@@ -19,7 +19,8 @@ from ..adapters.layers import weight_of
 from ..adapters.model import Model
 from ..errors import InputError
 from ..measures.decompx import pass_activation, pass_layer, pass_linear, pass_norm
-from ..measures.objectives import Objective, read_at_once
+from ..measures.objectives import Objective
+from ..measures.sums_of_logits import read_at_once
 from .logit_parts import members_of
 from .views import View
 

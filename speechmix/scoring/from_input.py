@@ -132,14 +132,14 @@ def _parts(
 def _gradients(
     model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
 ) -> FromInput:
-    stacks = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
+    stacks: list[str] = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
     asked = {"measures": measure, "stacks": stacks, "layers": 0, **options}
     maps = [[mix_one(model, item, **asked, objective=one) for one in number] for number in numbers]
 
     def summed(of_number: Sequence[Maps], stack: str) -> np.ndarray:
         return np.sum([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in of_number], axis=0)
 
-    columns = {
+    columns: Columns = {
         stack: (maps[0][0][measure, stack].sources, np.stack([summed(of_number, stack) for of_number in maps]))
         for stack in stacks
     }

@@ -26,8 +26,9 @@ from ..errors import InputError, ModelError
 from ..inputs.spans import Span
 from ..maps.facts import TO_OUTPUT
 from ..maps.logit_contributions import LogitContributions
-from ..measures.objectives import Objective, ask_at_one_position, logits_of, objective_of, read_at_once
+from ..measures.objectives import Objective, ask_at_one_position, logits_of, objective_of
 from ..measures.relevance_pass import check_covered
+from ..measures.sums_of_logits import read_at_once
 from ..timing import phase
 from .carried_parts import carried_parts, check_carried
 from .logit_parts import LogitParts
