@@ -43,15 +43,30 @@ print(len(clips), "clips, such as", clips[0])
 #
 # Judges that know nothing of the measures: the word's sound is replaced (`silence`, here by digital silence and by noise), or
 # taken from the other member of the pair (`patch`). `trial.table` has everything; a sentence says what may be said.
+#
+# Four of the measures are maps of layers, put together in several ways. The others go **to the output**: they explain the
+# margin that the judges read. Shapley values take words away themselves, here by digital silence: by the judge that does the
+# same they are shown and not judged.
 
 # %%
-measures = ["value_zeroing", "attention", "attention_norm", "alti"]
+measures = [
+    "value_zeroing",
+    "attention",
+    "attention_norm",
+    "alti",
+    "gradient_input",
+    "chefer",
+    "alti_logit",
+    "lrp",
+    "shapley",
+]
 trial = speechmix.faithfulness(
     model,
     clips,
     measures=measures,
     judges=["silence (zeros)", "silence (noise)", "patch"],
     metrics=["spearman", "top_1"],
+    aggregations=["last", "rollout", "composed", "to the output"],
 )
 for judge in trial.judges:
     print(trial.sentence(judge=judge), end="\n\n")
@@ -75,7 +90,7 @@ print(board[shown].head(16).to_string(index=False, na_rep="", float_format="{:.2
 
 # %%
 agreement = trial.judge_agreement()
-print(agreement[agreement["stack"] == "cross"].round(2).to_string(index=False))
+print(agreement[agreement["stack"] == "composed"].round(2).to_string(index=False))
 
 # %%
 table = trial.table[(trial.table["metric"] == "spearman") & ~trial.table["measure"].isin(["oracle", "random"])]

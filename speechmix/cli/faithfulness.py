@@ -23,6 +23,7 @@ _EXAMPLES = """examples:
   speechmix faithfulness openai/whisper-small clips.tsv --out runs/small
   speechmix faithfulness facebook/wav2vec2-base-960h clips.tsv --measures all --judges silence patch
   speechmix faithfulness FOLDER clips.tsv --judges "silence (zeros)" --metric top_1
+  speechmix faithfulness FOLDER clips.tsv --measures lrp alti_logit chefer shapley --judges patch "silence (noise)"
   speechmix faithfulness openai/whisper-small study/examples --out run --shard 3/48     # beside other processes
 """
 _SHOWN = ["stack", "measure", "aggregation", "value", "low", "high", "over_random", "over_length", "over_position", "p"]
@@ -112,6 +113,6 @@ def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:
     from ..evaluation.faithfulness.leaderboard import is_measure
 
     board = trial.leaderboard(options.metric, judge=judge)
-    measures = is_measure(board)
+    measures = is_measure(board, judge)
     shown = measures & (measures.cumsum() <= options.rows) | ~measures
     return board.loc[shown, _SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format)

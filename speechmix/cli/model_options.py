@@ -49,7 +49,8 @@ def add_measures_option(command: _Options) -> None:
     command.add_argument(
         "--measures",
         nargs="+",
-        help="names, or all (default: value_zeroing attention attention_norm alti gradient_input)",
+        help="names, or all but those that take words away themselves, occlusion and shapley (default: value_zeroing attention "
+        "attention_norm alti gradient_input)",
     )
 
 

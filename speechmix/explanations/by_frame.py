@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.spans import Span, frame_spans
+from ..interventions.shapley import TAKING_AWAY
 from ..interventions.sources import Source
 from ..maps.facts import TO_OUTPUT, facts_of
 from .written import SourceUnit
@@ -30,7 +31,6 @@ MADE_OF_FRAMES: dict[str, Callable[..., Any]] = {
     "lrp": np.sum,
     **dict.fromkeys(("gradient_input", "integrated_gradients", "deeplift", "chefer"), np.mean),
 }
-WITHOUT_FRAMES = ("occlusion", "shapley")  # a value a word
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def frames_asked(frames: bool | str | Sequence[str] | None, item: Clip | Sentenc
         return lambda measure: frames
     names = (frames,) if isinstance(frames, str) else tuple(frames)
     for name in names:
-        if name in WITHOUT_FRAMES:
+        if name in TAKING_AWAY:
             raise InputError(
                 f"{name} takes words away, and says nothing of frames: name other measures, or frames=True"
             )

@@ -8,7 +8,7 @@ ALTI-Logit and DecompX are sums over a logit's parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,19 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from ..interventions.shapley import Remembered, shapley_values
+from ..interventions.shapley import OCCLUSION, SHAPLEY, Remembered, shapley_values
 from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.carried_parts import check_carried
 from ..scoring.forward import mix_one
-from ..scoring.to_logit import logit_contributions, writing_stack
-from .by_frame import MADE_OF_FRAMES, WITHOUT_FRAMES, FrameParts, in_frames, made_of_frames
+from ..scoring.from_input import Columns, check_reaches_the_sound, columns_of_composed, from_input, values_at
+from ..scoring.to_logit import writing_stack
+from .by_frame import MADE_OF_FRAMES, FrameParts, in_frames, made_of_frames
 from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
 if TYPE_CHECKING:
-    from ..maps.mixing import Maps
     from .written import Writing
 
-TAKING_AWAY = OCCLUSION, SHAPLEY = WITHOUT_FRAMES
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
 
 
@@ -104,7 +103,7 @@ def claim_of(
     """
     if measure == SHAPLEY:
         return _of_possible(_shapley(writing, readings, fills, samples=samples, seed=seed), writing, choices)
-    _check_reaches_the_sound(writing, measure)
+    check_reaches_the_sound(writing.model, measure)
     if frames is None:
         frames = measure in MADE_OF_FRAMES and any(source.side == "sound" for source in writing.sources)
     if not frames:
@@ -131,24 +130,6 @@ def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> C
     return replace(claim, values=np.where(possible_sources(writing, choices), claim.values, np.nan))
 
 
-def _check_reaches_the_sound(writing: Writing, measure: str) -> None:
-    """Raise for an audio language model's maps and parts, which end where sound enters its decoder.
-
-    What they say of the decoder's positions is where the sound was, not what is still known there: an encoder may have taken a
-    word to all of them.
-
-    Raises
-    ------
-    InputError
-    """
-    if writing.model.converses and (measure in TO_OUTPUT or not facts_of(measure).objective):
-        raise InputError(
-            f"{measure} of {writing.model.name} ends where its sound enters the decoder, behind the projector, and would name "
-            "places and not words of the sound; ask occlusion, shapley or gradient_input, or each stack for itself "
-            "(speechmix.mix, speechmix.logit_contributions)"
-        )
-
-
 def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int) -> Claim:
     """A game for each side: all its sources are players, and what is read of all words are its margins."""
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
@@ -167,22 +148,9 @@ def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int
 
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Parts of the logits of all tokens of a word, added up."""
-    asked = [_logits_of(writing, choice) for choice in choices]
-    objectives = list(dict.fromkeys(objective for of_choice in asked for objective in of_choice))
-    made = logit_contributions(
-        writing.model, writing.inputs, objective=list(objectives), measure=measure, spans=_spans(writing)
-    )
-    parts = dict(zip(objectives, made if isinstance(made, list) else [made], strict=True))
-    values = np.zeros((len(choices), len(writing.sources)))
-    for row, of_choice in enumerate(asked):
-        for objective in of_choice:
-            contributions = parts[objective]
-            columns = {
-                side: (contributions.sources[side], contributions.total(side)[None]) for side in contributions.sides
-            }
-            values[row] += by_source(writing, columns)[0]
-    totals = np.array([sum(parts[objective].logit for objective in of_choice) for of_choice in asked])
-    return Claim(measure, values, LOGIT, totals)
+    numbers = [_logits_of(writing, choice) for choice in choices]
+    columns, totals = from_input(writing.model, writing.inputs, measure, numbers, spans=_spans(writing))
+    return Claim(measure, by_source(writing, columns), LOGIT, totals)
 
 
 def _logits_of(writing: Writing, choice: Choice) -> list[tuple[int, ...]]:
@@ -194,20 +162,10 @@ def _logits_of(writing: Writing, choice: Choice) -> list[tuple[int, ...]]:
 
 def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Measures of one number, taken at the states that enter the first layer of each stack."""
-    stacks = [stack for stack in ("encoder", "decoder") if stack in writing.model.stacks]
-    whole = {"measures": measure, "stacks": stacks, "layers": 0, "spans": _spans(writing)}
     at_once = not facts_of(measure).at_one_position
-    rows = []
-    for choice in choices:
-        objectives: list[Any] = [_number_of(writing, choice)] if at_once else list(_logits_of(writing, choice))
-        maps = [mix_one(writing.model, writing.inputs, **whole, objective=objective) for objective in objectives]
-        rows.append(np.sum([_first_row(writing, of_one, measure, stacks) for of_one in maps], axis=0))
-    return Claim(measure, np.stack(rows), SIZE)
-
-
-def _first_row(writing: Writing, maps: Maps, measure: str, stacks: Sequence[str]) -> np.ndarray:
-    """Values [S] of the sources, of maps of one row."""
-    return by_source(writing, {stack: _columns(maps[measure, stack]) for stack in stacks})[0]
+    numbers = [[_number_of(writing, choice)] if at_once else _logits_of(writing, choice) for choice in choices]
+    columns, _ = from_input(writing.model, writing.inputs, measure, numbers, spans=_spans(writing))
+    return Claim(measure, by_source(writing, columns), SIZE)
 
 
 def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
@@ -223,12 +181,7 @@ def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Cla
     maps = mix_one(model, writing.inputs, measures=measure, stacks=tuple(model.stacks), spans=_spans(writing))
     if "cross" in model.stacks:
         whole = maps.composed(measure)
-        split = len(whole.sources) - len(whole.targets)
-        scores = whole.mean_heads().scores[-1]
-        columns = {
-            "encoder": (whole.sources[:split], scores[:, :split]),
-            "decoder": (whole.sources[split:], scores[:, split:]),
-        }
+        columns = columns_of_composed(whole)
     else:
         (stack,) = model.stacks
         whole = maps[measure, stack].rollout()
@@ -247,7 +200,7 @@ def _row_at(targets: Sequence[Span], position: int) -> int:
     return min(range(len(targets)), key=distance)
 
 
-def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.ndarray]]) -> np.ndarray:
+def by_source(writing: Writing, columns: Columns) -> np.ndarray:
     """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source has several.
 
     Parameters
@@ -260,29 +213,11 @@ def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.n
     ndarray [R, S]
         NaN for a source in a stack that is not there.
     """
-    some = next(iter(columns.values()))[1]
-    values = np.full((len(some), len(writing.sources)), np.nan)
-    columns_at = {stack: _columns_at(spans) for stack, (spans, _) in columns.items()}
-    for index, unit in enumerate(writing.sources):
-        stack = unit.stack if unit.stack in columns else next(iter(columns))
-        at = columns_at[stack]
-        held = sorted({column for position in unit.positions_in(stack) for column in at.get(position, ())})
-        if held and (unit.stack in columns or len(columns) == 1):
-            values[:, index] = columns[stack][1][:, held].sum(axis=1)
-    return values
-
-
-def _columns_at(spans: Sequence[Span]) -> dict[int, list[int]]:
-    """The columns that hold each position."""
-    at = dict[int, list[int]]()
-    for column, span in enumerate(spans):
-        for position in span.positions:
-            at.setdefault(position, []).append(column)
-    return at
-
-
-def _columns(mixing_map: Any) -> tuple[Sequence[Span], np.ndarray]:
-    return mixing_map.sources, mixing_map.mean_heads().scores[0]
+    only = next(iter(columns)) if len(columns) == 1 else None
+    stacks = [unit.stack if only is None else only for unit in writing.sources]
+    return values_at(
+        columns, [(stack, unit.positions_in(stack)) for stack, unit in zip(stacks, writing.sources, strict=True)]
+    )
 
 
 def _spans(writing: Writing) -> list[Span] | None:

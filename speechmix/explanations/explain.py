@@ -16,10 +16,11 @@ from ..errors import InputError, SpeechmixError
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
+from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY
 from ..maps.facts import TO_OUTPUT, facts_of
 from .by_frame import frames_asked, seconds_of_frames
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
-from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
+from .claims import LOG_PROBABILITY, Claim, claim_of, defined_measures
 from .explanation import Explanation
 from .heard_words import with_silence, with_words
 from .pairs import MOST_PAIRED

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that
+OCCLUSION, SHAPLEY = "occlusion", "shapley"  # what taking sources away says, as measures: one by one, in all sets
+TAKING_AWAY = (OCCLUSION, SHAPLEY)
 _SETS_AT_ONCE = 64  # whose inputs are in memory
 
 # Of sets [m, n] of players that are there: m margins, or m arrays of one shape.
@@ -89,9 +91,22 @@ def shapley(
     (17.1, 17.1)
     """
     decision = Decision.of(model, item, objective=objective)
+    return shapley_of(decision, side=side, fill=fill, words=words, samples=samples, seed=seed)
+
+
+def shapley_of(
+    decision: Decision,
+    *,
+    side: str | None = None,
+    fill: str | None = None,
+    words: Sequence[int | Sequence[int]] | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+) -> DecisionMap:
+    """`shapley` of a decision that has been prepared."""
     side = side or sides_of(decision)[0]
     if side not in sides_of(decision):
-        raise InputError(f"{model.name} with {decision.name}: sides are {sides_of(decision)}, found {side!r}")
+        raise InputError(f"{decision.model.name} with {decision.name}: sides are {sides_of(decision)}, found {side!r}")
     if samples is not None and (not isinstance(samples, int) or samples < 2):
         raise InputError(f"samples should be a number of orders, at least 2, found {samples!r}")
     fill = _fill(decision, side, fill)

@@ -51,14 +51,18 @@ class Objective:
     span: Span
     details: dict[str, Any] = field(default_factory=dict)
 
+    def __call__(self, output: Any) -> Tensor:
+        return self.function(output)
+
 
 def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepared: Prepared) -> Objective:
     """Resolve the option of `mix` for one clip.
 
     Parameters
     ----------
-    option : str, tuple or callable
-        As in `mix`. A callable is given the output of the model with its head, of a batch of one, and returns a scalar.
+    option : str, tuple, callable or Objective
+        As in `mix`. An objective is taken as it is. A callable is given the output of the model with its head, of a batch of
+        one, and returns a scalar.
     clip : Clip, Sentence or None
         None for prepared inputs.
     prepared : Prepared
@@ -76,6 +80,8 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
             "to differentiate: load the checkpoint with its head (...ForMaskedLM, ...ForCausalLM, "
             "...ForConditionalGeneration, ...ForCTC, ...ForSequenceClassification)"
         )
+    if isinstance(option, Objective):
+        return option
     if callable(option):
         return Objective(lambda output: _by_row(option, output), Span(0, 1, "objective", "token"), {"kind": "given"})
     if not isinstance(option, str) and isinstance(option[0], int):

@@ -30,7 +30,7 @@ from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
 from ..measures.defined import check_defined
 from ..scoring.forward import mix_one
-from ..scoring.to_logit import check_to_logit, logit_contributions
+from ..scoring.to_logit import check_takes_apart, logit_contributions
 from .case_table import TARGET, Case, case_named, cases
 from .models import FAMILIES, N_LAYERS
 from .planting import Planted, plant
@@ -294,7 +294,7 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
 def _judged_parts(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
     """The row of a measure whose parts add up to the margin, by their sizes; none where it is not defined."""
     try:
-        check_to_logit(planted.model, measure)
+        check_takes_apart(planted.model, measure)
     except InputError:
         return
     answer = logit_contributions(planted.model, planted.item, measure=measure, objective=planted.objective)

@@ -40,7 +40,7 @@ def faithfulness_part(folder: Path) -> list[Part]:
     for key, board in table[table["metric"] == _METRIC].groupby(["model", "init", "judge"], sort=False):
         model, init, judge = map(str, key)
         board = board.reset_index(drop=True)
-        measures = is_measure(board)
+        measures = is_measure(board, judge)
         seen = board[(measures & (measures.cumsum() <= _MOST)) | ~measures]
         rounded = seen[list(_SHOWN)].rename(columns=_SHOWN).map(_rounded)
         items += [f"{model} ({init}). {sentence(board, judge=judge, metric=_METRIC)}", rounded]

@@ -20,6 +20,7 @@ from ..adapters.model import Model
 from ..errors import InputError
 from ..measures.decompx import pass_activation, pass_layer, pass_linear, pass_norm
 from ..measures.objectives import Objective
+from ..measures.sums_of_logits import read_at_once
 from .logit_parts import members_of
 from .views import View
 
@@ -85,6 +86,5 @@ def _through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objecti
         is_norm = weight_of(step.module).ndim == 1
         carried = pass_norm(carried, step.module, before) if is_norm else pass_linear(carried, step.module)
         reached = after
-    columns = carried[0]
-    of_token = columns[:, asked.get("token", asked.get("label_id"))]
-    return of_token - columns[:, asked["foil"]] if "foil" in asked else of_token
+    tokens, weights = read_at_once(asked)
+    return carried[0][:, tokens] @ carried.new_tensor(weights)

@@ -21,6 +21,7 @@ from ..adapters.transfers import to_host
 from ..measures.gradients import entering
 from ..measures.objectives import Objective
 from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, Place, RelevanceRules
+from ..measures.sums_of_logits import read_at_once
 from .logit_parts import members_of
 from .views import View
 
@@ -115,7 +116,8 @@ def _values(
 
 def _added_to_logits(model: Model, objective: Objective) -> float:
     """What a buffer of BART and its kin adds to a logit, or to the difference of two."""
-    added, asked = getattr(model.module, "final_logits_bias", None), objective.details
+    added = getattr(model.module, "final_logits_bias", None)
     if not isinstance(added, Tensor):
         return 0.0
-    return float(added[0, asked["token"]] - (added[0, asked["foil"]] if "foil" in asked else 0))
+    tokens, weights = read_at_once(objective.details)
+    return float(added[0, tokens] @ added.new_tensor(weights))

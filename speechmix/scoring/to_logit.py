@@ -28,6 +28,7 @@ from ..maps.facts import TO_OUTPUT
 from ..maps.logit_contributions import LogitContributions
 from ..measures.objectives import Objective, ask_at_one_position, logits_of, objective_of
 from ..measures.relevance_pass import check_covered
+from ..measures.sums_of_logits import read_at_once
 from ..timing import phase
 from .carried_parts import carried_parts, check_carried
 from .logit_parts import LogitParts
@@ -119,7 +120,7 @@ def logit_contributions(
     if measure not in TO_OUTPUT:
         raise InputError(f"measure should be one of {tuple(TO_OUTPUT)}, found {measure!r}")
     question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
-    check_to_logit(model, measure)
+    check_takes_apart(model, measure)
     if reference and measure != "alti_logit":
         raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
     view = seen_by(model, item, question)
@@ -144,6 +145,11 @@ def logit_contributions(
     for contributions in found:
         _check_sum(model, contributions, precision.states)
     return found if isinstance(objective, list) else found[0]
+
+
+def check_takes_apart(model: Model, measure: str) -> None:
+    """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
+    _CHECKS[measure](model)
 
 
 def writing_stack(model: Model) -> Stack:
@@ -180,17 +186,12 @@ _CHECKS: dict[str, Callable[[Model], Any]] = {
 _READ_AT = {"alti_logit": (), "decompx": ("row",), "lrp": ("label_id",)}  # of a label's details
 
 
-def check_to_logit(model: Model, measure: str) -> None:
-    """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
-    _CHECKS[measure](model)
-
-
 def _of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
     """Objective that is a logit at a position, or a difference of two; or a label's, which LRP takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
     places = {"position", *_READ_AT[measure]}
-    if details["kind"] not in ("logit", "contrast") or not details.keys() & places:
+    if details["kind"] not in ("logit", "contrast", "logits") or not details.keys() & places:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. {ask_at_one_position(model)}"
@@ -244,16 +245,18 @@ def _read(
             f"{model.name}: its logits are not made of the states that pass the final norm of the {stack.name}"
         )
     asked = [objective.details for objective in objectives]
-    rows, tokens = (
-        torch.tensor([details[key] for details in asked], device=values.device) for key in ("position", "token")
-    )
-    weights, head_bias = head.weight[tokens], torch.zeros_like(values) if head.bias is None else head.bias[tokens]
-    for index, details in enumerate(asked):
-        if "foil" in details:
-            weights[index] -= head.weight[details["foil"]]
-            head_bias[index] -= 0 if head.bias is None else head.bias[details["foil"]]
+    rows = torch.tensor([details["position"] for details in asked], device=values.device)
+    weights = torch.stack([_weighed(head.weight, details) for details in asked])
+    no_bias = torch.zeros_like(values)
+    head_bias = no_bias if head.bias is None else torch.stack([_weighed(head.bias, details) for details in asked])
     passed = Norm(norm, entered[-1][0, rows])
     return Readout(rows, passed.read_through(weights), values, weights @ passed.bias, head_bias)
+
+
+def _weighed(of_tokens: Tensor, details: Mapping[str, Any]) -> Tensor:
+    """Rows [V, ...] of the tokens that a number is made of, added up with their weights."""
+    tokens, weights = read_at_once(details)
+    return torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)
 
 
 def _by_layers(

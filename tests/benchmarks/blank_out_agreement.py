@@ -5,7 +5,8 @@
 In: BLiMP's paradigms. A BERT of four layers and 64 channels, whose tokens are words, learns to fill the target's [MASK] in four
 fifths of the sentences (and a sixth of the other words). Then, on held-out ones: how often the good spelling is likelier than
 the bad one, said first; `speechmix.blank_out` on those that are right; and the share of them in which the single blank that
-costs most is the cue. A model of a few minutes on one construction: it shows the protocol at work and nothing about BERT.
+costs most is the cue. Last, measures from the input to the output, word by word. A model of a few minutes on one construction:
+it shows the protocol at work and nothing about BERT.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 import transformers
 
@@ -26,6 +28,7 @@ MEASURES = (
     "value_zeroing", "attention", "attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc",
     "alti", "gradient_input",
 )  # fmt: skip
+TO_OUTPUT = ("gradient_input", "chefer", "lrp", "decompx", "occlusion (mask)", "shapley (mask)")
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _SHAPE = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}
 _HELD_OUT, _BATCH, _ALSO_MASKED = 5, 64, 1 / 6
@@ -80,6 +83,18 @@ def cue_hits(drops, sentences: list[speechmix.Sentence]) -> float:
     return float(np.mean([row.unit == cue[row.item] for row in first.itertuples()]))
 
 
+def whole_model(model, sentences: list[speechmix.Sentence]) -> pd.DataFrame:
+    """Spearman of each measure from input to output, word by word, with what the margin loses: a column for each fill."""
+    judges = ["blank (mask)", "blank (unk)"]
+    trial = speechmix.faithfulness(
+        model, sentences, measures=[*MEASURES, *TO_OUTPUT], judges=judges, metrics=["spearman"],
+        aggregations=["mean", "rollout", "to the output"],
+    )  # fmt: skip
+    boards = {judge: trial.leaderboard(judge=judge).set_index(["measure", "aggregation"]) for judge in judges}
+    columns = {(judge, name): boards[judge][name] for judge in judges for name in ("value", "p")}
+    return pd.DataFrame(columns).sort_values((judges[0], "value"), ascending=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -108,6 +123,8 @@ def main() -> None:
             print(f"the cue costs most, {fill}: {100 * cue_hits(found.drops[here], asked):.0f} %")
         if options.out:
             write_csv(found.table, options.out.with_stem(f"{options.out.stem}_{value}"))
+    for which in (model, twin):
+        print(f"\nfrom input to output, margin, {which.init}\n{whole_model(which, asked).round(2).to_string()}")
 
 
 if __name__ == "__main__":

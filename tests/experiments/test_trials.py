@@ -220,3 +220,17 @@ def test_commands_that_do_all_clips_at_once_name_the_one_that_takes_shards(comma
     clips = {"ablate": ["--model", "m", "--manifest", "c.tsv"], "probe": ["m", "--manifest", "c.tsv"]}
     assert main([command, *clips[command], "--shard", "2/3"]) == 1
     assert advice in capsys.readouterr().err
+
+
+def test_measures_to_the_output_are_kept_in_shards_and_never_mixed_with_others(model, clips, tmp_path):
+    asked = {"measures": ["lrp", "occlusion"], "judges": ["silence (zeros)", "patch"], "metrics": ["spearman"]}
+    asked |= {"aggregations": ["to the output"]}
+    for number in (2, 1):
+        trial = faithfulness_of_clips(model, clips[:4], tmp_path / "shards", shard=Shard(number, 2), **asked)
+    whole = faithfulness_of_clips(model, clips[:4], tmp_path / "whole", **asked)
+    assert tables(tmp_path / "shards") == tables(tmp_path / "whole")
+    assert set(trial.values["measure"]) >= {"lrp", "occlusion (zeros)"}
+    pd.testing.assert_frame_equal(trial.values, whole.values)
+    for former in ({"measures": ["lrp"]}, {"aggregations": ["mean", "to the output"]}):
+        with pytest.raises(InputError, match="other options"):
+            faithfulness_of_clips(model, clips[:4], tmp_path / "whole", **{**asked, **former})

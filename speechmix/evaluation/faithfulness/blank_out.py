@@ -229,7 +229,7 @@ def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> 
 def _defined(models: Sequence[Model], names: str | Sequence[str]) -> tuple[list[tuple[str, ...]], list[list[dict]]]:
     """Measures that are defined for each model, and the others with reasons; one that is defined for none stops everything."""
     if names == "all":
-        return [measures_of(model, "all") for model in models], [[] for _ in models]
+        return [measures_of(model, "all", to_output=False) for model in models], [[] for _ in models]
     defined, undefined = [], []
     for model in models:
         measures: list[str] = []
@@ -237,7 +237,7 @@ def _defined(models: Sequence[Model], names: str | Sequence[str]) -> tuple[list[
         for name in dict.fromkeys(names):
             measure_named(name)
             try:
-                measures += measures_of(model, name)
+                measures += measures_of(model, name, to_output=False)
             except InputError as error:
                 missing.append({"item": "", "what": name, "reason": str(error)})
         defined.append(tuple(measures))

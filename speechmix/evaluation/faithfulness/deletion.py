@@ -25,7 +25,6 @@ from ...inputs.sentences import Sentence
 from ...interventions.decision import Decision
 from ...interventions.input_ablation import stack_of_side
 from ...interventions.tokens import TOKEN_FILLS, token_fills
-from ...maps.facts import facts_of
 from ...scoring.question import TEXT_UNITS
 from .deletion_results import DeletionCurves
 from .items import maps_by_measure
@@ -33,11 +32,13 @@ from .judges import Removals
 from .leaderboard import ORACLE, VALUE_COLUMNS
 from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
 from .scores import of_curves, order_of
+from .to_output import goes_to_output, output_scores
 from .trial import grouped, shown
 from .words import RESIDUAL_ROLLOUT, WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+    from ...maps.mixing import Maps
 
 BINS = (1, 5, 10, 20, 50)  # percent of a text's tokens, as published
 _AGGREGATIONS = ("rollout", RESIDUAL_ROLLOUT, "mean", "last")
@@ -72,7 +73,8 @@ def deletion_curves(
     fill : {"mask", "unk", "pad", "remove"}, optional
         What takes a token's place; by default the first that the model's tokenizer has.
     aggregation : {"rollout", "residual rollout", "mean", "last"}
-        Of layers, as for `speechmix.blank_out`. A gradient measure is taken at the input instead ("input").
+        Of layers, as for `speechmix.blank_out`. A gradient measure is taken at the input instead ("to the output"), as are
+        measures whose parts add up to a logit, "occlusion" and "shapley".
     units : {"token", "word"}
     fewest : int
         Tokens that a text needs.
@@ -156,10 +158,8 @@ class _Text:
                 f"expected at least {options['fewest']} {decision.units}s to remove, found {len(self._sources)}"
             )
         self._removals = Removals(decision, "text", options["fill"])
-        maps, self.notes = maps_by_measure(decision, measures)
-        self._vectors = [
-            vector for name, measure_maps in maps.items() for vector in self._of_measure(measure_maps, name)
-        ]
+        maps, self.notes = maps_by_measure(decision, [name for name in measures if not goes_to_output(name)])
+        self._vectors = [vector for name in measures for vector in self._of_measure(maps, name)]
         self._vectors += [*orders(decision, self._stack), WordScores(self._stack, ORACLE, "", None, self._drops())]
         drawn = random_orders(decision, self._stack, options["draws"])
         counts = self._counts()
@@ -204,11 +204,18 @@ class _Text:
     def _place(self, vector: WordScores) -> dict[str, Any]:
         return {name: value for name, value in vector._asdict().items() if name != "scores"}
 
-    def _of_measure(self, maps: Any, name: str) -> list[WordScores]:
-        asked = "input" if facts_of(name).objective else self._options["aggregation"]
-        vectors = [
-            vector for vector in word_scores(maps, name, self._decision, (asked,)) if vector.stack == self._stack
-        ]
+    def _of_measure(self, maps: Mapping[str, Maps], name: str) -> list[WordScores]:
+        """Scores of the texts' tokens; none, with a note, where there are none."""
+        asked = self._options["aggregation"]
+        try:
+            if goes_to_output(name):
+                return list(output_scores(self._decision, name))
+            if name not in maps:
+                return []
+            vectors = [v for v in word_scores(maps[name], name, self._decision, (asked,)) if v.stack == self._stack]
+        except SpeechmixError as error:
+            self.notes.append({"what": name, "reason": str(error)})
+            return []
         if not vectors:
             self.notes.append({"what": name, "reason": f"{name} has no {asked}: ask for another aggregation"})
         return vectors

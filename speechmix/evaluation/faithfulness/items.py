@@ -15,6 +15,8 @@ import numpy as np
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
+from ...maps.facts import facts_of
+from ...measures.registry import MEASURES
 from ...scoring.forward import mix_one
 from ..cue_alignment import average_precision, chance_level
 from .curves import curve_metrics, soft_metrics
@@ -22,7 +24,8 @@ from .judges import SIDES, Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
 from .results import CUE
 from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_ranks
-from .words import WordScores, orders, random_orders, source_words, word_scores
+from .to_output import goes_to_output, output_scores
+from .words import TO_THE_OUTPUT, WordScores, orders, random_orders, source_words, word_scores
 
 if TYPE_CHECKING:
     from ...maps.mixing import Maps
@@ -83,9 +86,10 @@ class ItemOnTrial:
         """Scores of words by every measure, aggregation and order, in the stacks that have enough words."""
         decision = self._decision
         aggregations = self._options["aggregations"]
-        maps, failed = maps_by_measure(decision, self._measures)
+        maps, failed = maps_by_measure(decision, self._measures) if {*aggregations} - {TO_THE_OUTPUT} else ({}, [])
         self.notes += failed
-        vectors = [
+        vectors = list(self._to_output()) if TO_THE_OUTPUT in aggregations else []
+        vectors += [
             vector
             for name, measure_maps in maps.items()
             for vector in word_scores(measure_maps, name, decision, aggregations)
@@ -97,6 +101,14 @@ class ItemOnTrial:
         if few:
             self._note("words", f"fewer than {self._fewest} words besides the target: {few}")
         return [vector for vector in vectors if counts[vector.stack] >= self._fewest]
+
+    def _to_output(self) -> Iterator[WordScores]:
+        """Scores by the measures that explain the margin itself."""
+        for name in filter(goes_to_output, self._measures):
+            try:
+                yield from output_scores(self._decision, name)
+            except SpeechmixError as error:
+                self._note(name, str(error))
 
     def _of_cue(self, vectors: list[WordScores]) -> Iterator[dict[str, Any]]:
         """Average precision of the annotated cue, which needs no judge."""
@@ -170,7 +182,16 @@ class ItemOnTrial:
 
 
 def maps_by_measure(decision: Decision, measures: Sequence[str]) -> tuple[dict[str, Maps], list[dict[str, str]]]:
-    """Maps of an item by measure; where all together fail, one by one, and notes of the measures that fail."""
+    """Maps of an item by measure; where all together fail, one by one, and notes of the measures that fail.
+
+    Of measures that have none there are none, nor of one that reads one position where the margin is read at several.
+    """
+    at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
+    measures = [
+        name for name in measures if name in MEASURES and (at_one_position or not facts_of(name).at_one_position)
+    ]
+    if not measures:
+        return {}, []
     with suppress(SpeechmixError):
         together = _mix(decision, measures)
         return dict.fromkeys(measures, together), []
@@ -186,7 +207,7 @@ def maps_by_measure(decision: Decision, measures: Sequence[str]) -> tuple[dict[s
 def _mix(decision: Decision, measures: Sequence[str]) -> Maps:
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
-    options = {"units": decision.units, "objective": _objective(decision)}
+    options = {"units": decision.units, "objective": decision.objective}
     return mix_one(decision.model, decision.item, measures=measures, **options)
 
 
@@ -196,11 +217,3 @@ def _as_shares(scores: np.ndarray) -> np.ndarray:
 
     positive = scores if (scores >= 0).all() and scores.sum() > 0 else rankdata(scores)
     return positive / positive.sum()
-
-
-def _objective(decision: Decision) -> Any:
-    """What gradient measures differentiate: the margin that judges read; by its position, where it is read at one."""
-    told = decision.objective.details
-    if told.get("kind") in ("logit", "contrast") and "position" in told:
-        return tuple(told[name] for name in ("position", "token", "foil") if name in told)
-    return lambda output: decision.objective.function(output)

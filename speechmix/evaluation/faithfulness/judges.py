@@ -33,6 +33,7 @@ STATES = "states"
 JUDGES = ("silence", "blank", "patch", "knock-out", STATES)
 APART = ("knock-out",)  # shares its intervention with a measure on trial
 SIDES = {"silence": "sound", "blank": "text"}
+JUDGE_OF_SIDE = {side: judge for judge, side in SIDES.items()}
 VALUES = ("margin", "probability")  # what a drop is of: nats, or the probability that they make
 
 
@@ -131,7 +132,7 @@ def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
 
 def check_judge(name: str) -> None:
     """Raise `InputError` unless there is a judge of this name."""
-    kind, fills = parts_of(name)
+    kind, fills = name_and_fills(name)
     if kind not in JUDGES or (fills and kind not in (*SIDES, STATES)):
         raise InputError(f"judges are {', '.join(JUDGES)}, and of one fill, as 'silence (zeros)'; found {name!r}")
 
@@ -154,7 +155,7 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, va
     InputError
         If the judge cannot judge this item; it says why.
     """
-    kind, fills = parts_of(judge)
+    kind, fills = name_and_fills(judge)
     if kind in SIDES:
         return [_by_removal(judge, decision, SIDES[kind], fills or None, value)]
     if value != "margin" or (kind == "patch" and decision.units != "word"):
@@ -175,8 +176,8 @@ def each_fill(verdict: Verdict) -> list[Verdict]:
     return alone if len(alone) == 1 else [verdict, *alone]
 
 
-def parts_of(name: str) -> tuple[str, list[str]]:
-    """Judge and fills: "silence (zeros)" is ("silence", ["zeros"])."""
+def name_and_fills(name: str) -> tuple[str, list[str]]:
+    """A judge, or a measure that takes away, and its fills: "silence (zeros)" is ("silence", ["zeros"])."""
     match = re.fullmatch(r"(\S+) \((\w+(?:, \w+)*)\)", name)
     return (match.group(1), match.group(2).split(", ")) if match else (name, [])
 
@@ -200,7 +201,7 @@ def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] 
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
-        by_fill[f"{parts_of(judge)[0]} ({fill})"] = {
+        by_fill[f"{name_and_fills(judge)[0]} ({fill})"] = {
             word: intact - left for word, left in zip(words, without, strict=True)
         }
     if not removals:

@@ -19,6 +19,7 @@ import pandas as pd
 from ...errors import InputError
 from ..statistics import cross_fitted_layer, intervals_of_means
 from .scores import LOWER_IS_BETTER, spearman
+from .to_output import same_removal
 from .words import LAYER
 
 BASELINES = ("random", "length", "position")
@@ -128,8 +129,8 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
         Columns of `TABLE_COLUMNS` without judge and metric; over_random, over_length, over_position (paired differences, above
         zero if the row is better, also where a small number is good), p_random, p_length, p_position (corrected for all rows),
         p (the largest of them), better (p < 0.05), and
-        behind, behind_low, behind_high (how far behind the first row of a measure, with its interval). Baselines and the
-        oracle are rows, too, without p.
+        behind, behind_low, behind_high (how far behind the first row of a measure, with its interval). Baselines, the
+        oracle, and measures that take words away as the judge does, are rows, too, without p.
 
     Raises
     ------
@@ -148,22 +149,24 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
     by_group = group_means(part)
     numbers = dict(zip(by_group.index, sign * by_group.to_numpy(), strict=True))
     keys = list(table[ROW].itertuples(index=False, name=None))
-    differences = np.array([_over_baselines(numbers, key) for key in keys])  # [rows, baselines, groups]
+    differences = np.array([_over_baselines(numbers, key, judge) for key in keys])  # [rows, baselines, groups]
     for place, name in enumerate(BASELINES):
         table[f"over_{name}"] = _means(differences[:, place])
         table[f"p_{name}"] = surely_above(differences[:, place])
     table["p"] = table[[f"p_{name}" for name in BASELINES]].max(axis=1)
     table["better"] = table["p"] < _LEVEL
-    first = next((numbers[key] for key, measure in zip(keys, is_measure(table), strict=True) if measure), None)
+    on_trial = is_measure(table, judge)
+    first = next((numbers[key] for key, measure in zip(keys, on_trial, strict=True) if measure), None)
     behind = np.array([np.nan * numbers[key] if first is None else first - numbers[key] for key in keys])
     table["behind"] = _means(behind)
     table["behind_low"], table["behind_high"] = intervals_of_means(behind, resamples=2000)
     return table.drop(columns="rank")
 
 
-def is_measure(table: pd.DataFrame) -> pd.Series:
-    """Which rows are measures on trial, and no baselines."""
-    return ~table["measure"].isin([*BASELINES, ORACLE])
+def is_measure(table: pd.DataFrame, judge: str) -> pd.Series:
+    """Which rows are measures on trial by a judge: no baselines, and none that take words away as the judge does."""
+    is_own = table["measure"].map(lambda name: same_removal(name, judge)).astype(bool)
+    return ~table["measure"].isin([*BASELINES, ORACLE]) & ~is_own
 
 
 def surely_above(differences: np.ndarray) -> np.ndarray:
@@ -207,10 +210,10 @@ def _signs(count: int) -> np.ndarray:
     return np.concatenate([np.ones((1, count)), drawn])
 
 
-def _over_baselines(numbers: dict[Any, np.ndarray], key: tuple[str, str, str]) -> np.ndarray:
-    """Paired differences of a row to each baseline [baselines, groups]; NaN for a baseline itself, and one that is missing."""
+def _over_baselines(numbers: dict[Any, np.ndarray], key: tuple[str, str, str], judge: str) -> np.ndarray:
+    """Paired differences of a row to each baseline [baselines, groups]; NaN for what is not on trial, or is missing."""
     stack, measure, _ = key
-    if measure in (*BASELINES, ORACLE):
+    if measure in (*BASELINES, ORACLE) or same_removal(measure, judge):
         return np.full((len(BASELINES), len(numbers[key])), np.nan)
     missing = np.full(len(numbers[key]), np.nan)
     return np.stack([numbers[key] - numbers.get((stack, name, ""), missing) for name in BASELINES])
@@ -224,14 +227,15 @@ def _means(values: np.ndarray) -> np.ndarray:
 
 def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
     """The leaderboard in words: who wins and how surely, or that no measure is better than the baselines."""
-    measures, by = board[is_measure(board)], f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
+    measures, by = board[is_measure(board, judge)], f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
     if measures.empty or not np.isfinite(measures["value"]).any():
-        return f"{by} no measure could be judged."
+        return f"{by} no measure could be judged.{_aside(board, judge)}"
     first, winners = measures.iloc[0], measures[measures["better"]]
     if winners.empty:
         return (
             f"{by} none of {len(measures)} ways to rank words is surely better than {_unbeaten(measures)}. The first is "
             f"{_row(first)}; {_baselines(board, first)}.{_FEW if int(board['groups'].max()) < _FEWEST_GROUPS else ''}"
+            f"{_aside(board, judge)}"
         )
     winner = winners.iloc[0]
     above = (
@@ -241,8 +245,14 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
     also = f" {close} of the other {len(measures) - 1} ways cannot be told from the first." if close else ""
     return (
         f"{by} {_row(winner)} ranks words best; {_baselines(board, winner)}. It is better than each of these "
-        f"(p = {winner['p']:.3f}, corrected for all {len(measures)} ways).{above}{also}"
+        f"(p = {winner['p']:.3f}, corrected for all {len(measures)} ways).{above}{also}{_aside(board, judge)}"
     )
+
+
+def _aside(board: pd.DataFrame, judge: str) -> str:
+    """The measures that take words away as the judge does."""
+    names = list(dict.fromkeys(name for name in board["measure"] if same_removal(name, judge)))
+    return f" Not on trial, for this judge takes words away as they do: {', '.join(names)}." if names else ""
 
 
 def _unbeaten(measures: pd.DataFrame) -> str:

@@ -11,11 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
+from ...maps.facts import TO_OUTPUT
 from ...measures.defined import check_defined
 from ...measures.registry import MEASURES, measure_named
+from ...scoring.from_input import check_reaches_the_sound
 from ...scoring.question import TEXT_UNITS
+from ...scoring.to_logit import check_takes_apart
 from .judges import check_judge
 from .scores import METRICS, SOFT_METRICS
+from .to_output import check_taking_away, takes_away
 from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
 SLOW = ("hta", "hta_input")  # left out of "all"
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
-DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT, "input"))
+DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT))
 FEWEST_WORDS = 3
 # Named settings: options of `faithfulness`, and whether foils are left aside.
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -57,13 +61,23 @@ def trial_options(
     return options
 
 
-def measures_of(model: Model, asked: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of measures, each defined for every stack of the model."""
+def measures_of(model: Model, asked: str | Sequence[str], *, to_output: bool = True) -> tuple[str, ...]:
+    """Names of measures: maps, each defined for every stack of the model, and what has no maps but goes to the output.
+
+    Of the latter "all" has those whose parts add up to a logit, where they are defined; asked for by name, what is not defined
+    for an item is a note of the item.
+    """
     if asked == "all":
         names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
+        names += [name for name in TO_OUTPUT if to_output and _takes_apart(model, name)]
     else:
         names = [asked] if isinstance(asked, str) else list(asked)
         for name in names:
+            if to_output and name in TO_OUTPUT:
+                continue
+            if to_output and takes_away(name):
+                check_taking_away(name)
+                continue
             for stack in model.stacks.values():
                 check_defined(measure_named(name), stack)
             if name not in MEASURES:
@@ -80,6 +94,14 @@ def _is_defined(model: Model, name: str) -> bool:
         for stack in model.stacks.values():
             check_defined(measure_named(name), stack)
         return name != "deeplift" or find_spec("captum") is not None
+    return False
+
+
+def _takes_apart(model: Model, name: str) -> bool:
+    with suppress(SpeechmixError):
+        check_reaches_the_sound(model, name)
+        check_takes_apart(model, name)
+        return True
     return False
 
 

@@ -24,7 +24,7 @@ from ...interventions.tokens import token_fills
 from ...maps.facts import facts_of
 from ...maps.numerics import normalize_rows
 from ...scoring.forward import mix_one
-from .judges import parts_of
+from .judges import name_and_fills
 from .leaderboard import ORACLE
 from .scores import RANK_METRICS, chance_of, of_ranks
 from .words import WordScores, orders_drawn, scores_by_layers
@@ -89,7 +89,7 @@ def rows_by_states(
 def _shifts(judge: str, model: Model, item: Clip | Sentence, stack: str) -> tuple[list[MixingMap], _Rows]:
     """How far states of the last layer move, by each fill; and notes of fills that were not possible."""
     shifts, notes = [], []
-    for fill in parts_of(judge)[1] or (SOUND_FILLS if model.hears else token_fills(model)[:-1]):
+    for fill in name_and_fills(judge)[1] or (SOUND_FILLS if model.hears else token_fills(model)[:-1]):
         try:
             shifts.append(state_shifts(model, item, fill=fill, layers=[len(model.stacks[stack]) - 1]))
         except SpeechmixError as error:

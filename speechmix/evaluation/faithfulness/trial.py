@@ -20,7 +20,7 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ..groups import groups_of, item_table
 from .items import ItemOnTrial, Judged
-from .judges import STATES, parts_of
+from .judges import STATES, name_and_fills
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
 from .options import (
     DEFAULT_AGGREGATIONS,
@@ -63,14 +63,17 @@ def faithfulness(
         With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
         ``meta["pair"]`` judge each other by patching. A classifier of texts needs no target: it is asked for its label.
     measures : str or sequence of str
-        Names of measures, or "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take up to a
-        minute a clip: name them. Random scores are a baseline, not a measure.
+        Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"), "occlusion" and "shapley" (or
+        with a fill, as "shapley (noise)"). "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take
+        up to a minute a clip, and the last two, which take words away as judges do: name them. Random scores are a
+        baseline, not a measure.
     judges : str or sequence of str, optional
         "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence (zeros)" and "blank (unk)". By
         default all that the items can have but "states"; that alone for a model without a head.
     aggregations : sequence of str
-        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed": each is a row of its own. When asked
-        for: "each layer"; "residual rollout"; "input", the row of a gradient measure at the stack's input.
+        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed", "to the output" (of measures that
+        explain the margin itself, from the input on): each is a row of its own. When asked for: "each layer"; "residual
+        rollout".
     metrics : sequence of str
         Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the model for each vector of
         scores, and are left out by default.
@@ -166,7 +169,7 @@ def judged(
         The other member of its pair.
     """
     asked = options["judges"] or (None if model.has_head else (STATES,))
-    by_states = [judge for judge in asked or () if parts_of(judge)[0] == STATES]
+    by_states = [judge for judge in asked or () if name_and_fills(judge)[0] == STATES]
     result = Judged()
     for judge in by_states:
         rows, notes = rows_by_states(judge, model, item, names, options, fewest)

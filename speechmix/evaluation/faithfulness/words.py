@@ -6,7 +6,8 @@ belongs to no word are left out before rows are normalised, for all measures ali
 deciding row cannot see.
 
 The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the one where the decision is
-read (`Decision.read_at`), of a classifier the one that its head reads, for gradient measures the only one.
+read (`Decision.read_at`), of a classifier the one that its head reads, for gradient measures the only one. Scores of measures
+that go to the output are in `to_output`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from ...errors import InputError
 from ...maps.facts import facts_of
 from ...maps.numerics import normalize_rows
+from ...scoring.from_input import columns_of_composed, values_at
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"
 RESIDUAL_ROLLOUT = "residual rollout"
-AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT, "input", "composed")
+TO_THE_OUTPUT = "to the output"  # of measures that explain the margin itself; see `to_output`
 COMPOSED = "composed"
+AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT, COMPOSED, TO_THE_OUTPUT)
 
 
 class WordScores(NamedTuple):
@@ -153,18 +156,22 @@ def word_scores(
     aggregations : sequence of str
         Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "each layer" gives them to
         be kept; "mean" of layers' shares; "last"; "rollout", where targets and sources are the same units; "residual rollout",
-        the identity added for every measure; "input", the row of a gradient measure at the stack's input; "composed", encoder,
-        cross and decoder in one.
+        the identity added for every measure; "composed", encoder, cross and decoder in one: a row of what the encoder is given,
+        and one of what the decoder is fed.
     """
     stacks = [stack for name, stack in maps if name == measure]
     for stack in stacks:
         mixing_map, words = maps[measure, stack], source_words(decision, stack)
         if words and _has_row(mixing_map, decision):
             yield from scores_by_layers(mixing_map, partial(shares, decision=decision, words=words), aggregations)
-    if "composed" in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):
-        composed = maps.composed(measure, prefix=False)
-        row = shares(composed, decision, source_words(decision, COMPOSED))[-1]
-        yield WordScores(COMPOSED, measure, COMPOSED, None, row)
+    if COMPOSED in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):
+        whole = maps.composed(measure)
+        rows, columns = _rows(whole, decision), columns_of_composed(whole)
+        for stack, side in ((COMPOSED, "encoder"), ("decoder", "decoder")):
+            words = source_words(decision, stack)
+            if words:
+                values = values_at(columns, [(side, word.positions) for word in words])[rows]
+                yield WordScores(stack, measure, COMPOSED, None, normalize_rows(values).mean(axis=0))
 
 
 def scores_by_layers(
@@ -178,8 +185,6 @@ def scores_by_layers(
     if EACH_LAYER in aggregations:
         yield from (WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers)
     aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
-    if facts_of(measure).objective:
-        aggregated["input"] = by_layer[0]
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
         if name in aggregations and stack != "cross" and _is_of_layers(measure):
             aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]

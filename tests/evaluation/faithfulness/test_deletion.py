@@ -102,7 +102,7 @@ def test_labels_that_texts_come_with_are_compared_and_not_asked_for():
 def test_a_word_at_the_mask_is_a_label_too():
     sentence = speechmix.Sentence("the cat is very here", target="is", foil="are")
     found = speechmix.deletion_curves(text_models.bert(), [sentence], measures="gradient_input", bins=None)
-    assert set(found.table["aggregation"]) == {"input", ""}
+    assert set(found.table["aggregation"]) == {"to the output", ""}
     assert found.texts["label"].tolist() == ["is"]
     curve = found.mean_curves()
     assert len(curve["share"].unique()) == 21

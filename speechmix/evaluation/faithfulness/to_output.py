@@ -1,0 +1,137 @@
+"""Scores of words by measures that go from the input to the output: one number a word, of each side that a model reads.
+
+In: a decision and a measure. Out: `WordScores` of aggregation "to the output", in the stack of a model that has one; of several
+in "composed" (what the encoder is given) and "decoder" (what the decoder is fed).
+
+    gradients        of the margin that judges read, at the states that enter the first layer of each stack (sizes)
+    chefer           sizes, of a sum of logits that stands for the margin (`measures.sums_of_logits`)
+    alti_logit, decompx, lrp    parts of that sum of logits, which have a sign
+    occlusion, shapley          nats that words take away, one by one and in all sets, with one fill: judges' own intervention
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InputError
+from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
+from ...interventions.shapley import OCCLUSION, TAKING_AWAY, shapley_of
+from ...interventions.sound import SOUND_FILLS
+from ...interventions.tokens import TOKEN_FILLS
+from ...maps.facts import TO_OUTPUT, facts_of
+from ...measures.objectives import Objective
+from ...measures.sums_of_logits import sum_of_logits
+from ...scoring.from_input import check_reaches_the_sound, from_input, values_at
+from .judges import JUDGE_OF_SIDE, SIDES, name_and_fills, verdicts
+from .words import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
+
+if TYPE_CHECKING:
+    from ...interventions.decision import Decision
+
+
+def goes_to_output(measure: str) -> bool:
+    """Whether a measure explains the margin itself; maps of layers do not."""
+    return takes_away(measure) or measure in TO_OUTPUT or facts_of(measure).objective
+
+
+def takes_away(measure: str) -> bool:
+    """Whether a measure is built of removals, as judges are."""
+    return name_and_fills(measure)[0] in TAKING_AWAY
+
+
+def check_taking_away(measure: str) -> None:
+    """Raise `InputError` unless it is "occlusion" or "shapley", by itself or with one fill, as "shapley (room)"."""
+    name, fills = name_and_fills(measure)
+    if name not in TAKING_AWAY or len(fills) > 1 or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}:
+        raise InputError(
+            f"expected {' or '.join(TAKING_AWAY)}, or with one fill of {', '.join((*SOUND_FILLS, *TOKEN_FILLS))}, as "
+            f"'shapley (room)'; found {measure!r}"
+        )
+
+
+def same_removal(measure: str, judge: str) -> bool:
+    """Whether a measure takes words away as a judge does, with its fill or one of its fills: it then knows the answer.
+
+    Examples
+    --------
+    >>> same_removal("occlusion (zeros)", "silence"), same_removal("occlusion (zeros)", "silence (room)")
+    (True, False)
+    """
+    (name, fills), (by, judged) = name_and_fills(measure), name_and_fills(judge)
+    of_side = {"sound": SOUND_FILLS, "text": TOKEN_FILLS}.get(SIDES.get(by, ""), ())
+    return name in TAKING_AWAY and any(fill in (judged or of_side) for fill in fills)
+
+
+def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
+    """Scores of the words that compete on each side.
+
+    Parameters
+    ----------
+    decision : Decision
+    measure : str
+        Of `TO_OUTPUT`, of one number, "occlusion" or "shapley"; the last two by their first fill, which the row is named by.
+
+    Raises
+    ------
+    InputError
+        If the measure is not defined for the model, or nothing can take the place of words.
+    """
+    of_side = _by_removals if takes_away(measure) else _of_margin
+    for stack, name, values in of_side(decision, measure):
+        if len(values):
+            yield WordScores(stack, name, TO_THE_OUTPUT, None, values)
+
+
+def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.ndarray]]:
+    check_reaches_the_sound(decision.model, measure)
+    if decision.item is None:
+        raise InputError("prepared inputs have no words to rank: give clips or sentences")
+    columns, _ = from_input(decision.model, decision.item, measure, [_numbers(decision, measure)], units=decision.units)
+    for side in decision.sources:
+        stack = _stack_of(decision, side)
+        if side == "cross" or (side == "decoder" and decision.model.converses):
+            continue
+        words = source_words(decision, stack)
+        values = values_at(columns, [(side, word.positions) for word in words])[0]
+        missing = [word.label for word, value in zip(words, values, strict=True) if np.isnan(value)]
+        if missing:
+            raise InputError(f"{decision.name}: {measure} does not reach {', '.join(missing)}")
+        yield stack, measure, values
+
+
+def _numbers(decision: Decision, measure: str) -> list[Objective]:
+    """The margin, as a measure can explain it: as it is, or as logits at one position each."""
+    if measure not in TO_OUTPUT and not facts_of(measure).at_one_position:
+        return [decision.objective]
+    logits = decision.of_output(decision.prepared.inputs, lambda output: output.logits.double())
+    return sum_of_logits(decision.objective, decision.model, logits)
+
+
+def _by_removals(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.ndarray]]:
+    kind, asked = name_and_fills(measure)
+    sides = [side for side in sides_of(decision) if side != "both"]
+    fill_of = {side: fills_of(decision, side, asked or None)[:1] for side in sides}
+    if not any(fill_of.values()):
+        raise InputError(f"{decision.name}: nothing that can be taken away has the fill {', '.join(asked)}")
+    for side, fills in fill_of.items():
+        stack = _stack_of(decision, stack_of_side(decision, side))
+        words = [word.index for word in source_words(decision, stack)]
+        for fill in fills if words else ():
+            yield stack, f"{kind} ({fill})", _values(decision, kind, side, fill, words)
+
+
+def _values(decision: Decision, kind: str, side: str, fill: str, words: list[int]) -> np.ndarray:
+    if kind == OCCLUSION:
+        (verdict,) = verdicts(f"{JUDGE_OF_SIDE[side]} ({fill})", decision)
+        return verdict.of(words)
+    table = shapley_of(decision, side=side, fill=fill).table
+    of_word = dict(zip(table["word"], table["drop"], strict=True))
+    return np.array([of_word.get(word, np.nan) for word in words])
+
+
+def _stack_of(decision: Decision, side: str) -> str:
+    """Where the words of a side stand: an encoder's of several stacks in all of them together."""
+    return COMPOSED if side == "encoder" and len(decision.model.stacks) > 1 else side
