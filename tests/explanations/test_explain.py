@@ -474,7 +474,8 @@ class TestForms:
 
     def test_figures(self, explained):
         _, _, why = explained
-        assert len(why.plot("maisons").axes) == len(why.claims) + 1
+        by_frame = [claim for claim in why.claims.values() if claim.by_frame is not None]
+        assert len(why.plot("maisons").axes) == len(why.claims) + 1 + len(by_frame)
         assert why.plot(measure="gradient_input").axes[0].get_yticklabels()[0].get_text().startswith("nos")
 
     @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"
+DRAWS = 20  # of random orders, over which a baseline is the mean
 RESIDUAL_ROLLOUT = "residual rollout"
 TO_THE_OUTPUT = "to the output"  # of measures that explain the margin itself; see `to_output`
 COMPOSED = "composed"
@@ -200,12 +201,12 @@ def orders(decision: Decision, stack: str) -> list[WordScores]:
     ]
 
 
-def random_orders(decision: Decision, stack: str) -> list[np.ndarray]:
+def random_orders(decision: Decision, stack: str, draws: int = DRAWS) -> list[np.ndarray]:
     """Orders of the words drawn at random, always the same for an item, [W] each."""
-    return orders_drawn(len(source_words(decision, stack)), f"{decision.name} {stack}")
+    return orders_drawn(len(source_words(decision, stack)), f"{decision.name} {stack}", draws)
 
 
-def orders_drawn(count: int, name: str, draws: int = 20) -> list[np.ndarray]:
+def orders_drawn(count: int, name: str, draws: int = DRAWS) -> list[np.ndarray]:
     """Orders of so many words drawn at random, always the same by one name, [W] each."""
     generator = np.random.default_rng(zlib.crc32(name.encode()))
     return [generator.permutation(count).astype(float) for _ in range(draws)]
