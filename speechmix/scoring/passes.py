@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..maps.files import written_to
 from ..maps.mixing import Maps, MixingMap
 from ..measures.defined import check_defined
-from ..measures.gradients import GradientPass
+from ..measures.gradient_pass import GradientPass
 from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
@@ -36,7 +36,7 @@ from ..timing import phase
 from ..versions import versions
 from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
 from .collecting import FinishedMaps, ScoresByLayer, maps_from
-from .question import Question
+from .question import ObjectiveOption, Question
 from .views import Item, View, seen_by
 
 
@@ -83,7 +83,6 @@ def answers(
     provenances = [provenance_of(model, view, question, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "block"]
-    of_passes = [measure for measure in measures if measure.scope == "pass"]
     resources = {
         "product": Product(precision.products, model.weight_products),
         "batch_size": batch_size,
@@ -106,11 +105,10 @@ def answers(
                 _labelled(view, scores, provenance, layers, of_blocks, question)
                 for view, scores, provenance in zip(views, maps_from(collected), provenances, strict=True)
             ]
-    if of_passes:
+    if len(of_blocks) < len(measures):
         for index, view in enumerate(views):
-            maps = _differentiated(
-                model, view, units_of[index], provenances[index], layers, of_passes, question, precision
-            )
+            asked = (units_of[index], provenances[index], layers, question, precision, [question.objective])
+            [maps] = differentiated(model, view, *asked)
             maps_of[index] |= {key: written_to(folders_here[index], made) for key, made in maps.items()}
     return [
         Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in maps_of
@@ -177,28 +175,39 @@ def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any])
     return {name: resources[name] if name in resources else getattr(question, name) for name in measure.takes}
 
 
-def _differentiated(
-    model: Model, view: View, units, provenance, layers, measures: Sequence[Measure], question: Question, precision
-) -> dict[tuple[str, str], MixingMap]:
-    """Maps of the measures that differentiate the whole model, for one item."""
-    made: dict[tuple[str, str], tuple[Tensor, tuple]] = {}
+def differentiated(
+    model: Model,
+    view: View,
+    units: Mapping[str, Units],
+    provenance: Mapping[str, Any],
+    layers: Mapping[str, tuple[int, ...]],
+    question: Question,
+    precision: Precision,
+    objectives: Sequence[ObjectiveOption],
+) -> list[dict[tuple[str, str], MixingMap]]:
+    """Maps of the measures that differentiate the whole model, for one item: those of each objective."""
+    measures = [measure for measure in map(measure_named, question.measures) if measure.scope == "pass"]
+    made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
     with running(model, precision):
-        objective = None
-        if any(measure.objective for measure in measures):
-            objective = objective_of(question.objective, model, view.item, view.prepared)
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        with phase("forward"):
-            whole = GradientPass(model, inputs, layers, objective)
-        for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
-            with phase(measure.name):
-                scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
-            targets, sources = view.labels(stack)
-            if measure.objective and objective is not None:
-                targets, notes = (objective.span,), {"objective": objective.details, **notes}
-            labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
-            made[measure.name, stack] = scores, labels
-    arrays = to_host([scores for scores, _ in made.values()])
-    return {key: MixingMap(array, *labels) for (key, (_, labels)), array in zip(made.items(), arrays, strict=True)}
+        if any(measure.objective for measure in measures):
+            resolved = [objective_of(option, model, view.item, view.prepared) for option in objectives]
+            passes = GradientPass.of_each(model, inputs, layers, resolved)
+        else:
+            passes = [GradientPass(model, inputs, layers)]
+        while passes:
+            run = passes.pop(0)  # and let go behind it, with what it alone has computed
+            made.append({})
+            for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
+                with phase(measure.name):
+                    scores, notes = measure.function(run, stack, units[stack], **_read_by(measure, question, {}))
+                targets, sources = view.labels(stack)
+                if measure.objective:
+                    targets, notes = (run.objective.span,), {"objective": run.objective.details, **notes}
+                labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
+                made[-1][measure.name, stack] = scores, labels
+    arrays = iter(to_host([scores for of_one in made for scores, _ in of_one.values()]))
+    return [{key: MixingMap(next(arrays), *labels) for key, (_, labels) in of_one.items()} for of_one in made]
 
 
 def _labelled(
