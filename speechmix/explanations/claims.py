@@ -20,6 +20,7 @@ from ..interventions.shapley import Remembered, shapley_values
 from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.carried_parts import check_carried
 from ..scoring.forward import mix_one
+from ..scoring.several_objectives import maps_of_each
 from ..scoring.to_logit import logit_contributions, writing_stack
 from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
@@ -176,14 +177,19 @@ def _logits_of(writing: Writing, choice: Choice) -> list[tuple[int, ...]]:
 def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Measures of one number, taken at the states that enter the first layer of each stack."""
     stacks = [stack for stack in ("encoder", "decoder") if stack in writing.model.stacks]
-    whole = {"measures": measure, "stacks": stacks, "layers": 0, "spans": _spans(writing)}
     at_once = not facts_of(measure).at_one_position
-    rows = []
-    for choice in choices:
-        objectives: list[Any] = [_number_of(writing, choice)] if at_once else list(_logits_of(writing, choice))
-        maps = [mix_one(writing.model, writing.inputs, **whole, objective=objective) for objective in objectives]
-        rows.append(np.sum([_first_row(writing, of_one, measure, stacks) for of_one in maps], axis=0))
-    return Claim(measure, np.stack(rows), SIZE)
+    asked: list[list[Any]] = [
+        [_number_of(writing, choice)] if at_once else list(_logits_of(writing, choice)) for choice in choices
+    ]
+    objectives = list(dict.fromkeys(objective for of_choice in asked for objective in of_choice))
+    whole = {"stacks": stacks, "layers": 0, "spans": _spans(writing)}
+    maps = maps_of_each(writing.model, writing.inputs, objectives, measure, **whole)
+    rows = {
+        objective: _first_row(writing, of_one, measure, stacks)
+        for objective, of_one in zip(objectives, maps, strict=True)
+    }
+    values = [np.sum([rows[objective] for objective in of_choice], axis=0) for of_choice in asked]
+    return Claim(measure, np.stack(values), SIZE)
 
 
 def _first_row(writing: Writing, maps: Maps, measure: str, stacks: Sequence[str]) -> np.ndarray:

@@ -74,7 +74,7 @@ def answers(
     """Maps of items that share a forward pass; each takes the next of the folders."""
     folders_here = list(itertools.islice(folders, len(items)))
     views = [seen_by(model, item, question) for item in items]
-    layers = _layers_of(model, stacks_of(model, views, question), question)
+    layers = layers_of(model, stacks_of(model, views, question), question)
     measures = [measure_named(name) for name in question.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
@@ -99,7 +99,7 @@ def answers(
                 scored = scores_of_block(block, units_here[stack], of_blocks, question, resources)
                 collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
 
-        _run(model, views, tuple(layers), on_block, question, precision)
+        run_forward(model, views, tuple(layers), on_block, question, precision)
         with phase("maps"):
             maps_of = [
                 _labelled(view, scores, provenance, layers, of_blocks, question)
@@ -115,7 +115,7 @@ def answers(
     ]
 
 
-def _run(
+def run_forward(
     model: Model,
     views: Sequence[View],
     stacks: Sequence[str],
@@ -248,7 +248,7 @@ def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[
     return reached.pop()
 
 
-def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
+def layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
     """Layers asked for, by stack."""
     layers = question.layers
     if layers is None:
