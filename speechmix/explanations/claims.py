@@ -14,24 +14,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..inputs.spans import Span
+from ..errors import InputError, SpeechmixError
 from ..interventions.shapley import Remembered, shapley_values
 from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.carried_parts import check_carried
 from ..scoring.forward import mix_one
+from ..scoring.maps_and_logits import maps_and_logits
 from ..scoring.several_objectives import maps_of_each
 from ..scoring.to_logit import logit_contributions, writing_stack
+from .by_source import by_source, row_at
 from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
 if TYPE_CHECKING:
+    from ..inputs.spans import Span
+    from ..maps.logit_contributions import LogitContributions
     from ..maps.mixing import Maps
     from .written import Writing
 
-OCCLUSION, SHAPLEY = "occlusion", "shapley"
+OCCLUSION, SHAPLEY, ALTI_LOGIT = "occlusion", "shapley", "alti_logit"
 TAKING_AWAY = (OCCLUSION, SHAPLEY)
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
+
+
+Logit = tuple[int, ...]  # position, token, and a foil's token
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +115,36 @@ def claim_of(
         claim = _gradient(measure, writing, choices)
     else:
         claim = _of_layers(measure, writing, choices)
+    return _of_possible(claim, writing, choices)
+
+
+def claims_from_one_pass(measures: Sequence[str], writing: Writing, choices: Sequence[Choice]) -> dict[str, Claim]:
+    """What those measures claim that can share one forward pass, if there are several: those of layers, and ALTI-Logit.
+
+    Where one of them fails none is there, and `claim_of` says which.
+    """
+    of_layers = [name for name in measures if name not in (*TAKING_AWAY, *TO_OUTPUT) and not facts_of(name).objective]
+    with_logits = ALTI_LOGIT in measures
+    if not of_layers or len(of_layers) + with_logits < 2 or writing.model.converses:
+        return {}
+    try:
+        if with_logits:
+            asked, objectives = _logits_asked(writing, choices)
+            whole = {"spans": _spans(writing)}
+            maps, parts = maps_and_logits(writing.model, writing.inputs, of_layers, objectives, **whole)
+            found = {ALTI_LOGIT: _sums(ALTI_LOGIT, writing, asked, dict(zip(objectives, parts, strict=True)))}
+        else:
+            maps, found = _maps(writing, of_layers), {}
+        found |= {name: _rolled_out(name, writing, choices, maps) for name in of_layers}
+    except SpeechmixError:
+        return {}
+    return {name: _of_possible(claim, writing, choices) for name, claim in found.items()}
+
+
+def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """A claim without what stands behind what is explained."""
     values = np.where(possible_sources(writing, choices), claim.values, np.nan)
-    return Claim(measure, values, claim.of, claim.totals, claim.errors)
+    return Claim(claim.measure, values, claim.of, claim.totals, claim.errors)
 
 
 def _check_reaches_the_sound(writing: Writing, measure: str) -> None:
@@ -149,25 +183,35 @@ def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int
 
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Parts of the logits of all tokens of a word, added up."""
-    asked = [_logits_of(writing, choice) for choice in choices]
-    objectives = list(dict.fromkeys(objective for of_choice in asked for objective in of_choice))
+    asked, objectives = _logits_asked(writing, choices)
     made = logit_contributions(
         writing.model, writing.inputs, objective=list(objectives), measure=measure, spans=_spans(writing)
     )
-    parts = dict(zip(objectives, made if isinstance(made, list) else [made], strict=True))
-    values = np.zeros((len(choices), len(writing.sources)))
-    for row, of_choice in enumerate(asked):
-        for objective in of_choice:
-            contributions = parts[objective]
-            columns = {
-                side: (contributions.sources[side], contributions.total(side)[None]) for side in contributions.sides
-            }
-            values[row] += by_source(writing, columns)[0]
-    totals = np.array([sum(parts[objective].logit for objective in of_choice) for of_choice in asked])
-    return Claim(measure, values, LOGIT, totals)
+    parts = made if isinstance(made, list) else [made]
+    return _sums(measure, writing, asked, dict(zip(objectives, parts, strict=True)))
 
 
-def _logits_of(writing: Writing, choice: Choice) -> list[tuple[int, ...]]:
+def _logits_asked(writing: Writing, choices: Sequence[Choice]) -> tuple[list[list[Logit]], list[Logit]]:
+    """Logits that explain each choice, and all of them, each once."""
+    asked = [_logits_of(writing, choice) for choice in choices]
+    return asked, list(dict.fromkeys(objective for of_choice in asked for objective in of_choice))
+
+
+def _sums(
+    measure: str, writing: Writing, asked: Sequence[Sequence[Logit]], parts: Mapping[Logit, LogitContributions]
+) -> Claim:
+    """Parts of the logits that explain each choice, added up."""
+    some = next(iter(parts.values()))
+    columns = {
+        side: (some.sources[side], np.stack([of_one.total(side) for of_one in parts.values()])) for side in some.sides
+    }
+    by_logit = dict(zip(parts, by_source(writing, columns), strict=True))
+    values = [np.sum([by_logit[logit] for logit in of_choice], axis=0) for of_choice in asked]
+    totals = np.array([sum(parts[logit].logit for logit in of_choice) for of_choice in asked])
+    return Claim(measure, np.stack(values), LOGIT, totals)
+
+
+def _logits_of(writing: Writing, choice: Choice) -> list[Logit]:
     """Which logits explain a choice, as objectives: each token's, or one less its foil's."""
     if choice.contrast is not None:
         return [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
@@ -205,9 +249,18 @@ def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
 
 
 def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """A measure of one layer, by a pass of its own."""
+    return _rolled_out(measure, writing, choices, _maps(writing, [measure]))
+
+
+def _maps(writing: Writing, measures: Sequence[str]) -> Maps:
+    stacks = tuple(writing.model.stacks)
+    return mix_one(writing.model, writing.inputs, measures=measures, stacks=stacks, spans=_spans(writing))
+
+
+def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps: Maps) -> Claim:
     """Measures of one layer, rolled out or composed; the mean of the rows that a word is read from."""
     model = writing.model
-    maps = mix_one(model, writing.inputs, measures=measure, stacks=tuple(model.stacks), spans=_spans(writing))
     if "cross" in model.stacks:
         whole = maps.composed(measure)
         split = len(whole.sources) - len(whole.targets)
@@ -221,42 +274,8 @@ def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Cla
         whole = maps[measure, stack].rollout()
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
-    rows = [[_row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
+    rows = [[row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
     return Claim(measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE)
-
-
-def _row_at(targets: Sequence[Span], position: int) -> int:
-    """The row that holds a position; the nearest where none does (a letter heard in silence)."""
-
-    def distance(row: int) -> int:
-        return min(max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges)
-
-    return min(range(len(targets)), key=distance)
-
-
-def by_source(writing: Writing, columns: Mapping[str, tuple[Sequence[Span], np.ndarray]]) -> np.ndarray:
-    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source has several.
-
-    Parameters
-    ----------
-    writing : Writing
-    columns : dict of stack to (spans, ndarray [R, K])
-
-    Returns
-    -------
-    ndarray [R, S]
-        NaN for a source in a stack that is not there.
-    """
-    some = next(iter(columns.values()))[1]
-    values = np.full((len(some), len(writing.sources)), np.nan)
-    for index, unit in enumerate(writing.sources):
-        stack = unit.stack if unit.stack in columns else next(iter(columns))
-        spans, scores = columns[stack]
-        positions = set(unit.positions_in(stack))
-        held = [place for place, span in enumerate(spans) if positions & set(span.positions)]
-        if held and (unit.stack in columns or len(columns) == 1):
-            values[:, index] = scores[:, held].sum(axis=1)
-    return values
 
 
 def _columns(mixing_map: Any) -> tuple[Sequence[Span], np.ndarray]:

@@ -10,16 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..alignment import align
-from ..errors import InputError, MissingExtraError, SpeechmixError
-from ..evaluation.spelling import plain, transcribe
+from ..errors import InputError, SpeechmixError
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
 from ..maps.facts import TO_OUTPUT, facts_of
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
-from .claims import LOG_PROBABILITY, OCCLUSION, SHAPLEY, TAKING_AWAY, Claim, claim_of, defined_measures
+from .claims import (
+    LOG_PROBABILITY,
+    OCCLUSION,
+    SHAPLEY,
+    TAKING_AWAY,
+    Claim,
+    claim_of,
+    claims_from_one_pass,
+    defined_measures,
+)
 from .explanation import Explanation
+from .heard_words import with_silence, with_words
 from .pairs import MOST_PAIRED
 from .shown import shown_of
 from .taken_away import fills_for
@@ -31,8 +39,6 @@ if TYPE_CHECKING:
     from .taken_away import Fills
     from .written import Writing
 
-SILENCE = "<silence>"
-_LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
 _BY = ("word", "token")
 
 
@@ -141,8 +147,8 @@ def explain(
     with model.unchanged():
         said: tuple[Word, ...] = ()
         if isinstance(item, Clip):
-            said, item = _with_words(model, item, text, aligner, align_method)
-            clip = _with_silence(item) if "silence" in include else item
+            said, item = with_words(model, item, text, aligner, align_method)
+            clip = with_silence(item) if "silence" in include else item
             writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
         else:
             writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
@@ -175,12 +181,14 @@ def _explained(
     names, left_out = _asked(writing, measures), list[tuple[str, str]]()
     if not any(map(fills.can_replace, writing.sources)):
         names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
-    claims = dict[str, Claim]()
+    claims, together = dict[str, Claim](), claims_from_one_pass(names, writing, choices)
     for name in names:
         if name == OCCLUSION:
             continue
         try:
-            claims[name] = claim_of(name, writing, choices, readings, fills, samples=samples, seed=seed)
+            claims[name] = together.get(name) or claim_of(
+                name, writing, choices, readings, fills, samples=samples, seed=seed
+            )
         except SpeechmixError as error:
             if measures is not None:
                 raise
@@ -249,55 +257,3 @@ def _without_taking_away(
 
 def _nothing_to_blank_with(writing: Writing) -> str:
     return f"{writing.model.name} has no mask, unknown or padding token to blank a text with"
-
-
-def _with_words(
-    model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
-) -> tuple[tuple[Word, ...], Clip]:
-    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that can be taken away."""
-    if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
-        if clip.words is None:
-            clip = align(clip, model=aligner or model, method=method)
-        return (), clip
-    if clip.words is not None:
-        return clip.words, clip
-    if clip.text:
-        clip = _with_its_text_placed(model, clip, aligner, method)
-        return clip.words or (), clip
-    own = text or transcribe(model, clip)
-    if not plain(own):
-        raise InputError(f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or text=")
-    return (), align(clip.replace(text=own), model=aligner or model, method=method)
-
-
-def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
-    """The clip with the words of its text as `speechmix score` places them, which does not ask the model that is explained.
-
-    A CTC head that mishears a clip also misplaces what was said in it.
-    """
-    if method == "auto" and aligner is None and clip.language:
-        try:
-            return align(clip)
-        except MissingExtraError:
-            pass
-    return align(clip, model=aligner or model, method=method)
-
-
-def _with_silence(clip: Clip) -> Clip:
-    """The clip with its pauses among its words; its cue and target are the words that they were."""
-    words, reached = list(clip.words or ()), 0.0
-    for start, end in sorted([*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]):
-        if start - reached >= _LEAST_SILENCE:
-            words.append(Word(SILENCE, reached, start))
-        reached = max(reached, end)
-    order = sorted(range(len(words)), key=lambda index: words[index].start)
-    places = {index: place for place, index in enumerate(order)}
-    cue, target = [places[word] for word in clip.cue_words], None if clip.target is None else places[clip.target]
-    return clip.replace(
-        words=[words[index] for index in order],
-        alignment=clip.alignment,
-        doubts=clip.doubts,
-        cue=cue or None,
-        target=target,
-        foil=clip.foil,
-    )

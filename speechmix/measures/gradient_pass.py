@@ -82,9 +82,7 @@ class GradientPass:
     def states_and_gradients(self, stack: str) -> list[tuple[Tensor, Tensor]]:
         """States [K, D] that enter each of the asked layers, and the objective's gradients with respect to them."""
         gradients = self._gradients
-        return [
-            (x, gradients[stack, layer]) for layer, x in zip(self.layers[stack], self.states(stack), strict=True)
-        ]
+        return [(x, gradients[stack, layer]) for layer, x in zip(self.layers[stack], self.states(stack), strict=True)]
 
     def value(self, stack: str, layer: int, states: Tensor) -> Tensor:
         """Objective [n] with other states [n, K, D] entering a layer."""

@@ -132,7 +132,9 @@ def _from_baseline(
             return parts, torch.stack(passes.values(stack, layer, torch.stack([x, x0]))).double()
 
     parts: list[Tensor] = []
-    sums: list[Tensor] = []  # [4] each: the objective of the states and of the baseline, all parts together, their lengths
+    sums: list[
+        Tensor
+    ] = []  # [4] each: the objective of the states and of the baseline, all parts together, their lengths
     for layer, x in zip(run.layers[stack], run.states(stack), strict=True):
         key = name, baseline, stack, layer
         parts_of_all, values = run.together.once(key, partial(attributed, layer=layer, x=x))

@@ -1,7 +1,7 @@
 """DeepLift's rescale rule at the activations of an unmodified model, by captum.
 
-In: a function of states that runs activations inside a module. Out: parts of each number that it gives. One pass forward for all
-numbers, and one back for each.
+In: a function of states that runs activations inside a module. Out: parts of each number that it gives. One pass forward for
+all numbers, and one back for each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
             self._used: list[tuple[nn.Module, Any, Any]] = []
 
         def _of_each(self, forward: Callable[[], Tensor], inputs: tuple[Tensor]) -> tuple[Tensor]:
-            values, gradients = forward(), []  # values [2, P]: of the states and of the baseline
+            values = forward()  # [2, P]: of the states and of the baseline
+            gradients: list[Tensor] = []
             for number in range(values.shape[1]):
                 more = number < values.shape[1] - 1
                 gradients += torch.autograd.grad(values[:, number].sum(), inputs, retain_graph=more)

@@ -63,6 +63,10 @@ class Precision(NamedTuple):
         return cls(states, states if products is None else products if products == TF32 else dtype_named(products))
 
 
+# From a prepared view, the units of its stacks as they are seen, and the precision: what is told of each block.
+Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
+
+
 def answers(
     model: Model,
     items: Sequence[Item],
@@ -70,8 +74,12 @@ def answers(
     question: Question,
     precision: Precision,
     batch_size: int | str,
+    beside: Beside | None = None,
 ) -> list[Maps]:
-    """Maps of items that share a forward pass; each takes the next of the folders."""
+    """Maps of items that share a forward pass; each takes the next of the folders.
+
+    What is `beside` them, of a single item, is told of the same blocks.
+    """
     folders_here = list(itertools.islice(folders, len(items)))
     views = [seen_by(model, item, question) for item in items]
     layers = layers_of(model, stacks_of(model, views, question), question)
@@ -91,6 +99,11 @@ def answers(
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
         collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
 
+        also = None
+        if beside is not None:
+            with running(model, precision):
+                also = beside(views[0], units_of[0], precision)
+
         def on_block(block: Block) -> None:
             with phase("maps"):
                 stack, units_here = block.stack.name, units_of[block.clip]
@@ -98,6 +111,8 @@ def answers(
                     units_here[stack] = views[block.clip].units(block)
                 scored = scores_of_block(block, units_here[stack], of_blocks, question, resources)
                 collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
+            if also is not None:
+                also(block)
 
         run_forward(model, views, tuple(layers), on_block, question, precision)
         with phase("maps"):

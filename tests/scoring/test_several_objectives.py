@@ -51,7 +51,7 @@ def test_one_pass_forward_serves_all(measure, monkeypatch):
 
 def test_the_one_that_is_not_finite_is_named():
     model = with_head("bert")
-    with pytest.raises(InputError, match="is \\[(inf|nan)\\]"):
+    with pytest.raises(InputError, match=r"is \[(inf|nan)\]"):
         maps_of_each(
             model, inputs_of(model), [(3, 7), lambda output: output.logits[0, 0, 0] * torch.inf], "gradient_input"
         )
