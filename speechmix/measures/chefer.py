@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .gradient_pass import GradientPass, PassesTogether
     from .units import Units
 
+# Bytes of attention weights that are in memory at once: those of one head of a Whisper's 1,500 frames.
+_WEIGHTS_BYTES = 2**24
+
 Weighted = Mapping[tuple[str, int], Tensor]
 
 
@@ -197,10 +200,16 @@ def _by_sums(values: Tensor, sums: Tensor) -> Tensor:
 
 def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
     """A_bar [Q, K], of the gradient [1, Q, D] of what the attention module gives."""
-    weights = call.weights()  # [H, Q, K]
     of_context = gradient[0] @ weight_of(attention.output) if attention.projects else gradient[0]
-    by_head = of_context.unflatten(-1, (len(weights), -1)).transpose(0, 1)  # [H, Q, d]
-    return (weights * (by_head @ call.value.transpose(1, 2))).clamp_min(0).mean(dim=0).detach()
+    n_heads, n_sources, _ = call.value.shape
+    by_head = of_context.unflatten(-1, (n_heads, -1)).transpose(0, 1)  # [H, Q, d]
+    at_once = max(1, _WEIGHTS_BYTES // (len(of_context) * n_sources * of_context.element_size()))
+    summed = of_context.new_zeros(len(of_context), n_sources)
+    for first in range(0, n_heads, at_once):
+        heads = slice(first, first + at_once)
+        of_weights = by_head[heads] @ call.value[heads].transpose(1, 2)  # [h, Q, K]
+        summed += of_weights.mul_(call.of_heads(heads).weights()).clamp_min_(0).sum(dim=0)
+    return (summed / n_heads).detach()
 
 
 def _of_stack(weighted: Weighted, stack: str) -> list[Tensor]:
