@@ -6,8 +6,8 @@
 A Whisper of small's shape with random weights (1,500 encoder frames), a clip of noise with its words, a text of about three
 tokens a word. Both are timed in one process by its processor time, one after the other; the transcript is as many greedy steps
 as the text has tokens. An explanation transcribes first, so the whole is the sum of both. The model's fingerprint, made once a
-model, and imports are not counted. Measures that run the model for each word (occlusion, Value Zeroing) can be asked for, and cost
-as many runs.
+model, and imports are not counted. Measures that run the model for each word (occlusion, Value Zeroing) can be asked for, and
+cost as many runs.
 
 With --backward it is told instead what a token costs with measures that go back through the model from each token: one token
 by itself, and each further one of several that are asked together. Nothing is asserted about time; not collected by pytest.
