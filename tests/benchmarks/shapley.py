@@ -1,6 +1,6 @@
 """What Shapley values of ten words cost: sets in batches beside one pass of the model each.
 
-    python tests/benchmarks/shapley.py [--layers 12] [--hidden 768] [--words 10] [--together 128] [--sets 8] [--repeats 3]
+    python tests/benchmarks/shapley.py [--layers 12] [--hidden 768] [--words 10] [--together 128] [--sets 4] [--repeats 2]
 
 A Whisper's shape with random weights (1,500 encoder frames), whose decoder is fed ten words, each a token, that are blanked.
 One by one the whole model is run for every set, as `ablate_input` does. Both ways are timed on some of the 1,024 sets and
@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--words", type=int, default=10)
     parser.add_argument("--together", type=int, default=128, help="sets of the quick way that are timed")
-    parser.add_argument("--sets", type=int, default=8, help="of the slow way that are timed")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sets", type=int, default=4, help="of the slow way that are timed")
+    parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
