@@ -25,8 +25,9 @@ from .changed_values import Branch, ChangedValues
 from .layers import Stack
 from .model import Model
 from .packed import packed_as, with_runs
-from .parts import AttentionModules, Layer
+from .parts import AttentionModules
 from .remembering import encoder_output
+from .shared_sound import project_once
 
 _ENCODED = ("input_features", "input_values", "input_ids")  # what an encoder is fed
 _POSITIONS_AT_ONCE = 48_000  # of all branches that run together
@@ -198,7 +199,7 @@ class _Growing:
             if changes:
                 self._change(stack.layers[index].attention, index, stack.heads, changes)
             if stack.name == "cross":
-                self._project_once(stack.layers[index])
+                project_once(stack.layers[index], self._undo)
 
     def _change(self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]) -> None:
         def before(module, args, kwargs):
@@ -212,23 +213,6 @@ class _Growing:
 
         self._hook(attention.module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(attention.module.register_forward_hook(after))
-
-    def _project_once(self, layer: Layer) -> None:
-        """Keys and values of encoder states that all runs share are made once."""
-        for projection in (layer.attention.key, layer.attention.value):
-            counts: list[int] = []
-
-            def before(module, args, counts=counts):
-                shared = len(args[0]) > 1 and args[0].stride(0) == 0
-                counts.append(len(args[0]) if shared else 0)
-                return (args[0][:1], *args[1:]) if shared else None
-
-            def after(module, args, output, counts=counts):
-                count = counts.pop()
-                return output.expand(count, *output.shape[1:]) if count else None
-
-            self._hook(projection.register_forward_pre_hook(before))
-            self._hook(projection.register_forward_hook(after))
 
 
 def _grown(value: Any, rows: int, batch: set[int]) -> Any:

@@ -7,7 +7,7 @@ which a `Block` is made of; attention weights of chosen rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -46,6 +46,14 @@ class AttentionCall:
             later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
             scores = scores.masked_fill(later, -torch.inf)
         return scores.softmax(dim=-1)
+
+    def of_heads(self, heads: slice) -> AttentionCall:
+        """The same call of some heads."""
+        mask = self.mask[heads] if self.mask is not None and self.mask.ndim == 3 and len(self.mask) > 1 else self.mask
+        context = None if self.context is None else self.context[:, heads]
+        alpha = None if self.alpha is None else self.alpha[heads]
+        query, key, value = self.query[heads], self.key[heads], self.value[heads]
+        return replace(self, query=query, key=key, value=value, mask=mask, context=context, alpha=alpha)
 
     def cut_heads(self, inner: int) -> None:
         """Cut heads to the width that makes `inner` numbers in all, where they were padded with zeros."""

@@ -14,22 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..inputs.spans import Span
-from ..interventions.shapley import OCCLUSION, SHAPLEY, Remembered, shapley_values
+from ..errors import InputError, SpeechmixError
+from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY, Remembered, shapley_values
 from ..maps.facts import TO_OUTPUT, facts_of
+from ..scoring.by_layers import writing_stack
 from ..scoring.carried_parts import check_carried
 from ..scoring.forward import mix_one
-from ..scoring.from_input import Columns, check_reaches_the_sound, columns_of_composed, from_input, values_at
-from ..scoring.to_logit import writing_stack
+from ..scoring.from_input import check_reaches_the_sound, columns_of_composed, from_input, maps_and_parts
+from ..scoring.maps_and_logits import MEASURE as ALTI_LOGIT
 from .by_frame import MADE_OF_FRAMES, FrameParts, in_frames, made_of_frames
+from .by_source import by_source, row_at
 from .choices import Choice, Readings, positions_of, possible_sources
 from .taken_away import Fills, read_without
 
 if TYPE_CHECKING:
+    from ..inputs.spans import Span
+    from ..maps.mixing import Maps
     from .written import Writing
 
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
+Logit = tuple[int, ...]  # position, token, and a foil's token
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +123,28 @@ def claim_of(
     return replace(claim, by_frame=by_frame)
 
 
+def claims_from_one_pass(measures: Sequence[str], writing: Writing, choices: Sequence[Choice]) -> dict[str, Claim]:
+    """What those measures claim that can share one forward pass, if there are several: those of layers, and ALTI-Logit.
+
+    Where one of them fails none is there, and `claim_of` says which.
+    """
+    of_layers = [name for name in measures if name not in (*TAKING_AWAY, *TO_OUTPUT) and not facts_of(name).objective]
+    with_logits = ALTI_LOGIT in measures
+    if not of_layers or len(of_layers) + with_logits < 2 or writing.model.converses:
+        return {}
+    try:
+        if with_logits:
+            numbers = [_logits_of(writing, choice) for choice in choices]
+            maps, parts = maps_and_parts(writing.model, writing.inputs, of_layers, numbers, spans=_spans(writing))
+            claims = {ALTI_LOGIT: Claim(ALTI_LOGIT, by_source(writing, parts.columns), LOGIT, parts.totals)}
+        else:
+            maps, claims = _maps(writing, of_layers), {}
+        claims |= {name: _rolled_out(name, writing, choices, maps) for name in of_layers}
+    except SpeechmixError:
+        return {}
+    return {name: _of_possible(claim, writing, choices) for name, claim in claims.items()}
+
+
 def _claimed(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     if measure in TO_OUTPUT:
         return _to_logit(measure, writing, choices)
@@ -153,7 +179,7 @@ def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Clai
     return Claim(measure, by_source(writing, columns), LOGIT, totals)
 
 
-def _logits_of(writing: Writing, choice: Choice) -> list[tuple[int, ...]]:
+def _logits_of(writing: Writing, choice: Choice) -> list[Logit]:
     """Which logits explain a choice, as objectives: each token's, or one less its foil's."""
     if choice.contrast is not None:
         return [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
@@ -176,9 +202,18 @@ def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
 
 
 def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+    """A measure of one layer, by a pass of its own."""
+    return _rolled_out(measure, writing, choices, _maps(writing, [measure]))
+
+
+def _maps(writing: Writing, measures: Sequence[str]) -> Maps:
+    stacks = tuple(writing.model.stacks)
+    return mix_one(writing.model, writing.inputs, measures=measures, stacks=stacks, spans=_spans(writing))
+
+
+def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps: Maps) -> Claim:
     """Measures of one layer, rolled out or composed; the mean of the rows that a word is read from."""
     model = writing.model
-    maps = mix_one(model, writing.inputs, measures=measure, stacks=tuple(model.stacks), spans=_spans(writing))
     if "cross" in model.stacks:
         whole = maps.composed(measure)
         columns = columns_of_composed(whole)
@@ -187,37 +222,8 @@ def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Cla
         whole = maps[measure, stack].rollout()
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
-    rows = [[_row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
+    rows = [[row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
     return Claim(measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE)
-
-
-def _row_at(targets: Sequence[Span], position: int) -> int:
-    """The row that holds a position; the nearest where none does (a letter heard in silence)."""
-
-    def distance(row: int) -> int:
-        return min(max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges)
-
-    return min(range(len(targets)), key=distance)
-
-
-def by_source(writing: Writing, columns: Columns) -> np.ndarray:
-    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source has several.
-
-    Parameters
-    ----------
-    writing : Writing
-    columns : dict of stack to (spans, ndarray [R, K])
-
-    Returns
-    -------
-    ndarray [R, S]
-        NaN for a source in a stack that is not there.
-    """
-    only = next(iter(columns)) if len(columns) == 1 else None
-    stacks = [unit.stack if only is None else only for unit in writing.sources]
-    return values_at(
-        columns, [(stack, unit.positions_in(stack)) for stack, unit in zip(stacks, writing.sources, strict=True)]
-    )
 
 
 def _spans(writing: Writing) -> list[Span] | None:

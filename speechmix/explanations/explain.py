@@ -20,7 +20,7 @@ from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY
 from ..maps.facts import TO_OUTPUT, facts_of
 from .by_frame import frames_asked, seconds_of_frames
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
-from .claims import LOG_PROBABILITY, Claim, claim_of, defined_measures
+from .claims import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .explanation import Explanation
 from .heard_words import with_silence, with_words
 from .pairs import MOST_PAIRED
@@ -184,12 +184,13 @@ def _explained(
     names, left_out = _asked(writing, measures), list[tuple[str, str]]()
     if not any(map(fills.can_replace, writing.sources)):
         names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
-    claims = dict[str, Claim]()
+    of_words = [name for name in names if not frames(name)]
+    claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
     for name in names:
         if name == OCCLUSION:
             continue
         try:
-            claims[name] = claim_of(
+            claims[name] = together.get(name) or claim_of(
                 name, writing, choices, readings, fills, samples=samples, seed=seed, frames=frames(name)
             )
         except SpeechmixError as error:

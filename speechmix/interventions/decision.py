@@ -26,6 +26,7 @@ from ..adapters.intervene import branch_outputs
 from ..adapters.model import Model
 from ..adapters.prepared import Prepared
 from ..adapters.remembering import as_encoder_output, encoder_output
+from ..adapters.shared_sound import heard_once
 from ..adapters.text import MASK
 from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
@@ -184,7 +185,7 @@ class Decision:
             for start in range(0, len(numbers), self._at_once):
                 chunk = numbers[start : start + self._at_once]
                 names = changed[chunk[0]][0]
-                batch = {name: torch.cat([changed[number][0][name] for number in chunk]) for name in names}
+                batch = {name: _together([changed[number][0][name] for number in chunk]) for name in names}
                 margins |= dict(zip(chunk, self._of_batch(batch, places).tolist(), strict=True))
         return [margins[number] for number in range(len(changed))]
 
@@ -220,6 +221,8 @@ class Decision:
             inputs = self.moved(inputs)
             if ENCODED in inputs:
                 options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))
+                with heard_once(self.model):
+                    return read(self.model.module(**inputs, **options, return_dict=True))
             return read(self.model.module(**inputs, **options, return_dict=True))
 
     def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
@@ -262,6 +265,13 @@ class Decision:
             )
         held = [tuple(source for source in self.sources[stack] if source.index in group) for group in groups]
         return tuple(parts[0] if len(parts) == 1 else together(parts) for parts in held if parts)
+
+
+def _together(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one shape as one batch; the very same one in all runs takes the memory of one."""
+    if len(tensors) > 1 and all(tensor is tensors[0] for tensor in tensors) and len(tensors[0]) == 1:
+        return tensors[0].expand(len(tensors), *tensors[0].shape[1:])
+    return torch.cat(list(tensors))
 
 
 def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:

@@ -110,6 +110,12 @@ class LogitContributions:
         return self.logit - self._sum
 
     @property
+    def length(self) -> float:
+        """Sum of the absolute values of all parts."""
+        arrays = (*self.scores.values(), *self.layer_parts.values())
+        return sum(float(abs(array).sum()) for array in arrays) + sum(map(abs, self.single_parts.values()))
+
+    @property
     def _sum(self) -> float:
         arrays = (*self.scores.values(), *self.layer_parts.values())
         return sum(float(array.sum()) for array in arrays) + sum(self.single_parts.values())

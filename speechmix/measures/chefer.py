@@ -18,9 +18,9 @@ at l, so that l = 0 is the whole way from the input. "cross" is what that layer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from ..adapters.block import Block, first_output
 from ..adapters.capture import Capture
 from ..adapters.parts import weight_of
 from ..errors import InputError
-from .gradients import entering
+from .gradient_pass import KeptGraph, entering
 from .objectives import ask_at_one_position
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..adapters.parts import AttentionModules
     from ..adapters.trace import AttentionCall
-    from .gradients import GradientPass
+    from .gradient_pass import GradientPass, PassesTogether
     from .units import Units
+
+# Bytes of attention weights that are in memory at once: those of one head of a Whisper's 1,500 frames.
+_WEIGHTS_BYTES = 2**24
 
 Weighted = Mapping[tuple[str, int], Tensor]
 
@@ -57,8 +60,8 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     """
     check_covered(run.model)
     position = position_read(run)
-    rows = relevance(run.model.stacks, run.once(weighted_attention), position, stack)
-    return units.pool_sources(torch.stack([rows[layer] for layer in run.layers[stack]]))[:, None], {}
+    rows = relevance(run.model.stacks, run.once(weighted_attention), position, stack, run.layers[stack])
+    return units.pool_sources(torch.stack(rows))[:, None], {}
 
 
 def check_covered(model: Model) -> None:
@@ -93,9 +96,25 @@ def position_read(run: GradientPass) -> int:
     return position
 
 
+class _Attended(NamedTuple):
+    """What one pass forward tells of attention, for all objectives: calls by stack and layer, the graph of the outputs."""
+
+    calls: dict[tuple[str, int], AttentionCall]
+    graph: KeptGraph
+
+
 def weighted_attention(run: GradientPass) -> Weighted:
-    """A_bar [Q, K] of every layer, by stack and layer: one pass forward and back."""
-    stacks = run.model.stacks
+    """A_bar [Q, K] of every layer, by stack and layer: one pass forward for all objectives, and one back."""
+    calls, graph = run.together.once("chefer", _attended)
+    gradient_of = graph.gradients(run.place)
+    run.check()
+    _check_read_alone(run.model, gradient_of, position_read(run))
+    attentions = _attentions(run.model.stacks)
+    return {key: _weighted(attention, calls[key], gradient_of.pop(key)) for key, attention in attentions}
+
+
+def _attended(passes: PassesTogether) -> _Attended:
+    stacks = passes.model.stacks
     calls: dict[tuple[str, int], AttentionCall] = {}
     outputs: dict[tuple[str, int], Tensor] = {}
     n_logits: list[int] = []
@@ -107,22 +126,20 @@ def weighted_attention(run: GradientPass) -> Weighted:
         return states if states.requires_grad else states.detach().requires_grad_(True)
 
     with ExitStack() as hooks, torch.enable_grad():
-        hooks.enter_context(entering(run.model, {name: [0] for name in stacks if name != "cross"}, start))
+        hooks.enter_context(entering(passes.model, {name: [0] for name in stacks if name != "cross"}, start))
         hooks.enter_context(Capture(list(stacks.values()), on_block))
         for key, attention in _attentions(stacks):
             hooks.callback(attention.module.register_forward_hook(_keeping(outputs, key)).remove)
-        hooks.callback(run.model.module.register_forward_hook(_counting(n_logits)).remove)
-        value = run.value_of_inputs()
-        gradients = torch.autograd.grad(value.sum(), list(outputs.values()), allow_unused=True)
-    run.check()
-    _check_positions(run.model, n_logits, calls)
-    gradient_of = dict(zip(outputs, gradients, strict=True))
-    _check_read_alone(run.model, gradient_of, position_read(run))
-    return {key: _weighted(attention, calls[key], gradient_of[key]) for key, attention in _attentions(stacks)}
+        hooks.callback(passes.model.module.register_forward_hook(_counting(n_logits)).remove)
+        graph = KeptGraph(passes.values_of_inputs(), outputs)
+    _check_positions(passes.model, n_logits, calls)
+    return _Attended(calls, graph)
 
 
-def relevance(stacks: Mapping[str, Stack], weighted: Weighted, position: int, stack: str) -> list[Tensor]:
-    """Row `position` of the relevances of what enters each layer of a stack, [K] each.
+def relevance(
+    stacks: Mapping[str, Stack], weighted: Weighted, position: int, stack: str, layers: Sequence[int]
+) -> list[Tensor]:
+    """Row `position` of the relevances of what enters some layers of a stack, [K] each.
 
     Parameters
     ----------
@@ -133,6 +150,7 @@ def relevance(stacks: Mapping[str, Stack], weighted: Weighted, position: int, st
         In the stack that reads: the decoder's where there is one.
     stack : str
         Whose rows are asked for: "encoder", "decoder" or "cross".
+    layers : sequence of int
     """
     reading = "decoder" if "decoder" in stacks else "encoder"
     own = [weighted[reading, layer] for layer in range(len(stacks[reading]))]
@@ -142,11 +160,11 @@ def relevance(stacks: Mapping[str, Stack], weighted: Weighted, position: int, st
     for layer in reversed(own):
         behind.insert(0, behind[0] + behind[0] @ layer)
     if stack == reading:
-        return [row - start for row in behind[:-1]]
+        return [behind[layer] - start for layer in layers]
     heard = [row @ cross for row, cross in zip(_normed_rows(own, behind), _of_stack(weighted, "cross"), strict=True)]
     if stack == "cross":
-        return heard
-    return _through_encoder(torch.stack(heard).sum(dim=0), _of_stack(weighted, "encoder"))
+        return [heard[layer] for layer in layers]
+    return _through_encoder(torch.stack(heard).sum(dim=0), _of_stack(weighted, "encoder"), layers)
 
 
 def _normed_rows(own: list[Tensor], behind: list[Tensor]) -> list[Tensor]:
@@ -160,10 +178,10 @@ def _normed_rows(own: list[Tensor], behind: list[Tensor]) -> list[Tensor]:
     return rows
 
 
-def _through_encoder(heard: Tensor, weighted: list[Tensor]) -> list[Tensor]:
-    """What is heard [K], times R_n^ee that starts at each of the encoder's layers, [K] each."""
+def _through_encoder(heard: Tensor, weighted: list[Tensor], layers: Sequence[int]) -> list[Tensor]:
+    """What is heard [K], times R_n^ee that starts at some of the encoder's layers, [K] each."""
     rows = []
-    for first in range(len(weighted)):
+    for first in layers:
         sums = torch.ones_like(heard)
         for layer in weighted[first:]:
             sums = sums + layer @ sums
@@ -180,14 +198,18 @@ def _by_sums(values: Tensor, sums: Tensor) -> Tensor:
     return torch.where(sums > 0, values / sums.where(sums > 0, torch.ones_like(sums)), torch.zeros_like(values))
 
 
-def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor | None) -> Tensor:
+def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
     """A_bar [Q, K], of the gradient [1, Q, D] of what the attention module gives."""
-    weights = call.weights()  # [H, Q, K]
-    if gradient is None:
-        return torch.zeros_like(weights[0])
     of_context = gradient[0] @ weight_of(attention.output) if attention.projects else gradient[0]
-    by_head = of_context.unflatten(-1, (len(weights), -1)).transpose(0, 1)  # [H, Q, d]
-    return (weights * (by_head @ call.value.transpose(1, 2))).clamp_min(0).mean(dim=0).detach()
+    n_heads, n_sources, _ = call.value.shape
+    by_head = of_context.unflatten(-1, (n_heads, -1)).transpose(0, 1)  # [H, Q, d]
+    at_once = max(1, _WEIGHTS_BYTES // (len(of_context) * n_sources * of_context.element_size()))
+    summed = of_context.new_zeros(len(of_context), n_sources)
+    for first in range(0, n_heads, at_once):
+        heads = slice(first, first + at_once)
+        of_weights = by_head[heads] @ call.value[heads].transpose(1, 2)  # [h, Q, K]
+        summed += of_weights.mul_(call.of_heads(heads).weights()).clamp_min_(0).sum(dim=0)
+    return (summed / n_heads).detach()
 
 
 def _of_stack(weighted: Weighted, stack: str) -> list[Tensor]:
@@ -225,11 +247,11 @@ def _check_positions(model: Model, n_logits: list[int], calls: Mapping[tuple[str
         )
 
 
-def _check_read_alone(model: Model, gradient_of: Mapping[tuple[str, int], Tensor | None], position: int) -> None:
+def _check_read_alone(model: Model, gradient_of: Mapping[tuple[str, int], Tensor], position: int) -> None:
     """Raise `InputError` if the number depends on what the last layer attends to at other positions too."""
     reading = "decoder" if "decoder" in model.stacks else "encoder"
     of_last = gradient_of[reading, len(model.stacks[reading]) - 1]
-    rows = [] if of_last is None else of_last[0].any(dim=-1).nonzero().flatten().tolist()
+    rows = of_last[0].any(dim=-1).nonzero().flatten().tolist()
     if set(rows) - {position}:
         raise InputError(
             f"chefer reads one row of its relevances, here that of position {position}; the head of {model.name} reads "

@@ -20,13 +20,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..adapters.block import first_output
 from ..adapters.packed import with_runs
 from ..errors import InputError
-from .gradients import entering
+from .gradient_pass import entering
 
 if TYPE_CHECKING:
     from ..adapters.block import Block
     from ..adapters.layers import Stack
     from ..adapters.model import Model
-    from .gradients import GradientPass
+    from .gradient_pass import GradientPass
     from .units import Units
 
 # Products of rows and width that take minutes on a large model: behind that, hours.

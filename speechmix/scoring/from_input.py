@@ -16,9 +16,11 @@ from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.spans import Span
 from ..maps.facts import TO_OUTPUT, facts_of
+from ..maps.logit_contributions import LogitContributions
 from ..maps.mixing import Maps, MixingMap
-from .forward import mix_one
+from .maps_and_logits import maps_and_logits
 from .question import ObjectiveOption
+from .several_objectives import maps_of_each
 from .to_logit import logit_contributions
 from .views import Item
 
@@ -122,16 +124,42 @@ def columns_of_composed(whole: MixingMap) -> Columns:
     }
 
 
-def _parts(
-    model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
-) -> FromInput:
+def maps_and_parts(
+    model: Model, item: Item, measures: Sequence[str], numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
+) -> tuple[Maps, FromInput]:
+    """Maps of measures of single layers, and ALTI-Logit's parts of each number, from one forward pass.
+
+    Parameters
+    ----------
+    model, item, numbers, **options
+        As for `from_input`.
+    measures : sequence of str
+        Of the maps.
+    """
+    asked, members = _asked_once(numbers)
+    maps, parts = maps_and_logits(model, item, measures, asked, **options)
+    return maps, _summed(parts, members)
+
+
+def _asked_once(numbers: Sequence[Sequence[ObjectiveOption]]) -> tuple[list[ObjectiveOption], np.ndarray]:
+    """All objectives, each once [P]; and how often each is part of a number, [N, P]."""
     asked: list[ObjectiveOption] = []
     for objective in (objective for number in numbers for objective in number):
         if objective not in asked:
             asked.append(objective)
-    made = logit_contributions(model, item, objective=asked, measure=measure, **options)
-    parts = made if isinstance(made, list) else [made]
-    members = np.array([[number.count(one) for one in asked] for number in map(list, numbers)])
+    return asked, np.array([[number.count(one) for one in asked] for number in map(list, numbers)])
+
+
+def _parts(
+    model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
+) -> FromInput:
+    asked, members = _asked_once(numbers)
+    parts = logit_contributions(model, item, objective=asked, measure=measure, **options)
+    return _summed(parts if isinstance(parts, list) else [parts], members)
+
+
+def _summed(parts: Sequence[LogitContributions], members: np.ndarray) -> FromInput:
+    """Parts of each number, [N], from those of objectives, [P], and how often each of these is in a number, [N, P]."""
     columns = {
         side: (parts[0].sources[side], members @ np.stack([part.total(side) for part in parts]))
         for side in parts[0].sides
@@ -142,15 +170,14 @@ def _parts(
 def _gradients(
     model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
 ) -> FromInput:
-    stacks: list[str] = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
-    asked = {"measures": measure, "stacks": stacks, "layers": 0, **options}
-    maps = [[mix_one(model, item, **asked, objective=one) for one in number] for number in numbers]
-
-    def summed(of_number: Sequence[Maps], stack: str) -> np.ndarray:
-        return np.sum([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in of_number], axis=0)
-
-    columns: Columns = {
-        stack: (maps[0][0][measure, stack].sources, np.stack([summed(of_number, stack) for of_number in maps]))
+    asked, members = _asked_once(numbers)
+    stacks = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
+    maps = maps_of_each(model, item, asked, measure, stacks=stacks, layers=0, **options)
+    columns = {
+        stack: (
+            maps[0][measure, stack].sources,
+            members @ np.stack([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in maps]),
+        )
         for stack in stacks
     }
     return FromInput(columns, None)

@@ -7,7 +7,7 @@ layer's tensors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,6 +42,8 @@ class LogitParts:
     readers : Tensor [P, D]
     reference : bool
         Whether ALTI's distances are those of the published code.
+    seen : dict of stack to Units, optional
+        Of the stacks that another measure has seen in the pass: what it has made of the same rows serves here.
 
     Attributes
     ----------
@@ -54,9 +56,18 @@ class LogitParts:
     embedding: Tensor
 
     def __init__(
-        self, view: View, question: Question, stack: Stack, rows: Tensor, readers: Tensor, *, reference: bool = False
+        self,
+        view: View,
+        question: Question,
+        stack: Stack,
+        rows: Tensor,
+        readers: Tensor,
+        *,
+        reference: bool = False,
+        seen: Mapping[str, Units] | None = None,
     ):
         self._view, self._question, self._stack = view, question, stack
+        self._seen = {} if seen is None else seen  # not yet, perhaps
         self._rows, self._readers = rows, readers
         self._tokens = int(rows.max()) + 1  # what lies behind no decoder's state is made of
         self._alti = measure_named("alti")
@@ -102,7 +113,8 @@ class LogitParts:
 
     def _label(self, block: Block) -> None:
         """Units of a stack: those of the view on the encoder's side, single tokens on the decoder's."""
-        name, seen = block.stack.name, self._view.units(block)
+        name = block.stack.name
+        seen = self._seen[name] if name in self._seen else self._view.units(block)
         tokens = [Span(p, p + 1) for p in range(self._tokens)]
         sources = tokens if name == "decoder" else self._view.sources(name)
         self._units[name] = seen if name == "encoder" else Units(tokens, sources, pooling="mean", device=seen.device)

@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..maps.files import written_to
 from ..maps.mixing import Maps, MixingMap
 from ..measures.defined import check_defined
-from ..measures.gradients import GradientPass
+from ..measures.gradient_pass import GradientPass
 from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
@@ -36,7 +36,7 @@ from ..timing import phase
 from ..versions import versions
 from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
 from .collecting import FinishedMaps, ScoresByLayer, maps_from
-from .question import Question
+from .question import ObjectiveOption, Question
 from .views import Item, View, seen_by
 
 
@@ -63,6 +63,10 @@ class Precision(NamedTuple):
         return cls(states, states if products is None else products if products == TF32 else dtype_named(products))
 
 
+# From a prepared view, the units of its stacks as they are seen, and the precision: what is told of each block.
+Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
+
+
 def answers(
     model: Model,
     items: Sequence[Item],
@@ -70,11 +74,15 @@ def answers(
     question: Question,
     precision: Precision,
     batch_size: int | str,
+    beside: Beside | None = None,
 ) -> list[Maps]:
-    """Maps of items that share a forward pass; each takes the next of the folders."""
+    """Maps of items that share a forward pass; each takes the next of the folders.
+
+    What is `beside` them, of a single item, is told of the same blocks.
+    """
     folders_here = list(itertools.islice(folders, len(items)))
     views = [seen_by(model, item, question) for item in items]
-    layers = _layers_of(model, stacks_of(model, views, question), question)
+    layers = layers_of(model, stacks_of(model, views, question), question)
     measures = [measure_named(name) for name in question.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
@@ -83,7 +91,6 @@ def answers(
     provenances = [provenance_of(model, view, question, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "block"]
-    of_passes = [measure for measure in measures if measure.scope == "pass"]
     resources = {
         "product": Product(precision.products, model.weight_products),
         "batch_size": batch_size,
@@ -92,6 +99,11 @@ def answers(
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
         collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
 
+        also = None
+        if beside is not None:
+            with running(model, precision):
+                also = beside(views[0], units_of[0], precision)
+
         def on_block(block: Block) -> None:
             with phase("maps"):
                 stack, units_here = block.stack.name, units_of[block.clip]
@@ -99,25 +111,26 @@ def answers(
                     units_here[stack] = views[block.clip].units(block)
                 scored = scores_of_block(block, units_here[stack], of_blocks, question, resources)
                 collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
+            if also is not None:
+                also(block)
 
-        _run(model, views, tuple(layers), on_block, question, precision)
+        run_forward(model, views, tuple(layers), on_block, question, precision)
         with phase("maps"):
             maps_of = [
                 _labelled(view, scores, provenance, layers, of_blocks, question)
                 for view, scores, provenance in zip(views, maps_from(collected), provenances, strict=True)
             ]
-    if of_passes:
+    if len(of_blocks) < len(measures):
         for index, view in enumerate(views):
-            maps = _differentiated(
-                model, view, units_of[index], provenances[index], layers, of_passes, question, precision
-            )
+            asked = (units_of[index], provenances[index], layers, question, precision, [question.objective])
+            [maps] = differentiated(model, view, *asked)
             maps_of[index] |= {key: written_to(folders_here[index], made) for key, made in maps.items()}
     return [
         Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in maps_of
     ]
 
 
-def _run(
+def run_forward(
     model: Model,
     views: Sequence[View],
     stacks: Sequence[str],
@@ -177,31 +190,43 @@ def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any])
     return {name: resources[name] if name in resources else getattr(question, name) for name in measure.takes}
 
 
-def _differentiated(
-    model: Model, view: View, units, provenance, layers, measures: Sequence[Measure], question: Question, precision
-) -> dict[tuple[str, str], MixingMap]:
-    """Maps of the measures that differentiate the whole model, for one item."""
-    made: dict[tuple[str, str], tuple[Tensor, tuple]] = {}
+def differentiated(
+    model: Model,
+    view: View,
+    units: Mapping[str, Units],
+    provenance: Mapping[str, Any],
+    layers: Mapping[str, tuple[int, ...]],
+    question: Question,
+    precision: Precision,
+    objectives: Sequence[ObjectiveOption],
+) -> list[dict[tuple[str, str], MixingMap]]:
+    """Maps of the measures that differentiate the whole model, for one item: those of each objective."""
+    measures = [measure for measure in map(measure_named, question.measures) if measure.scope == "pass"]
+    made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
     with running(model, precision):
-        objective = None
-        if any(measure.objective for measure in measures):
-            objective = objective_of(question.objective, model, view.item, view.prepared)
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        with phase("forward"):
-            whole = GradientPass(model, inputs, layers, objective)
-        for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
-            with phase(measure.name):
-                scores, notes = measure.function(whole, stack, units[stack], **_read_by(measure, question, {}))
-            targets, sources = view.labels(stack)
-            if measure.objective and objective is not None:
-                targets, notes = (objective.span,), {"objective": objective.details, **notes}
-            labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
-            made[measure.name, stack] = scores, labels
-    arrays = to_host([scores for scores, _ in made.values()])
-    return {
-        key: _of_numbers(MixingMap(array, *labels))
-        for (key, (_, labels)), array in zip(made.items(), arrays, strict=True)
-    }
+        if any(measure.objective for measure in measures):
+            resolved = [objective_of(option, model, view.item, view.prepared) for option in objectives]
+            with phase("forward"):
+                passes = GradientPass.of_each(model, inputs, layers, resolved)
+        else:
+            with phase("forward"):
+                passes = [GradientPass(model, inputs, layers)]
+        while passes:
+            run = passes.pop(0)  # and let go behind it, with what it alone has computed
+            made.append({})
+            for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
+                with phase(measure.name):
+                    scores, notes = measure.function(run, stack, units[stack], **_read_by(measure, question, {}))
+                targets, sources = view.labels(stack)
+                if measure.objective:
+                    targets, notes = (run.objective.span,), {"objective": run.objective.details, **notes}
+                labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
+                made[-1][measure.name, stack] = scores, labels
+    arrays = iter(to_host([scores for of_one in made for scores, _ in of_one.values()]))
+    return [
+        {key: _of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()} for of_one in made
+    ]
 
 
 def _labelled(
@@ -255,7 +280,7 @@ def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[
     return reached.pop()
 
 
-def _layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
+def layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
     """Layers asked for, by stack."""
     layers = question.layers
     if layers is None:

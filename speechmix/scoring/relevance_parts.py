@@ -18,7 +18,7 @@ from ..adapters.block import Block
 from ..adapters.capture import Capture
 from ..adapters.model import Model
 from ..adapters.transfers import to_host
-from ..measures.gradients import entering
+from ..measures.gradient_pass import entering
 from ..measures.objectives import Objective
 from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, Place, RelevanceRules
 from ..measures.sums_of_logits import read_at_once

@@ -1,12 +1,16 @@
 """What explaining every token of a ten-second clip costs, beside transcribing it: the measures that take nothing away.
 
     python tests/benchmarks/explain.py [--layers 12] [--words 12] [--measure NAME ...] [--repeats 1]
+    python tests/benchmarks/explain.py --backward gradient_input chefer lrp [--tokens 6]
 
 A Whisper of small's shape with random weights (1,500 encoder frames), a clip of noise with its words, a text of about three
 tokens a word. Both are timed in one process by its processor time, one after the other; the transcript is as many greedy steps
 as the text has tokens. An explanation transcribes first, so the whole is the sum of both. The model's fingerprint, made once a
-model, is not counted. Measures that run the model for each word (occlusion, Value Zeroing) or for each token (gradients) can be
-asked for, and cost as many runs. Nothing is asserted about time; not collected by pytest.
+model, and imports are not counted. Measures that run the model for each word (occlusion, Value Zeroing) can be asked for, and
+cost as many runs.
+
+With --backward it is told instead what a token costs with measures that go back through the model from each token: one token
+by itself, and each further one of several that are asked together. Nothing is asserted about time; not collected by pytest.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import transformers
 import speechmix
 from speechmix import bundled
 from speechmix.adapters.writing import greedy_ids
+from speechmix.scoring.several_objectives import maps_of_each
 
 CHEAP = ("attention", "alti_logit")
 SECONDS, RATE = 10, 16_000
@@ -57,15 +62,44 @@ def seconds_of(work) -> float:
     return time.process_time() - began
 
 
+def tell_backward(model: speechmix.adapters.Model, clip: speechmix.Clip, measure: str, tokens: int) -> None:
+    """Print what a token costs alone, and beside others."""
+    logits = [(3 + place, 100 + place) for place in range(tokens)]
+
+    def made(objectives: list[tuple[int, int]]) -> None:
+        if measure == "lrp":
+            speechmix.logit_contributions(model, clip, objective=objectives, measure=measure)
+        else:
+            maps_of_each(model, clip, objectives, measure, stacks=["encoder", "decoder"], layers=0)
+
+    before, together, behind = (
+        seconds_of(lambda asked=asked: made(asked)) for asked in (logits[:1], logits, logits[:1])
+    )
+    alone = (before + behind) / 2
+    further = (together - alone) / (tokens - 1)
+    print(
+        f"{measure}: a token alone {alone:.1f} s of the processor ({before:.1f}, {behind:.1f}), each further one of {tokens} "
+        f"together {further:.1f} s: {alone / further:.1f} times cheaper",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--words", type=int, default=12)
     parser.add_argument("--measure", nargs="+", default=list(CHEAP))
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--backward", nargs="+", default=[])
+    parser.add_argument("--tokens", type=int, default=6)
     options = parser.parse_args()
     model, clip = model_of(options.layers), clip_of(options.words)
-    print(f"model {model.fingerprint}")
+    print(f"model {model.fingerprint}, {speechmix.explain.__name__}")  # and what it imports
+    if options.backward:
+        with model.unchanged():
+            for measure in options.backward:
+                tell_backward(model, clip, measure, options.tokens)
+        return
     seconds: dict[str, list[float]] = {"transcribed": [], "explained": []}
     count = len(model.tokenizer(f" {clip.text}", add_special_tokens=False).input_ids)
     asked = {"text": clip.text, "by": "token", "measures": options.measure, "top": 0}

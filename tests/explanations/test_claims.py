@@ -55,3 +55,40 @@ def test_chefer_is_asked_for_logits_alone():
     model = model_named(CTC)
     with pytest.raises(InputError, match="reads one row of its relevances"):
         speechmix.mix(model, clip_named(), measures="chefer", objective="ctc")
+
+
+@pytest.mark.parametrize("name", [CTC, WHISPER])
+@pytest.mark.parametrize("together", [["attention", "alti_logit", "value_zeroing"], ["attention", "entropy_attention"]])
+def test_measures_of_one_pass_claim_what_each_claims_alone(name, together):
+    model, passes = model_named(name), []
+
+    def asked(*measures):
+        runs = []
+        hook = model.stacks["encoder"].layers[-1].module.register_forward_hook(lambda *_: runs.append(1))
+        try:
+            return speechmix.explain(model, clip_named(), measures=measures, against="runner_up", by="token", top=0)
+        finally:
+            hook.remove()
+            passes.append(len(runs))
+
+    found, *alone = [asked(*together), *(asked(measure) for measure in together)]
+    assert passes[0] == max(passes[1:])  # one more measure is no further pass
+    assert list(found.claims) == together
+    for measure, why in zip(together, alone, strict=True):
+        np.testing.assert_allclose(
+            found.claims[measure].values, why.claims[measure].values, rtol=1e-12, atol=1e-14, equal_nan=True
+        )
+        if measure == "alti_logit":
+            np.testing.assert_allclose(found.claims[measure].totals, why.claims[measure].totals, rtol=1e-12)
+
+
+def test_one_that_is_not_defined_is_left_out_and_the_others_are_there(monkeypatch):
+    model = model_named(CTC)
+
+    def fails(*_):
+        raise InputError("not today")
+
+    monkeypatch.setattr("speechmix.scoring.by_layers.output_head", fails)
+    why = speechmix.explain(model, clip_named(), top=0)
+    assert ("alti_logit", "not today") in why.left_out
+    assert {"value_zeroing", "gradient_input"} <= why.claims.keys()

@@ -1,0 +1,57 @@
+"""Maps of several objectives that share their passes, against `mix` of each objective alone; float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import speechmix
+from speechmix.errors import InputError
+from speechmix.scoring.several_objectives import maps_of_each
+from tests.conftest import inputs_of
+from tests.measures.test_gradients import SPANS, with_head
+
+OBJECTIVES = [(3, 7, 9), (5, 2), (1, 4), (3, 7, 9)]
+MEASURES = ("gradient_input", "integrated_gradients", "deeplift", "chefer")
+
+
+@pytest.mark.filterwarnings("ignore:integrated gradients")
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("name", ["whisper-80", "bert", "gpt2", "wav2vec2-post"])
+def test_each_is_that_of_mix(name, measure):
+    if measure == "deeplift":
+        pytest.importorskip("captum")
+    model = with_head(name)
+    options = {"spans": SPANS if model.hears else None, "steps": 3}
+    together = maps_of_each(model, inputs_of(model), OBJECTIVES, measure, **options)
+    assert len(together) == len(OBJECTIVES)
+    for objective, found in zip(OBJECTIVES, together, strict=True):
+        alone = speechmix.mix(model, inputs_of(model), measures=measure, objective=objective, **options)
+        assert found.keys() == alone.keys()
+        for key, expected in alone.items():
+            np.testing.assert_allclose(found[key].scores, expected.scores, rtol=1e-12, atol=1e-300)
+            assert found[key].provenance == expected.provenance
+            assert found[key].targets == expected.targets
+
+
+@pytest.mark.parametrize("measure", ["gradient_input", "chefer"])
+def test_one_pass_forward_serves_all(measure, monkeypatch):
+    model, runs = with_head("whisper-80"), []
+    hook = model.module.register_forward_hook(lambda *_: runs.append(torch.is_grad_enabled()))
+    try:
+        maps_of_each(model, inputs_of(model), OBJECTIVES, measure, layers=0)
+        assert runs == [True]  # beside that of the stacks alone, which says what there is
+        monkeypatch.setattr("speechmix.scoring.several_objectives._AT_ONCE", 2)
+        maps_of_each(model, inputs_of(model), OBJECTIVES, measure, layers=0)
+        assert runs == [True] * 3
+    finally:
+        hook.remove()
+
+
+def test_the_one_that_is_not_finite_is_named():
+    model = with_head("bert")
+    with pytest.raises(InputError, match=r"is \[(inf|nan)\]"):
+        maps_of_each(
+            model, inputs_of(model), [(3, 7), lambda output: output.logits[0, 0, 0] * torch.inf], "gradient_input"
+        )
