@@ -155,8 +155,8 @@ def _moved(
 
 
 def _sound_without(model: Model, view: View, source: Span, fill: str) -> Mapping[str, Tensor]:
-    silenced = silence(view.item, source.word, fill=fill)
-    return model.family.prepare(model, silenced, ("encoder",)).inputs
+    clip: Any = view.item
+    return model.family.prepare(model, silence(clip, source.word, fill=fill), ("encoder",)).inputs
 
 
 def _text_without(model: Model, view: View, source: Span, fill: str) -> Mapping[str, Tensor]:

@@ -171,9 +171,9 @@ def _gradients(
     model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
 ) -> FromInput:
     asked, members = _asked_once(numbers)
-    stacks = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
+    stacks: list[str] = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
     maps = maps_of_each(model, item, asked, measure, stacks=stacks, layers=0, **options)
-    columns = {
+    columns: Columns = {
         stack: (
             maps[0][measure, stack].sources,
             members @ np.stack([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in maps]),
