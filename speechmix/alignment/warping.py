@@ -76,8 +76,8 @@ def _warped(distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.
     last = np.append(first[1:], len(word)) - 1
     begins = np.full(len(word), -1)
     begins[first] = np.arange(len(first))
-    costs = (np.ascontiguousarray(array, np.float32) for array in (distances, gap))
-    return _path(*costs, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
+    distances, gap = np.ascontiguousarray(distances, np.float32), np.ascontiguousarray(gap, np.float32)
+    return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
 
 
 @njit(cache=True)
