@@ -17,14 +17,15 @@ from ..inputs.spans import Word
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording
 
 # Logistic regressions on the development part of tests/benchmarks/alignment_material.py and real commands beside it.
-# A border is more than 100 ms off: how far apart the ways have it, sound near it that no word takes, the clip's gain.
-_FAR = np.array([0.68, 4.53, -3.19]), -3.47
+# A border is more than 100 ms off: how far apart the ways have it, what it would cost to have it there, the clip's gain.
+_FAR = np.array([0.41, -0.161, -5.73]), -0.38
 # The text is another one (as many right as wrong texts): gain, likeness, how far apart the ways are, strangeness, rank.
 _WRONG = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
 _TRUSTED_TEXT = 0.6  # in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
 _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
 _TRUSTED_WORD = 0.5
-_NEAR = 60  # frames either side of a word
+_FAR_FRAMES = 20  # 100 ms
+_SURE = 20.0  # in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
 _TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo
 _TRUSTED_UNEXPLAINED = 0.5  # share of the sound that no word takes
 
@@ -72,6 +73,8 @@ class Evidence:
         has. What a path through that costs is what one for a text that does not belong to the recording would.
     likeness : float
         How alike the recording and the speakers, as they are, go along the path (`Chorus.likeness`).
+    borders : array [2, W, T]
+        What the cheapest path of the text costs with each word's first and last frame in each place (`border_costs`).
     """
 
     recording: HeardRecording
@@ -80,6 +83,7 @@ class Evidence:
     ways: tuple[Warp, ...]
     decoys: tuple[Warp, ...]
     likeness: float
+    borders: np.ndarray
 
     @cached_property
     def sound(self) -> np.ndarray:
@@ -107,24 +111,22 @@ class Evidence:
         return np.abs(self._all_edges - self.edges).max((0, 2))
 
     @cached_property
+    def margin(self) -> np.ndarray:
+        """What the cheapest path costs more that has a border of the word over 100 ms from where it lies [W], -20 to 20."""
+        away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
+        there = np.where(away, np.inf, self.borders).min(2)
+        elsewhere = np.where(away, self.borders, np.inf).min(2)
+        return np.clip((elsewhere - there).min(0), -_SURE, _SURE)
+
+    @cached_property
     def apart(self) -> float:
         """How far apart the ways have the words: mean over words of the logarithm of their mean distance."""
         return float(np.log1p(np.abs(self._all_edges - self.edges).mean(0).max(1) / 2).mean())
 
     @cached_property
-    def _left_over(self) -> np.ndarray:
-        return self.sound & (self.warp.owner < 0)
-
-    @cached_property
     def unexplained(self) -> float:
         """Share of the sound that no word takes."""
-        return float(self._left_over.sum() / max(1, self.sound.sum()))
-
-    @cached_property
-    def unexplained_near(self) -> np.ndarray:
-        """The same for the 300 ms on either side of each word [W]."""
-        near = [slice(max(0, int(first) - _NEAR), int(last) + 1 + _NEAR) for first, last in self.edges]
-        return np.array([self._left_over[frames].sum() / max(1, self.sound[frames].sum()) for frames in near])
+        return float((self.sound & (self.warp.owner < 0)).sum() / max(1, self.sound.sum()))
 
     @cached_property
     def gain(self) -> float:
@@ -154,7 +156,7 @@ def seconds_in(owner: np.ndarray, n_slots: int) -> np.ndarray:
 def word_scores(evidence: Evidence) -> np.ndarray:
     """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is said."""
     gain = np.full(len(evidence.natural), evidence.gain)
-    signs = np.stack([np.log1p(evidence.widest / 2), evidence.unexplained_near, gain], axis=1)
+    signs = np.stack([np.log1p(evidence.widest / 2), evidence.margin, gain], axis=1)
     return 1 - _logistic(signs @ _FAR[0] + _FAR[1])
 
 

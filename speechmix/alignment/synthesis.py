@@ -23,9 +23,9 @@ from .cepstra import HOP, SAMPLE_RATE, HeardRecording, listen
 from .confidence import Evidence, Warp, doubts_of, seconds_in, text_score, word_scores
 from .espeak import speak
 from .own_voice import OwnVoice
-from .synthetic_voices import Chorus, lay_out, tempo_of
+from .synthetic_voices import Chorus, Plan, lay_out, tempo_of
 from .threads import on_one_thread
-from .warping import cheapest_path
+from .warping import border_costs, cheapest_path
 
 SPEAKERS = ("", "+f2", "+f5", "+m7")  # several synthetic voices; for each pair of frames the nearest one counts
 PASSES = 4
@@ -112,13 +112,14 @@ def align_by_synthesis(
 def gather(chorus: Chorus) -> Evidence:
     """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one of three orders."""
     forwards = np.arange(len(chorus.words))
-    warp = _warp(chorus, forwards)
+    warp, borders = _with_borders(*_settled(chorus, forwards))
     ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
     decoys = [
         _warp(chorus, order, flipped=True)
         for order in (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))[: len(forwards)]
     ]
-    return Evidence(chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), chorus.likeness(warp.times))
+    likeness = chorus.likeness(warp.times)
+    return Evidence(chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), likeness, borders)
 
 
 def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
@@ -133,7 +134,14 @@ def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _warp(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None) -> Warp:
-    """Warp the synthesis onto the recording, again and again, each time nearer to its voice and tempo."""
+    return _as_warp(*_settled(chorus, order, flipped=flipped, way=way))
+
+
+def _settled(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None):
+    """Warp the synthesis onto the recording, again and again, each time nearer to its voice and tempo.
+
+    Returns the last plan, distances, costs of gaps, and path.
+    """
     tempo, fitted, way = np.ones(len(chorus.natural)), None, way or _Way()
     for _ in range(PASSES):
         plan = lay_out(chorus.words, tempo, order, flipped=flipped)
@@ -141,11 +149,19 @@ def _warp(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way
         gap = _gap_costs(chorus.recording, distances, way)
         path = cheapest_path(distances, gap, plan.slot)
         fitted = (plan, path)
-        in_gap, taken = path < 0, np.maximum(path, 0)
-        owner = np.where(in_gap, -1, plan.slot[taken])
-        tempo[order] = tempo_of(seconds_in(owner, len(order)), chorus.natural[order])
+        tempo[order] = tempo_of(seconds_in(plan.slot[path[path >= 0]], len(order)), chorus.natural[order])
+    return plan, distances, gap, path
+
+
+def _with_borders(plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> tuple[Warp, np.ndarray]:
+    return _as_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
+
+
+def _as_warp(plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
+    in_gap, taken = path < 0, np.maximum(path, 0)
     cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
-    return Warp(owner, cost, np.where(in_gap, np.nan, plan.times[taken]), _nearer(distances, path))
+    owner, times = np.where(in_gap, -1, plan.slot[taken]), np.where(in_gap, np.nan, plan.times[taken])
+    return Warp(owner, cost, times, _nearer(distances, path))
 
 
 def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:

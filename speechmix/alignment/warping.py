@@ -1,7 +1,8 @@
 """The cheapest way to lay synthetic speech over a recording: dynamic time warping with gaps between the words.
 
 In: distances between T frames of a recording and N of a synthesis, what a gap costs in each frame, the word of each synthetic
-frame. Out: for each frame of the recording its synthetic frame, or the gap it lies in.
+frame. Out: for each frame of the recording its synthetic frame, or the gap it lies in; and what it would cost to have a
+word's border elsewhere.
 """
 
 from __future__ import annotations
@@ -40,13 +41,46 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
     int array [T]
         Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
     """
+    return _warped(distances, gap, word, _entering(word))[0]
+
+
+def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
+    """What the cheapest path costs that has a word's border in a given frame: the forward-backward algorithm with minima.
+
+    Takes what `cheapest_path` takes.
+
+    Returns
+    -------
+    float array [2, W, T]
+        For each word and frame: of the paths on which that frame is the word's first one, and on which it is its last one.
+    """
+    enter = _entering(word)
+    _, at_last, in_gap = _warped(distances, gap, word, enter)
+    # The same from the end: what lies behind a word's first frame, and behind a frame in the gap before it.
+    _, *behind = _warped(distances[::-1, ::-1], gap[::-1], word[-1] - word[::-1], enter[::-1])
+    behind_first, behind_gap = (costs[::-1, ::-1] for costs in behind)
+    borders = np.full((2, *at_last.shape), np.inf, np.float32)
+    before, after = in_gap[:-1].copy(), behind_gap[1:].copy()
+    before[1:] = np.minimum(before[1:], at_last[:-1])
+    after[:-1] = np.minimum(after[:-1], behind_first[1:])
+    borders[0, :, 1:] = before[:, :-1] + behind_first[:, 1:]
+    borders[1, :, :-1] = at_last[:, :-1] + after[:, 1:]
+    borders[0, 0, 0], borders[1, -1, -1] = behind_first[0, 0], at_last[-1, -1]
+    return borders
+
+
+def _entering(word: np.ndarray) -> np.ndarray:
+    """What it costs to enter each gap: the first one is there from the start."""
+    return np.append(np.float32(0), np.full(word[-1] + 1, _ENTER_GAP))
+
+
+def _warped(distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.ndarray):
     first = np.flatnonzero(np.diff(word, prepend=-1))
     last = np.append(first[1:], len(word)) - 1
     begins = np.full(len(word), -1)
     begins[first] = np.arange(len(first))
-    return _path(
-        distances.astype(np.float32, copy=False), gap.astype(np.float32), begins, last, _STAYS, _SKIPS, _ENTER_GAP
-    )
+    distances, gap = np.ascontiguousarray(distances, np.float32), np.ascontiguousarray(gap, np.float32)
+    return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +93,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @compiled
 def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no cover (compiled)
+    """The path, and what the cheapest way costs to a word's last frame [W, T] and into a gap [W + 1, T] at each time."""
     n_frames, n_states = distances.shape
     n_visits = len(stays)
     infinite = np.float32(1e9)
@@ -70,7 +105,12 @@ def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no 
     best_visit = np.zeros(n_states, np.int8)
     left = np.full(n_states, infinite, np.float32)  # cheapest over the visits
     gaps = np.full(len(last) + 1, infinite, np.float32)
-    gaps[0] = gap[0]
+    gaps[0] = enter_gap[0] + gap[0]
+    at_last = np.full((len(last), n_frames), infinite, np.float32)
+    in_gap = np.full((len(last) + 1, n_frames), infinite, np.float32)
+    in_gap[0, 0] = gaps[0]
+    if last[0] == 0:
+        at_last[0, 0] = cost[0, 0]
     for t in range(1, n_frames):
         for n in range(n_states):
             left[n] = infinite
@@ -94,10 +134,12 @@ def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no 
                 cost[n, k], came_by[t, n, k] = cheapest + distances[t, n], move
         gaps[0] += gap[t]
         for k in range(len(last)):
-            into = left[last[k]] + enter_gap
+            into = left[last[k]] + enter_gap[k + 1]
             if into < gaps[k + 1]:
                 gaps[k + 1], entered[t, k + 1] = into, best_visit[last[k]]
             gaps[k + 1] += gap[t]
+            at_last[k, t] = cost[last[k]].min()
+        in_gap[:, t] = gaps
     path = np.empty(n_frames, np.int64)
     visit = np.argmin(cost[n_states - 1])
     state = -1 - len(last) if gaps[-1] <= cost[n_states - 1, visit] else n_states - 1
@@ -115,4 +157,4 @@ def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no 
                 visit -= 1
             elif move != _STAYED_LONGER:
                 state, visit = state - move // 10, move % 10
-    return path
+    return path, at_last, in_gap

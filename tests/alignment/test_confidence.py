@@ -1,4 +1,4 @@
-"""How sure of a word: ways that agree, ways that do not, sound that is left over, decoys that cost as much as the text."""
+"""How sure of a word: ways that agree or not, borders that could lie elsewhere, decoys that cost as much as the text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,23 @@ def warp(borders, cost=0.5, nearer=0.02):
     return Warp(owner, np.full(N_FRAMES, cost), said * np.arange(N_FRAMES) / 200, said * nearer)
 
 
-def evidence(ways, *, decoy=0.65, sounds=BORDERS, likeness=0.7, nearer=0.02):
+def border_costs(flat=(), price=1.0):
+    """Each frame away from where a border lies costs as much more; for the words in `flat`, nothing."""
+    places = np.array([[first, last - 1] for first, last in BORDERS]).T[:, :, None]
+    costs = price * np.abs(np.arange(N_FRAMES) - places)
+    costs[:, list(flat)] = 0
+    return costs + 100.0
+
+
+def evidence(ways, *, decoy=0.65, sounds=BORDERS, likeness=0.7, nearer=0.02, borders=None):
     energy = np.full(N_FRAMES, -50.0)
     for first, last in sounds:
         energy[first:last] = 0
     recording = HeardRecording(np.ones((N_FRAMES, 40)), energy, quiet=-50.0, loud=0.0, noise=np.ones(40))
     natural = np.array([last - first for first, last in BORDERS]) / 200
     text, others = warp(BORDERS, nearer=nearer), tuple(map(warp, ways))
-    return Evidence(recording, natural, text, others, (warp(BORDERS, decoy),), likeness)
+    borders = border_costs() if borders is None else borders
+    return Evidence(recording, natural, text, others, (warp(BORDERS, decoy),), likeness, borders)
 
 
 def test_ways_that_agree_leave_no_doubt():
@@ -51,12 +60,23 @@ def test_a_word_lies_at_the_median_and_is_less_sure_the_further_one_way_has_it()
     assert scores[0][2] == pytest.approx(scores[2][2])
 
 
-def test_sound_that_no_word_takes_makes_the_words_beside_it_less_sure():
+def test_a_word_is_less_sure_where_other_borders_cost_as_much():
+    sure, unsure = evidence([BORDERS] * 4), evidence([BORDERS] * 4, borders=border_costs(flat=[1]))
+    assert sure.margin.tolist() == [20, 20, 20]
+    assert unsure.margin.tolist() == [20, 0, 20]
+    before, after = word_scores(sure), word_scores(unsure)
+    assert after[1] < before[1] - 0.1
+    assert after[[0, 2]].tolist() == before[[0, 2]].tolist()
+
+
+def test_only_borders_more_than_100_ms_away_count():
+    near = evidence([BORDERS] * 4, borders=border_costs(price=0.5))
+    assert near.margin.tolist() == [10.5, 10.5, 10.5]  # 21 frames of 5 ms
+
+
+def test_sound_that_no_word_takes():
     filled = evidence([BORDERS] * 4, sounds=[(40, 140), (140, 360)])
-    before, after = word_scores(evidence([BORDERS] * 4)), word_scores(filled)
     assert filled.unexplained == pytest.approx(40 / 320)
-    assert after[1] < before[1]
-    assert after[2] < before[2]
 
 
 def test_a_text_that_fits_worse_than_its_sounds_in_another_order_is_doubted():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from speechmix.alignment import warping
-from speechmix.alignment.warping import cheapest_path, compiled
+from speechmix.alignment.warping import border_costs, cheapest_path, compiled
 
 STAYS, SKIPS, ENTER_GAP = (warping._STAYS.tolist(), warping._SKIPS.tolist(), float(warping._ENTER_GAP))
 
@@ -76,3 +76,27 @@ def test_where_no_folder_can_be_written_to_it_is_compiled_all_the_same(monkeypat
 
 def _twice(number):
     return 2 * number
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_a_border_costs_elsewhere(seed):
+    rng = np.random.default_rng(seed)
+    word = np.array([0, 0, 1])
+    distances, gap = rng.uniform(0, 3, (6, 3)).astype(np.float32), rng.uniform(0, 2, 6).astype(np.float32)
+    expected = np.full((2, 2, 6), np.inf)
+    for path in itertools.product(range(-3, 3), repeat=6):
+        if path[0] not in (0, -1) or path[-1] not in (2, -3):
+            continue
+        cost = cost_of(path, distances, gap, word)
+        for t, (before, state, after) in enumerate(zip((None, *path), path, (*path[1:], None), strict=False)):
+            # A word begins behind the gap or the last frame of the word before it, and ends likewise.
+            for side, index, is_border in (
+                (0, 0, state == 0 and before in (None, -1)),
+                (0, 1, state == 2 and before in (-2, 1)),
+                (1, 0, state == 1 and after in (-2, 2)),
+                (1, 1, state == 2 and after in (None, -3)),
+            ):
+                if is_border:
+                    expected[side, index, t] = min(expected[side, index, t], cost)
+    costs = border_costs(distances, gap, word)
+    assert np.where(costs > 1e8, np.inf, costs) == pytest.approx(expected, abs=1e-4)
