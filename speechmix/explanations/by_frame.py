@@ -97,6 +97,13 @@ def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.nda
     return np.stack(columns, axis=1)
 
 
+def named_for_frames(frames: bool | str | Sequence[str] | None) -> tuple[str, ...]:
+    """The measures that an option `frames` names."""
+    if frames is None or isinstance(frames, bool):
+        return ()
+    return (frames,) if isinstance(frames, str) else tuple(frames)
+
+
 def frames_asked(frames: bool | str | Sequence[str] | None, item: Clip | Sentence) -> Callable[[str], bool | None]:
     """Whether frames are asked of a measure; None: if they cost nothing.
 
@@ -109,7 +116,7 @@ def frames_asked(frames: bool | str | Sequence[str] | None, item: Clip | Sentenc
         raise InputError(f"{item.name!r} is a text, which has no frames: leave frames out")
     if frames is None or isinstance(frames, bool):
         return lambda measure: frames
-    names = (frames,) if isinstance(frames, str) else tuple(frames)
+    names = named_for_frames(frames)
     for name in names:
         if name in TAKING_AWAY:
             raise InputError(

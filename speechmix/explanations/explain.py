@@ -18,7 +18,7 @@ from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
 from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY
 from ..maps.facts import TO_OUTPUT, facts_of
-from .by_frame import frames_asked, seconds_of_frames
+from .by_frame import frames_asked, named_for_frames, seconds_of_frames
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .claims import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .explanation import Explanation
@@ -161,7 +161,7 @@ def explain(
         fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
         return _explained(
             writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed,
-            frames=asked_of_frames,
+            frames=asked_of_frames, framed=named_for_frames(frames),
         )  # fmt: skip
 
 
@@ -179,9 +179,14 @@ def _explained(
     samples: int | None,
     seed: int,
     frames: Callable[[str], bool | None],
+    framed: Sequence[str],
 ) -> Explanation:
     readings = Readings.of(writing, choices)
     names, left_out = _asked(writing, measures), list[tuple[str, str]]()
+    if unasked := [name for name in framed if name not in names]:
+        raise InputError(
+            f"frames are asked of {', '.join(unasked)}, and measures are {', '.join(names)}: name it there, too"
+        )
     if not any(map(fills.can_replace, writing.sources)):
         names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
     of_words = [name for name in names if not frames(name)]

@@ -116,6 +116,8 @@ def test_what_has_no_frames_says_so():
     model = model_named(CTC)
     with pytest.raises(InputError, match="takes words away, and says nothing of frames"):
         speechmix.explain(model, clip_named(), frames=["occlusion"])
+    with pytest.raises(InputError, match="frames are asked of lrp, and measures are attention"):
+        speechmix.explain(model, clip_named(), measures="attention", frames="lrp")
     with pytest.raises(InputError, match="is a text, which has no frames"):
         speechmix.explain(model, "nos maisons", frames=True)
 
