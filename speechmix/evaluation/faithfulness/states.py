@@ -21,12 +21,12 @@ from ...errors import SpeechmixError
 from ...interventions.sound import SOUND_FILLS
 from ...interventions.state_shifts import state_shifts
 from ...interventions.tokens import token_fills
-from ...maps.facts import facts_of
 from ...maps.numerics import normalize_rows
 from ...scoring.forward import mix_one
 from .judges import name_and_fills
 from .leaderboard import ORACLE
 from .scores import RANK_METRICS, chance_of, of_ranks
+from .to_output import goes_to_output
 from .words import WordScores, orders_drawn, scores_by_layers
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _maps(model: Model, item: Clip | Sentence, names: Sequence[str], stack: str)
     maps, notes = [], []
     for name in names:
         try:
-            if facts_of(name).objective:
+            if goes_to_output(name):
                 notes.append({"what": name, "reason": f"{name} explains an output, and no states"})
             else:
                 maps.append(mix_one(model, item, measures=[name], stacks=[stack], units="word")[name, stack])

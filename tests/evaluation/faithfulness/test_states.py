@@ -50,11 +50,12 @@ def test_beside_a_judge_of_decisions():
         trained("tiny-french-ctc"),
         CLIPS,
         judges=["states (zeros)", "silence (zeros)"],
-        measures=["attention", "gradient_input"],
+        measures=["attention", "gradient_input", "lrp", "occlusion"],
         metrics=["spearman"],
     )
     assert trial.judges == ["states (zeros)", "silence (zeros)"]
-    assert set(trial.left_out["reason"]) == {"gradient_input explains an output, and no states"}
+    to_output = ("gradient_input", "lrp", "occlusion")
+    assert set(trial.left_out["reason"]) == {f"{name} explains an output, and no states" for name in to_output}
     by_silence = trial.values.query("judge == 'silence (zeros)'")
     assert "gradient_input" in set(by_silence["measure"])
 
