@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import csv
 import warnings
+from functools import partial
 from pathlib import Path
 
 import transformers
 from safetensors.torch import load_file
 
 import speechmix
+from speechmix.evaluation.faithfulness import states
+from speechmix.interventions.state_shifts import state_shifts
 
 MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "alti_l2")
 AGGREGATIONS = ("mean", "last", "rollout", "residual rollout")
@@ -49,8 +52,10 @@ def main() -> None:
     parser.add_argument("shared", type=Path)
     parser.add_argument("--judges", nargs="+", default=["states (zeros)", "states (noise)"])
     parser.add_argument("--metric", default="spearman")
+    parser.add_argument("--distance", default="cosine", help="by which the judge sees that a state has moved")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="clip .* alignment")
+    states.state_shifts = partial(state_shifts, distance=options.distance)
     module, clips = encoder_of(options.shared), clips_of(options.shared)
     for asked in ({}, {"init": "random", "seed": 0}):
         model = speechmix.load(module, **asked)
