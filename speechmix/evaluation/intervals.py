@@ -1,0 +1,134 @@
+"""Confidence intervals that also cover with few groups: of means, of proportions, and of differences of proportions.
+
+In: one number for each independent group of clips. Out: the limits of a 95 % interval, or NaN where no interval holds.
+
+- Means: the wider of Student's interval and Hall's, which corrects for skewness (Hall 1992, On the removal of skewness by
+  transformation, JRSS B). With g the sample skewness divided by the root of n, t the Student quantile and s the standard error,
+
+      limit = mean - s h(+-t),   h(t) = 3/g ( cube root(1 + g (t - g/6)) - 1 )
+
+  It covers the mean of normal data in 95 to 97 % of samples and of lognormal data (sigma 1) in 91 % from `FEWEST_GROUPS` on
+  (`benchmarks/conclusions.py`). Below that number of groups, and for identical values, there is no interval.
+- Proportions: exact binomial limits (Clopper & Pearson 1934), one group as one trial. Means of several clips within a
+  group vary less than single trials do, so the limits are then cautious.
+- Differences of two proportions: limits combined as by Zou & Donner 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+Numbers: TypeAlias = "Sequence[float] | np.ndarray | pd.Series"
+
+LEVEL = 0.95
+FEWEST_GROUPS = 8  # below which an interval of a mean covers less than 90 % of skewed samples
+
+
+def mean_interval(values: Numbers, *, level: float = LEVEL) -> tuple[float, float]:
+    """Return the confidence interval of a mean; (nan, nan) for fewer than `FEWEST_GROUPS` values or identical ones.
+
+    Parameters
+    ----------
+    values : sequence of float
+        One for each independent group; NaN are left out.
+    level : float
+
+    Examples
+    --------
+    >>> low, high = mean_interval([1, 2, 3, 4, 5, 6, 7, 8])
+    >>> round(low, 2), round(high, 2)
+    (2.45, 6.55)
+    >>> mean_interval([1, 2])
+    (nan, nan)
+    """
+    low, high = mean_intervals(np.asarray(values, dtype=float)[None], level=level)
+    return float(low[0]), float(high[0])
+
+
+def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left out row by row."""
+    from scipy.stats import t as student
+
+    values = np.atleast_2d(np.asarray(values, dtype=float))
+    is_finite = np.isfinite(values)
+    count = is_finite.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(is_finite, values, 0).sum(axis=1) / count
+        centred = np.where(is_finite, values - mean[:, None], 0)
+        variance = (centred**2).sum(axis=1) / (count - 1)
+        error = np.sqrt(variance / count)
+        third = (centred**3).sum(axis=1) / count
+        second = (centred**2).sum(axis=1) / count
+        skewness = np.sqrt(count * (count - 1)) / (count - 2) * third / second**1.5
+        g = skewness / np.sqrt(count)
+        reach = student.ppf((1 + level) / 2, count - 1)
+        low = mean - np.fmax(reach, _hall(reach, g)) * error
+        high = mean - np.fmin(-reach, _hall(-reach, g)) * error
+        has_none = (count < FEWEST_GROUPS) | ~(
+            np.sqrt(variance) > 1e-12 * np.abs(values).max(axis=1, initial=0, where=is_finite)
+        )
+    return np.where(has_none, np.nan, low), np.where(has_none, np.nan, high)
+
+
+def _hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The inverse of Hall's cubic transformation."""
+    is_symmetric = np.abs(g) < 1e-9
+    safe = np.where(is_symmetric, 1.0, g)
+    return np.where(is_symmetric, t, 3 / safe * (np.cbrt(1 + safe * (t - safe / 6)) - 1))
+
+
+def proportion_interval(successes: float, trials: float, *, level: float = LEVEL) -> tuple[float, float]:
+    """Return the exact binomial interval of a proportion (0 to 1); (nan, nan) without a trial.
+
+    Parameters
+    ----------
+    successes, trials : float
+        Whole numbers, or sums of means of groups.
+    level : float
+
+    Examples
+    --------
+    >>> low, high = proportion_interval(59, 59, level=0.9)  # of 59 groups none lost: 95 % sure of less than 5 points
+    >>> round(low, 3), high
+    (0.95, 1.0)
+    """
+    from scipy.stats import beta
+
+    if not trials > 0:
+        return np.nan, np.nan
+    tail = (1 - level) / 2
+    low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes, trials - successes + 1))
+    high = 1.0 if successes >= trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    return low, high
+
+
+def difference_interval(losses: float, gains: float, trials: float, *, level: float = LEVEL) -> tuple[float, float]:
+    """Return the interval of (losses - gains) / trials, from the exact interval of each.
+
+    Parameters
+    ----------
+    losses, gains : float
+        Sums over groups of the share of clips that were lost, and won.
+    trials : float
+        Groups.
+
+    Examples
+    --------
+    >>> low, high = difference_interval(20, 0, 40)
+    >>> round(low, 2), round(high, 2)
+    (0.32, 0.66)
+    """
+    if not trials > 0:
+        return np.nan, np.nan
+    lost, won = losses / trials, gains / trials
+    (lost_low, lost_high), (won_low, won_high) = (
+        proportion_interval(count, trials, level=level) for count in (losses, gains)
+    )
+    return (
+        float(lost - won - np.hypot(lost - lost_low, won_high - won)),
+        float(lost - won + np.hypot(lost_high - lost, won - won_low)),
+    )
