@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from ..evaluation.statistics import BASELINES
+from ..evaluation.twin_comparison import BASELINES
 from ..files.file_marks import FileMark
 from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import UNFINISHED, whole_file

@@ -19,7 +19,7 @@ from ..adapters import Model
 from ..evaluation.cue import ROW_NAMES, cue_contribution
 from ..evaluation.length import length_matched_share
 from ..evaluation.spelling import transcript_judged
-from ..evaluation.statistics import BASELINES
+from ..evaluation.twin_comparison import BASELINES
 from ..files.text_files import neutral
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
