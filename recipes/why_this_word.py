@@ -34,8 +34,8 @@ import pandas as pd
 import speechmix
 from speechmix import bundled
 from speechmix.evaluation.faithfulness.scores import top_1
-from speechmix.evaluation.spelling import plain, transcribe
 from speechmix.evaluation.intervals import mean_interval
+from speechmix.evaluation.spelling import plain, transcribe
 from speechmix.explanations.transcript_errors import transcript_errors
 from speechmix.files.text_files import write_csv
 

@@ -32,7 +32,8 @@ _WHAT = (
     "a probability to lose, so that is a low bar: what tells the cue from any word is the difference to another word."
 )
 _CAPTION = (
-    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and how; the bar runs from the lowest "
+    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and how; the bar runs from "
+    "the lowest "
     "to the highest untrained twin."
 )
 _TEXTS = ("side", "model", *PARTS, *WAY, "unit", "claim")
