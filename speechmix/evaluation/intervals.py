@@ -53,28 +53,54 @@ def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndar
     """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left out row by row."""
     from scipy.stats import t as student
 
-    values = np.atleast_2d(np.asarray(values, dtype=float))
+    count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
+    with np.errstate(invalid="ignore"):
+        reach = student.ppf((1 + level) / 2, count - 1)
+        low = mean - np.fmax(reach, _inverse_hall(reach, g)) * error
+        high = mean - np.fmin(-reach, _inverse_hall(-reach, g)) * error
+    has_none = (count < FEWEST_GROUPS) | ~(error > 0)
+    return np.where(has_none, np.nan, low), np.where(has_none, np.nan, high)
+
+
+def distance_from_zero(values: np.ndarray) -> np.ndarray:
+    """How far the mean of each row lies above zero, and below, in standard errors: [rows, groups] -> [2, rows].
+
+    The standard normal deviate that is as improbable as the mean is under the distribution of `mean_intervals` (the one of
+    Student's and Hall's that is nearer to zero). So it allows for few groups and for skewness. Infinite for identical values,
+    NaN for a single one.
+    """
+    from scipy.stats import norm
+    from scipy.stats import t as student
+
+    count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = np.where(error > 0, mean / error, np.sign(mean) * np.inf)
+        corrected = np.where(np.isfinite(t), _hall(np.where(np.isfinite(t), t, 0), g), t)
+        above = norm.isf(student.sf(np.fmin(t, corrected), count - 1))
+        below = norm.isf(student.sf(-np.fmax(t, corrected), count - 1))
+    return np.where(count > 1, [above, below], np.nan)
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of each row [rows, groups]: number of finite values, mean, standard error, and skewness / sqrt(n)."""
     is_finite = np.isfinite(values)
     count = is_finite.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(is_finite, values, 0).sum(axis=1) / count
         centred = np.where(is_finite, values - mean[:, None], 0)
-        variance = (centred**2).sum(axis=1) / (count - 1)
-        error = np.sqrt(variance / count)
-        third = (centred**3).sum(axis=1) / count
-        second = (centred**2).sum(axis=1) / count
-        skewness = np.sqrt(count * (count - 1)) / (count - 2) * third / second**1.5
-        g = skewness / np.sqrt(count)
-        reach = student.ppf((1 + level) / 2, count - 1)
-        low = mean - np.fmax(reach, _hall(reach, g)) * error
-        high = mean - np.fmin(-reach, _hall(-reach, g)) * error
-        has_none = (count < FEWEST_GROUPS) | ~(
-            np.sqrt(variance) > 1e-12 * np.abs(values).max(axis=1, initial=0, where=is_finite)
-        )
-    return np.where(has_none, np.nan, low), np.where(has_none, np.nan, high)
+        second, third = (centred**2).sum(axis=1) / count, (centred**3).sum(axis=1) / count
+        error = np.sqrt(second / (count - 1))
+        error = np.where(error > 1e-12 * np.abs(np.where(is_finite, values, 0)).max(axis=1, initial=0), error, 0)
+        g = np.sqrt(count - 1) / (count - 2) * third / second**1.5
+    return count, mean, error, np.where(np.isfinite(g), g, 0)
 
 
 def _hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Hall's transformation of a t statistic, which takes out the effect of skewness."""
+    return t + g * t**2 / 3 + g**2 * t**3 / 27 + g / 6
+
+
+def _inverse_hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
     """The inverse of Hall's cubic transformation."""
     is_symmetric = np.abs(g) < 1e-9
     safe = np.where(is_symmetric, 1.0, g)

@@ -6,8 +6,10 @@ that each clip belongs to. Out: one row for each cell (a layer, or a whole stack
 - Only clips that the trained model and all twins have scored count, so every model is measured in the same way.
 - Clips are averaged within groups first: clips of one pair, sentence or word are not independent, and a duplicate is no
   evidence.
-- *Twins as draws*: the exact rank of the trained model among its twins (`rank_test`), corrected over all cells of the model.
-- *Clips as draws*: the interval of the difference over groups (`intervals`).
+- *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all cells of the model. Its
+  statistic
+  adds the spread of twins and the error over groups of clips (`rank_test`).
+- The interval of the difference is over groups and twins (`intervals`).
 - A layer whose block moves the target's state by less than `STRENGTH_FLOOR` has a share of nothing: it carries no claim.
 - A claim needs all three: p <= 5 % in both directions together, an interval over groups without zero, and a block that moves
   something. With fewer than `TWINS_NEEDED` twins, or `FEWEST_GROUPS` groups, nothing is claimed.
@@ -27,7 +29,7 @@ import pandas as pd
 
 from ..maps.numerics import STRENGTH_FLOOR
 from .grouped_means import grouped_means, matrices, taken
-from .intervals import mean_interval
+from .intervals import distance_from_zero, mean_interval
 from .rank_test import SURE, rank_p, twin_limits
 
 WHOLE_STACK = -1  # in the column layer
@@ -107,8 +109,8 @@ def _cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
         rows["clip"] = rows[group]
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
     rows["draw"] = np.where(rows["init"] == "trained", _TRAINED, seed)
-    group_of = rows.drop_duplicates("clip").set_index("clip")[group]
-    group_of = pd.Series(group_of.astype(object).to_numpy(), index=group_of.index.astype(object))
+    first = rows.drop_duplicates("clip")
+    group_of = pd.Series(first[group].astype(object).to_numpy(), index=first["clip"].astype(object))
     means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
     return [
         _cell(key, matrix, group_of)
@@ -169,8 +171,14 @@ def _family_p(cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
     draws = sorted({draw for cell in cells for draw in cell.means.index})
     if not draws or draws[0] != _TRAINED:
         return np.full((2, len(cells)), np.nan)
-    values = np.stack([cell.means.reindex(draws).to_numpy(dtype=float) for cell in cells], axis=1)
-    return rank_p(values, can_claim=can_claim, scale=scale)
+    values = np.full((len(draws), len(cells)), np.nan)
+    distances = np.full((2, len(cells)), np.nan)
+    for place, cell in enumerate(cells):
+        rows = np.searchsorted(draws, cell.means.index.to_numpy())
+        values[rows, place] = cell.means
+        if len(cell.differences):
+            distances[:, place] = distance_from_zero(cell.differences.to_numpy(dtype=float))[:, 0]
+    return rank_p(values, distances, can_claim=can_claim, scale=scale)
 
 
 def _with_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:

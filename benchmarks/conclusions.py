@@ -1,0 +1,179 @@
+"""How often is a claim false, how often is a difference found, and how often does an interval hold?
+
+Simulated studies (synthetic numbers, no model) go through the functions that make a page: the rank among twins, the interval
+over groups, and the rule for a claim. Varied are the layers, groups of clips, twins, the shape of the twins' distribution, and
+what is true: nothing; a sixth of the layers below; one layer above; the whole stack above. Printed are, in % of studies:
+
+    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ (at most 2.5 each)
+    power        a claim in the right direction about a cell in which they do
+    coverage     of the printed 95 % interval of a difference (at least 90)
+
+    python benchmarks/conclusions.py [--studies 1000] [--out conclusions.csv]
+
+`--pages RUN` adds the same through the page of a finished study: each twin of the run poses as the trained model in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from speechmix.evaluation.intervals import FEWEST_GROUPS, distance_from_zero, mean_intervals
+from speechmix.evaluation.rank_test import SURE, rank_p
+from speechmix.evaluation.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
+
+LAYERS, GROUPS, TWINS = (4, 12, 24, 32), (5, 8, 10, 30, 100, 1000), (3, 10, 19, 39, 59)
+SHAPES = ("normal", "lognormal", "near zero", "bounded")
+TRUTHS = ("nothing", "a sixth below", "one above", "all above")
+_SPREAD = {"normal": 3.0, "lognormal": 3.0, "near zero": 0.6, "bounded": 3.0}  # points, of twins
+_MEANS = {"normal": 30.0, "lognormal": 5 * np.exp(0.125), "near zero": np.sqrt(2 / np.pi) + 0.1, "bounded": 100 / 41}
+
+
+def twin_levels(shape: str, size: tuple[int, int], correlation: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw the level (% of the row) of each model in each layer."""
+    from scipy.stats import beta, norm
+
+    shared, single = rng.normal(size=(size[0], 1)), rng.normal(size=size)
+    z = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * single
+    return {
+        "normal": lambda: 30 + 3 * z,
+        "lognormal": lambda: 5 * np.exp(0.5 * z),
+        "near zero": lambda: np.abs(z) + 0.1,
+        "bounded": lambda: 100 * beta.ppf(norm.cdf(z), 0.5, 20),
+    }[shape]()
+
+
+def study(
+    layers: int, groups: int, twins: int, shape: str, truth: str, correlation: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw one study: values [1 + T, cells, groups] in %, the last cell being the whole stack.
+
+    Also the shift of each cell by training, and the difference of the trained model to the mean of all untrained ones.
+    """
+    levels = twin_levels(shape, (1 + twins, layers), correlation, rng)
+    shift, unit = np.zeros(layers), _SPREAD[shape]
+    if truth == "a sixth below":
+        below = slice(0, max(layers // 6, 1))
+        shift[below] = -np.minimum(10 * unit, 0.9 * levels[0, below])
+    elif truth == "one above":
+        shift[layers // 2] = 6 * unit
+    elif truth == "all above":
+        shift += 6 * unit
+    levels[0] += shift
+    # Clips: each group scales all models alike, and each model's layers by its own; of the trained model's more so.
+    scales = np.exp(0.4 * rng.normal(size=(1, layers, groups)) - 0.08)
+    spread = np.where(np.arange(1 + twins) == 0, 0.5, 0.1)[:, None, None]
+    own = spread * rng.normal(size=(1 + twins, layers, groups))
+    values = levels[:, :, None] * scales * np.exp(own - spread**2 / 2)
+    difference = levels[0] - _MEANS[shape]
+    with_stack = np.concatenate([values, values.mean(axis=1, keepdims=True)], axis=1)
+    return with_stack, np.append(shift, shift.mean()), np.append(difference, difference.mean())
+
+
+def claims(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The page's rule for values [1 + T, cells, groups]: claim of each cell (1, -1, 0) and the limits of its difference."""
+    from scipy.stats import t as student
+
+    means = values.mean(axis=2)
+    differences = values[0] - values[1:].mean(axis=0)
+    low, high = mean_intervals(differences)
+    twins = len(values) - 1
+    reach = student.ppf(0.975, twins - 1) * means[1:].std(axis=0, ddof=1) / np.sqrt(twins)
+    middle = differences.mean(axis=1)
+    low, high = middle - np.hypot(middle - low, reach), middle + np.hypot(high - middle, reach)
+    p = rank_p(means, distance_from_zero(differences), scale=100)
+    is_more, is_less = (p[0] <= SURE / 2 + 1e-9) & (low > 0), (p[1] <= SURE / 2 + 1e-9) & (high < 0)
+    return is_more.astype(int) - is_less, low, high
+
+
+def agrees_with_the_page(rng: np.random.Generator) -> None:
+    """Stop if the rule above is not that of `compare_with_twins`."""
+    values, _, _ = study(4, 10, 39, "normal", "all above", 0.5, rng)
+    values = values[:, :-1]
+    draws, layers, groups = (place.ravel() for place in np.indices(values.shape))
+    table = pd.DataFrame({
+        "model": "m", "init": np.where(draws == 0, "trained", "random"), "seed": draws, "layer": layers,
+        "clip": groups.astype(str), "contribution": values.ravel(),
+    })  # fmt: skip
+    both = pd.concat([table, whole_stack(table)], ignore_index=True)
+    page = compare_with_twins(both, by=["model", "layer"], group="clip")
+    order = [*range(values.shape[1]), WHOLE_STACK]
+    page = page.set_index("layer").loc[order]
+    found, low, high = claims(np.concatenate([values, values.mean(axis=1, keepdims=True)], axis=1))
+    assert page["claim"].map({"more": 1, "less": -1, "": 0}).tolist() == found.tolist()
+    np.testing.assert_allclose(page[["low", "high"]].to_numpy().T, [low, high])
+
+
+def simulate(studies: int, cells: Iterator[tuple], seed: int = 0) -> Iterator[dict]:
+    """Rates of each cell of the simulation."""
+    for layers, groups, twins, shape, truth, correlation in cells:
+        rng = np.random.default_rng([seed, layers, groups, twins, SHAPES.index(shape), TRUTHS.index(truth)])
+        counts, covered = np.zeros(4), []
+        for _ in range(studies):
+            values, shift, difference = study(layers, groups, twins, shape, truth, correlation, rng)
+            found, low, high = claims(values)
+            is_null = shift == 0
+            counts += (
+                (found[is_null] > 0).any(),
+                (found[is_null] < 0).any(),
+                (found * np.sign(shift) > 0).any(),
+                (found * np.sign(shift) < 0).any(),
+            )
+            covered.append(((low <= difference) & (difference <= high))[np.isfinite(low)])
+        more, less, power, wrong = 100 * counts / studies
+        intervals = np.concatenate(covered)
+        yield {
+            "layers": layers, "groups": groups, "twins": twins, "shape": shape, "truth": truth, "correlation": correlation,
+            "more": more, "less": less, "wrong direction": wrong, "power": np.nan if truth == "nothing" else power,
+            "coverage": 100 * intervals.mean() if len(intervals) else np.nan,
+        }  # fmt: skip
+
+
+def coverage(studies: int, seed: int = 1) -> Iterator[dict]:
+    """Coverage of the interval of a mean over groups, by the shape of the groups' distribution."""
+    shapes: dict[str, tuple[Callable[[np.random.Generator, tuple], np.ndarray], float]] = {
+        "normal": (lambda rng, size: rng.normal(size=size), 0.0),
+        "lognormal, sigma 0.5": (lambda rng, size: rng.lognormal(0, 0.5, size), float(np.exp(0.125))),
+        "lognormal, sigma 1": (lambda rng, size: rng.lognormal(0, 1, size), float(np.exp(0.5))),
+        "beta(0.5, 5)": (lambda rng, size: rng.beta(0.5, 5, size), 0.5 / 5.5),
+        "t, 3 degrees": (lambda rng, size: rng.standard_t(3, size), 0.0),
+        "two kinds of clips": (
+            lambda rng, size: np.where(rng.random(size) < 0.5, 63, 5) + rng.normal(0, 5, size),
+            34.0,
+        ),
+    }
+    rng = np.random.default_rng(seed)
+    for name, (draw, mean) in shapes.items():
+        row: dict = {"groups are": name}
+        for groups in (2, 3, 5, FEWEST_GROUPS, 10, 20, 30, 100):
+            low, high = mean_intervals(draw(rng, (studies, groups)))
+            known = np.isfinite(low)
+            row[f"{groups}"] = 100 * ((low <= mean) & (mean <= high))[known].mean() if known.any() else np.nan
+        yield row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=1000)
+    parser.add_argument("--out", type=Path, help="write the rates as CSV")
+    options = parser.parse_args()
+    agrees_with_the_page(np.random.default_rng(0))
+    cells = itertools.product(LAYERS, (10, 30), (39,), SHAPES, TRUTHS, (0.5,))
+    others = itertools.product((12,), GROUPS, TWINS, SHAPES[:2], TRUTHS[:3], (0.0,))
+    table = pd.DataFrame(simulate(options.studies, itertools.chain(cells, others)))
+    print(table.round(1).to_string(index=False))
+    print(pd.DataFrame(coverage(20 * options.studies)).round(1).to_string(index=False))
+    if options.out:
+        table.to_csv(options.out, index=False)
+    worst = table[["more", "less"]].max().max()
+    print(f"worst rate of false claims in one direction: {worst:.1f} %", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
