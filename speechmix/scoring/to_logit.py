@@ -25,6 +25,7 @@ from ..measures.relevance_pass import check_covered
 from ..timing import phase
 from .by_layers import by_layers, writing_stack
 from .carried_parts import carried_parts, check_carried
+from .masked_target import mask_target
 from .passes import Precision, provenance_of, running
 from .question import ObjectiveOption, Question
 from .relevance_parts import relevance_parts
@@ -57,7 +58,7 @@ def logit_contributions(
         classification head; CTC models). For "lrp" any whose attention torch computes: of both kinds, of both norm orders,
         encoder-decoder models too.
     item : Clip, Sentence, str or dict of tensors
-        As in `mix`.
+        As in `mix`. A masked model (BERT) is fed its mask for the target of a sentence, unless the objective is a position.
     objective : optional
         Which logit: "logit" or "contrast" (less the foil's) of the item's target, "auto" for whichever it has,
         (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx,
@@ -116,9 +117,10 @@ def logit_contributions(
     check_takes_apart(model, measure)
     if reference and measure != "alti_logit":
         raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
+    options: list[Any] = objective if isinstance(objective, list) else [objective]
+    item, options = mask_target(model, item, options)
     view = seen_by(model, item, question)
     view.prepare(tuple(model.stacks))
-    options: list[Any] = objective if isinstance(objective, list) else [objective]
     objectives = [of_a_logit(option, model, view, measure) for option in options]
     precision = Precision.of(model, question)
     provenance = {**provenance_of(model, view, question, precision), "reference": reference}

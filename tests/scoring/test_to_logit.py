@@ -286,3 +286,35 @@ def test_vectors_are_carried_through_encoders_alone():
     model = trained("tiny-french-ctc")
     with pytest.raises(speechmix.SpeechmixError, match="reference=True is of alti_logit"):
         speechmix.logit_contributions(model, {}, measure="decompx", objective=(4, 3), reference=True)
+
+
+class TestMaskedModels:
+    """The target of a masked model is not fed to it: what it predicts there must come from the other words."""
+
+    @pytest.mark.parametrize("measure", ["decompx", "lrp"])
+    @pytest.mark.parametrize("objective", ["auto", "contrast", "logit", ("are", "is")])
+    def test_the_target_is_masked(self, measure, objective):
+        model = text_models.bert()
+        sentence = speechmix.Sentence("the cats are here", target="are", foil="is")
+        parts = speechmix.logit_contributions(model, sentence, measure=measure, objective=objective)
+        with torch.no_grad():
+            logits = model.module(**model.tokenizer("the cats [MASK] here", return_tensors="pt")).logits[0, 3]
+        target, foil = (logits[text_models.WORDS.index(word)].item() for word in ("are", "is"))
+        assert parts.logit == pytest.approx(target - (0 if objective == "logit" else foil), abs=1e-12)
+        assert parts.provenance["text"] == "the cats <mask> here"
+        assert parts.sources["encoder"][3].label == "<mask>"
+
+    def test_a_list_is_answered_on_one_text(self):
+        model = text_models.bert()
+        sentence = speechmix.Sentence("the cats are here", target="are", foil="is")
+        are = text_models.WORDS.index("are")
+        named, at_position = speechmix.logit_contributions(
+            model, sentence, measure="lrp", objective=["logit", (3, are)]
+        )
+        assert named.logit == pytest.approx(at_position.logit, abs=1e-12)
+
+    def test_a_position_reads_the_text_as_it_is(self):
+        model = text_models.bert()
+        sentence = speechmix.Sentence("the cats are here", target="are", foil="is")
+        parts = speechmix.logit_contributions(model, sentence, measure="lrp", objective=(3, 8))
+        assert parts.provenance["text"] == "the cats are here"
