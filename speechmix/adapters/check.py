@@ -1,6 +1,7 @@
 """Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
 
-For every stack and layer: attention rows sum to one; replaying the layer with nothing zeroed gives the forward pass (on chosen
+The model as it is measured gives what it gives as it was given (as_given.py). For every stack and layer: attention rows sum to
+one, attention sinks included; replaying the layer with nothing zeroed gives the forward pass (on chosen
 rows in another order); a changed row changes no other, unless the table names the convolution that takes it there; zeroing a
 value changes the output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output
 is its last layer's behind the final norm. A failure names the module. Tolerances are shares of what attention changes.
@@ -133,7 +134,7 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
         raise ModelError(
             f"{where}: expected {block.stack.heads} heads, found attention of shape {tuple(attention.shape)}"
         )
-    if not _agree(attention.sum(-1), torch.ones_like(attention[..., 0])):
+    if not _agree(attention.sum(-1) + block.sink(rows), torch.ones_like(attention[..., 0])):
         raise ModelError(f"{where}: rows of the attention weights do not sum to one")
     if block.causal and block.attention().triu(1).any():
         raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")
