@@ -21,6 +21,7 @@ from ..adapters.norms import Norm
 from ..adapters.remembering import encoder_output
 from ..adapters.transfers import to_host
 from ..errors import InputError, ModelError
+from ..measures.defined import mixing_between_layers
 from ..measures.objectives import Objective, logits_of
 from ..measures.sums_of_logits import read_at_once
 from ..measures.units import Units
@@ -49,6 +50,8 @@ def writing_stack(model: Model) -> Stack:
             f"{stack.name} of {model.name} are Conformers', with a norm behind each. Use speechmix.knock_out, or "
             "mix(measures='gradient_input')"
         )
+    if between := mixing_between_layers(model):
+        raise InputError(f"alti_logit: {between}. Use speechmix.knock_out, or mix(measures='gradient_input')")
     return stack
 
 

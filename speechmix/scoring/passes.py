@@ -27,7 +27,7 @@ from ..adapters.transfers import inputs_to_device, to_host
 from ..errors import InputError
 from ..maps.files import written_to
 from ..maps.mixing import Maps, MixingMap
-from ..measures.defined import check_defined
+from ..measures.defined import check_defined, mixing_between_layers
 from ..measures.gradient_pass import GradientPass
 from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
@@ -307,5 +307,6 @@ def provenance_of(model: Model, view: View, question: Question, precision: Preci
         "product_dtype": str(precision.products).removeprefix("torch."),
         **{name: getattr(question, name) for name in ("units", "pooling", "heads", "rounding")},
         "include": list(question.include),
+        **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
         "versions": versions(),
     }
