@@ -37,6 +37,18 @@ def self_check(model: Model) -> None:
     Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.no_sum`) and measures that need it refuse.
     """
     try:
+        _check(model)
+    except ModelError as error:
+        if broken := [name for name, weight in model.module.named_parameters() if not weight.isfinite().all()]:
+            raise ModelError(
+                f"{model.name}: weights are not finite (NaN or infinity): {', '.join(broken[:5])}"
+                f"{f' and {len(broken) - 5} more' if broken[5:] else ''}. Load the checkpoint again, or train it again"
+            ) from error
+        raise
+
+
+def _check(model: Model) -> None:
+    try:
         seen = _seen(model, _POSITIONS)
     except SpeechmixError:
         raise

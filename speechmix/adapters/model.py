@@ -23,7 +23,7 @@ from .adapted import has_adapters
 from .delta.products import WeightProducts
 from .described import Described
 from .fingerprint import Seen, fingerprint
-from .layers import Stack, bind, layer_modules
+from .layers import Stack, bind, bind_stacks, layer_modules
 from .lending import alone, lent, parts_of
 from .memory import check_fits
 from .prefix import DecoderPrefix, check_prefix
@@ -92,10 +92,7 @@ class Model(Described):
     _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        bound = (
-            bind(plan, self.base, self.family.heads(self.config, plan.name)) for plan in self.family.stacks(self.config)
-        )
-        self.stacks = {stack.name: stack for stack in bound if stack is not None}
+        self.stacks = bind_stacks(self.family, self.module, self.base)
         self._parts = parts_of(self.module)
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_defined(facts: Facts, stack: Stack) -> None:
-    """Raise `InputError`, which names another measure, if this one is not defined for a stack's layers; warn of what it misses."""
+    """Raise `InputError`, which names another measure, if this one is not defined for a stack; warn of what it misses."""
     if stack.name == "cross" and not facts.cross:
         raise InputError(
             f"{facts.name} is not defined for cross-attention: its targets are tokens and its sources are the encoder's, so "
@@ -33,8 +33,8 @@ def check_defined(facts: Facts, stack: Stack) -> None:
         )
     if stack.plan.between and facts.scope == "block":
         warnings.warn(
-            f"the {stack.name} of this model has {stack.plan.between}, which mixes positions between layers. A map of one layer "
-            "is right; a rollout or a composed map leaves that mixing out",
+            f"the {stack.name} of this model has {stack.plan.between}, which mixes positions between layers. A map of one "
+            "layer is right; a rollout or a composed map leaves that mixing out",
             stacklevel=2,
         )
 

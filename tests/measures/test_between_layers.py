@@ -24,7 +24,7 @@ def deberta(kernel):
 
 def test_chefer_refuses():
     model = speechmix.load(deberta(kernel=3))
-    with pytest.raises(InputError, match="chefer: the encoder .* has a convolution behind its first layer"):
+    with pytest.raises(InputError, match=r"chefer: the encoder .* has a convolution behind its first layer"):
         speechmix.mix(model, INPUTS, measures="chefer", objective=(3, 7))
 
 
