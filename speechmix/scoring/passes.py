@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..adapters.block import Block
 from ..adapters.capture import Capture, attention_readable
-from ..adapters.delta.products import TF32, Product
+from ..adapters.delta.products import TF32, Product, usable_products
 from ..adapters.lending import dtype_named
 from ..adapters.model import Model
 from ..adapters.remembering import remember_encoder_states
@@ -60,7 +60,9 @@ class Precision(NamedTuple):
                 )
         if products == TF32 and model.device.type != "cuda":
             raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
-        return cls(states, states if products is None else products if products == TF32 else dtype_named(products))
+        if products is None or products == TF32:
+            return cls(states, products or states)
+        return cls(states, usable_products(dtype_named(products), model.device))
 
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of each block.
