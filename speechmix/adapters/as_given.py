@@ -125,7 +125,6 @@ def _states(model: Model, implementation: str | None, positions: int | None) -> 
     with (
         model.in_use(wide),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),
         runs,
         _last_states(model) as states,
         Capture(list(model.stacks.values()), lambda block: None, layers=(), max_positions=positions),

@@ -116,7 +116,6 @@ def _seen(model: Model, positions: int | None) -> _Pass:
     with (
         model.in_use(wide),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),
         attention_readable(model.module, model.readable_attention),
         _entering(model) as entered,
         _stack_outputs(model, seen.outputs),

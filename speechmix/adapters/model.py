@@ -28,6 +28,7 @@ from .lending import alone, lent, parts_of
 from .memory import check_fits
 from .prefix import DecoderPrefix, check_prefix
 from .prompt import Prompt
+from .random_numbers import own_random_numbers
 from .remembering import HeardSounds
 
 if TYPE_CHECKING:
@@ -115,9 +116,10 @@ class Model(Described):
         """
         parts = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
-        if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
-            seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
-            self._fingerprint = seen, fingerprint(*parts)
+        with alone(self.module):  # another thread may run it in another precision
+            if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
+                seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
+                self._fingerprint = seen, fingerprint(*parts)
         told = self._asked if self.converses else self.prefix.facts
         if self.eager_as_given:  # the same weights give other states under another implementation
             told = (*(told or ()), "eager")
@@ -240,7 +242,7 @@ class Model(Described):
         """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all is as before.
 
         Whatever runs the module runs it in here, for the module may be its owner's, who trains it in between. Threads that
-        share a model take turns.
+        share a model, or a part of one, take turns. Random numbers that it draws are no numbers of the caller's.
 
         Parameters
         ----------
@@ -254,7 +256,7 @@ class Model(Described):
             )
         with alone(self.module):
             self.rebind()
-            with lent(self.module, dtype):
+            with own_random_numbers(), lent(self.module, dtype):
                 yield
 
     def rebind(self) -> None:

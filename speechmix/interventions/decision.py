@@ -202,7 +202,7 @@ class Decision:
     def _encoded(self) -> Tensor:
         """States of the encoder [1, T, D]."""
         heard, sound = {name: self.inputs[name] for name in self._sound_names}, self.prepared.sound
-        with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
             if sound is not None and heard.keys() == {_FEATURES}:
                 return encoder_output(self.model, heard, sound)[0]
             return self.model.module.get_encoder()(**heard, return_dict=True).last_hidden_state
@@ -216,7 +216,7 @@ class Decision:
     def of_output(self, inputs: Mapping[str, Tensor], read: Callable[[Any], Tensor]) -> Tensor:
         """What is read of the model's output on other inputs, perhaps of many runs."""
         options: dict[str, Any] = {"use_cache": False} if "decoder" in self.model.stacks else {}
-        with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
             if ENCODED in inputs:
                 options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))

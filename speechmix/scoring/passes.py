@@ -160,7 +160,6 @@ def running(model: Model, precision: Precision) -> Iterator[None]:
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
         model.in_use(precision.states),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
         attention_readable(model.module, model.readable_attention),
     ):
         yield

@@ -125,8 +125,8 @@ def is_emulated(dtype: torch.dtype) -> bool:
     if slower > _EMULATED:
         name = str(dtype).removeprefix("torch.")
         warnings.warn(
-            f"product_dtype={name!r}: this processor multiplies {slower:.0f} times as slowly in {name} as in float32, so float32 "
-            "is used",
+            f"product_dtype={name!r}: this processor multiplies {slower:.0f} times as slowly in {name} as in float32, so "
+            "float32 is used",
             stacklevel=2,
         )
     return slower > _EMULATED
