@@ -26,6 +26,7 @@ from .fingerprint import Seen, fingerprint
 from .layers import Stack, bind, bind_stacks, layer_modules
 from .lending import alone, lent, parts_of
 from .memory import check_fits
+from .pickled import contents, restored
 from .prefix import DecoderPrefix, check_prefix
 from .prompt import Prompt
 from .random_numbers import own_random_numbers
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .writing import Written
 
 
-@dataclass
+@dataclass(repr=False)
 class Model(Described):
     """An unmodified Hugging Face model, seen through its family's table.
 
@@ -105,6 +106,15 @@ class Model(Described):
                 f"{type(self.module).__name__} has none of the stacks of the {self.family.name} family: "
                 "pass the whole model, not a part of it"
             )
+
+    def __copy__(self) -> Model:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled are the module with its weights and what its table says of it; the family is looked up again (pickled.py)."""
+        return restored, contents(self)
 
     @property
     def fingerprint(self) -> str:
