@@ -1,7 +1,7 @@
 """The bundled Whisper-style model changed so that it computes the same, or hears nothing (synthetic models, for tests).
 
-Padded: between all layers an idle one, whose outputs are scaled by 1e-3. Permuted: heads in another order. Deaf: outputs of
-cross-attention scaled by 1e-3.
+Padded: before every layer an idle one, whose outputs are scaled by 1e-3 (the last layer stays the last: Value Zeroing reads it
+behind the stack's final norm). Permuted: heads in another order. Deaf: outputs of cross-attention scaled by 1e-3.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ IDLE = 1e-3
 
 
 def padded(model: nn.Module) -> nn.Module:
-    """A copy with an idle copy behind each encoder and decoder layer."""
+    """A copy with an idle copy before each encoder and decoder layer."""
     changed = copy.deepcopy(model)
     base = getattr(changed, "model", changed)
     for stack, count in ((base.encoder, "encoder_layers"), (base.decoder, "decoder_layers")):
@@ -25,7 +25,7 @@ def padded(model: nn.Module) -> nn.Module:
             for name, part in idle.named_modules():
                 if name.endswith("out_proj") or name == "fc2":
                     _scale(part)
-            layers += [layer, idle]
+            layers += [idle, layer]
         for number, layer in enumerate(layers):
             for part in layer.modules():
                 if getattr(part, "layer_idx", None) is not None:

@@ -58,7 +58,9 @@ A model of one's own, or of another family: [A new architecture](howto/new_archi
   Granite-speech's decoder is carried or replayed, as its config multiplies what blocks add by one or not.
 - **AST:** positions are patches of time and frequency, so that a word is no range of them: prepared inputs, patch by patch.
 - **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its
-  default path, which is the one that is measured.
+  default path. Each is measured as the model was loaded.
+- **Attention sinks (GPT-OSS, MiMo-V2-Flash, Granite with sliding windows, Flint):** not in the tables; `register` them with
+  Llama's table and `feed_forwards=()`. Sinks are read: a row of attention sums to less than one.
 - **BLOOM, XLNet:** attention cannot be read; the error says so."""
 
 

@@ -81,6 +81,10 @@ class Block:
             self._weights = (rows, self._call.weights(rows))
         return self._weights[1]
 
+    def sink(self, rows: Tensor) -> Tensor | float:
+        """Share of the attention [H, R] that goes to no position (attention sinks); 0 where the model has none."""
+        return 0.0 if self._call.sink is None else self._call.sink[:, rows]
+
     @cached_property
     def context(self) -> Tensor:
         """Attention-weighted values before the output projection, [Q, H, d]."""

@@ -177,8 +177,9 @@ def _unread(plan: AttentionPlan, where: str) -> str:
     """Why a module's attention was not seen."""
     if plan.softmax:
         return (
-            f"{where}: in {plan.module!r} no product of a softmax and values was seen: either this is not the attention "
-            "module, or it computes attention in a way that cannot be read"
+            f"{where}: in {plan.module!r} no product of a softmax and values was seen, though the model was run as "
+            "attn_implementation='eager': either this is not the attention module, or it computes attention in a way that "
+            "cannot be read"
         )
     return (
         f"{where}: {plan.module!r} called neither scaled_dot_product_attention nor multi_head_attention_forward, though the "
@@ -188,20 +189,40 @@ def _unread(plan: AttentionPlan, where: str) -> str:
 
 
 @contextmanager
-def attention_readable(module: nn.Module, implementation: str = "sdpa") -> Iterator[None]:
-    """Let a transformers model run under an attention implementation that can be read, whatever it was loaded with."""
-    configs: dict[int, tuple[Any, str]] = {}
-    for part in module.modules():
-        config = getattr(part, "config", None)
-        if config is not None and getattr(config, "_attn_implementation", None) not in (None, implementation):
-            configs[id(config)] = (config, config._attn_implementation)
-    for config, _ in configs.values():
+def attention_readable(
+    module: nn.Module, implementation: str = "sdpa", *, unless: Collection[str] = ()
+) -> Iterator[None]:
+    """Let a transformers model run under an attention implementation that can be read, whatever it was loaded with.
+
+    Parameters
+    ----------
+    module : nn.Module
+    implementation : str
+    unless : collection of str
+        Implementations that stay as they are.
+    """
+    configs = [
+        (config, before)
+        for config, before in implementations_of(module)
+        if before != implementation and before not in unless
+    ]
+    for config, _ in configs:
         config._attn_implementation = implementation
     try:
         yield
     finally:
-        for config, before in configs.values():
+        for config, before in configs:
             config._attn_implementation = before
+
+
+def implementations_of(module: nn.Module) -> list[tuple[Any, str]]:
+    """Each config inside a model, once, with the attention implementation that it names."""
+    configs: dict[int, tuple[Any, str]] = {}
+    for part in module.modules():
+        config = getattr(part, "config", None)
+        if config is not None and getattr(config, "_attn_implementation", None) is not None:
+            configs[id(config)] = (config, config._attn_implementation)
+    return list(configs.values())
 
 
 def arguments_by_name(layer: nn.Module, args: tuple, kwargs: dict) -> tuple[Any, dict]:

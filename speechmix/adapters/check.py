@@ -1,6 +1,7 @@
 """Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
 
-For every stack and layer: attention rows sum to one; replaying the layer with nothing zeroed gives the forward pass (on chosen
+The model as it is measured gives what it gives as it was given (as_given.py). For every stack and layer: attention rows sum to
+one, attention sinks included; replaying the layer with nothing zeroed gives the forward pass (on chosen
 rows in another order); a changed row changes no other, unless the table names the convolution that takes it there; zeroing a
 value changes the output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output
 is its last layer's behind the final norm. A failure names the module. Tolerances are shares of what attention changes.
@@ -35,6 +36,18 @@ def self_check(model: Model) -> None:
 
     Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.no_sum`) and measures that need it refuse.
     """
+    try:
+        _check(model)
+    except ModelError as error:
+        if broken := [name for name, weight in model.module.named_parameters() if not weight.isfinite().all()]:
+            raise ModelError(
+                f"{model.name}: weights are not finite (NaN or infinity): {', '.join(broken[:5])}"
+                f"{f' and {len(broken) - 5} more' if broken[5:] else ''}. Load the checkpoint again, or train it again"
+            ) from error
+        raise
+
+
+def _check(model: Model) -> None:
     try:
         seen = _seen(model, _POSITIONS)
     except SpeechmixError:
@@ -103,7 +116,6 @@ def _seen(model: Model, positions: int | None) -> _Pass:
     with (
         model.in_use(wide),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),
         attention_readable(model.module, model.readable_attention),
         _entering(model) as entered,
         _stack_outputs(model, seen.outputs),
@@ -133,7 +145,7 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
         raise ModelError(
             f"{where}: expected {block.stack.heads} heads, found attention of shape {tuple(attention.shape)}"
         )
-    if not _agree(attention.sum(-1), torch.ones_like(attention[..., 0])):
+    if not _agree(attention.sum(-1) + block.sink(rows), torch.ones_like(attention[..., 0])):
         raise ModelError(f"{where}: rows of the attention weights do not sum to one")
     if block.causal and block.attention().triu(1).any():
         raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")

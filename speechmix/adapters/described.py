@@ -142,7 +142,10 @@ class Described:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return self.describe()
+        """One line: what it is, and its stacks as layers x heads."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        stacks = ", ".join(f"{name} {len(stack)} x {stack.heads}" for name, stack in self.stacks.items())
+        return f"Model({self.label}: {type(self.module).__name__}, {self.init}, {dtype} on {self.device}; {stacks})"
 
     def _repr_html_(self) -> str:
         """Shown in a notebook: what it is."""

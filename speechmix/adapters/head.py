@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import ModelError
 from .parts import bias_of
@@ -23,6 +23,12 @@ class OutputHead(NamedTuple):
     bias: Tensor | None
 
 
+def head_projection(model: Model) -> nn.Module | None:
+    """The module that makes logits, where there is one."""
+    projection = model.module.get_output_embeddings()
+    return getattr(model.module, "lm_head", None) if projection is None else projection  # of a CTC model
+
+
 def output_head(model: Model) -> OutputHead:
     """Linear head of a model; its tensors are those of the moment: ask within `Model.in_use`.
 
@@ -31,9 +37,7 @@ def output_head(model: Model) -> OutputHead:
     ModelError
         If the logits are no linear function of the last states.
     """
-    module = model.module
-    projection = module.get_output_embeddings()
-    projection = getattr(module, "lm_head", None) if projection is None else projection  # of a CTC model
+    module, projection = model.module, head_projection(model)
     weight = getattr(projection, "weight", None)
     if projection is None or not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
         raise ModelError(

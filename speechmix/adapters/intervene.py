@@ -71,7 +71,7 @@ def branch_outputs(
     """
     whole: dict[str, Any] = dict(inputs)
     behind = whole
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad():
         with _growing(model, ()) as clean_pass:
             if "cross" in model.stacks:  # the encoder runs once for all branches behind it
                 behind = {**whole, "encoder_outputs": _encoded(model, whole, sound)}

@@ -15,7 +15,7 @@ from ..errors import ModelError
 from .parts import AttentionModules, ConvolutionModules, FeedForwardModules, Half, Layer, weight_of
 
 if TYPE_CHECKING:
-    from .plans import AttentionPlan, ConvolutionPlan, FeedForwardPlan, StackPlan
+    from .plans import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,30 @@ class Stack:
 
     def __len__(self) -> int:
         return len(self.layers)
+
+
+def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack]:
+    """Find all stacks of a family's table in a model.
+
+    Raises
+    ------
+    ModelError
+        If the table, perhaps borrowed from another architecture, does not fit the config or the parts.
+    """
+    place = "the config"
+    try:
+        stacks = {}
+        for plan in family.stacks(module.config):
+            place = f"the {plan.name} (layers {plan.layers!r})"
+            stack = bind(plan, base, family.heads(module.config, plan.name))
+            if stack is not None:
+                stacks[plan.name] = stack
+        return stacks
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"{type(module).__name__}: the table of the family {family.name} does not fit {place}: {error}. Correct its paths, "
+            "see speechmix.register"
+        ) from error
 
 
 def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:

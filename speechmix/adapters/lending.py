@@ -11,25 +11,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Lock, RLock
-from weakref import WeakKeyDictionary
+from threading import Condition, get_ident
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 
-_IN_USE: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
-_MADE = Lock()
+_CHANGED = Condition()
+_OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 
 
 @contextmanager
 def alone(module: nn.Module) -> Iterator[None]:
-    """Have a module for one thread: others that want it wait, for its hooks and parts are the module's, not a thread's."""
-    with _MADE:
-        lock = _IN_USE.setdefault(module, RLock())
-    with lock:
+    """Have a module for one thread: others that want it, or anything that it shares with it, wait.
+
+    Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its own base model share them.
+    """
+    me = get_ident()
+    if _OWNERS.get(id(module)) == me:  # with all its parts
         yield
+        return
+    used = {id(held): held for held in _held(module)}  # alive, so that no other thing has its id
+    with _CHANGED:
+        _CHANGED.wait_for(lambda: all(_OWNERS.get(key, me) == me for key in used))
+        taken = [key for key in used if key not in _OWNERS]
+        _OWNERS.update(dict.fromkeys(taken, me))
+    try:
+        yield
+    finally:
+        with _CHANGED:
+            for key in taken:
+                del _OWNERS[key]
+            _CHANGED.notify_all()
+
+
+def _held(module: nn.Module) -> Iterator[object]:
+    """Everything in a module that measuring it changes for a while: parts, their weights and configs."""
+    for part in parts_of(module):
+        yield part
+        yield from (parameter for parameter in part._parameters.values() if parameter is not None)
+        config = getattr(part, "config", None)
+        if config is not None:
+            yield config
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import torch
 
 from ..errors import InputError, ModelError
 from .adapted import base_of, has_adapters, merged, with_adapter
+from .as_given import measure_as_given
 from .check import self_check
 from .checkpoints import brief, config_of, processor_at, processors_of, prompting, trained, transformers_class
 from .families.registry import family_of_type
@@ -110,6 +111,7 @@ def load(
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             precision = torch.float32 if dtype is None else precision  # None for "auto"
             model = _from_source(place, init, seed, precision, device, revision, processor)
+        measure_as_given(model)
         if check:
             self_check(model)
     return model

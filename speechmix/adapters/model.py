@@ -23,11 +23,13 @@ from .adapted import has_adapters
 from .delta.products import WeightProducts
 from .described import Described
 from .fingerprint import Seen, fingerprint
-from .layers import Stack, bind, layer_modules
+from .layers import Stack, bind, bind_stacks, layer_modules
 from .lending import alone, lent, parts_of
 from .memory import check_fits
+from .pickled import contents, restored
 from .prefix import DecoderPrefix, check_prefix
 from .prompt import Prompt
+from .random_numbers import own_random_numbers
 from .remembering import HeardSounds
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from .writing import Written
 
 
-@dataclass
+@dataclass(repr=False)
 class Model(Described):
     """An unmodified Hugging Face model, seen through its family's table.
 
@@ -68,6 +70,9 @@ class Model(Described):
         What was made of the weights, within `unchanged`.
     heard : HeardSounds, optional
         What was made of the sounds heard last, within `unchanged`.
+    eager_as_given : bool
+        Whether attention is read off the softmax because the model, as it was given, computes something else than torch's
+        attention function (as_given.py).
     """
 
     module: Any
@@ -84,14 +89,12 @@ class Model(Described):
     stacks: dict[str, Stack] = field(init=False, repr=False)
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
     heard: HeardSounds | None = field(default=None, init=False, repr=False, compare=False)
+    eager_as_given: bool = field(default=False, init=False, repr=False)
     _parts: list[torch.nn.Module] = field(init=False, repr=False, compare=False)  # that the stacks are bound to
     _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        bound = (
-            bind(plan, self.base, self.family.heads(self.config, plan.name)) for plan in self.family.stacks(self.config)
-        )
-        self.stacks = {stack.name: stack for stack in bound if stack is not None}
+        self.stacks = bind_stacks(self.family, self.module, self.base)
         self._parts = parts_of(self.module)
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
@@ -104,6 +107,15 @@ class Model(Described):
                 "pass the whole model, not a part of it"
             )
 
+    def __copy__(self) -> Model:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled are the module with its weights and what its table says of it; the family is looked up again (pickled.py)."""
+        return restored, contents(self)
+
     @property
     def fingerprint(self) -> str:
         """Short hash of all that decides a result: class, config, weights, buffers, feature extractor, tokenizer, prefix.
@@ -114,10 +126,13 @@ class Model(Described):
         """
         parts = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
-        if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
-            seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
-            self._fingerprint = seen, fingerprint(*parts)
+        with alone(self.module):  # another thread may run it in another precision
+            if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
+                seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
+                self._fingerprint = seen, fingerprint(*parts)
         told = self._asked if self.converses else self.prefix.facts
+        if self.eager_as_given:  # the same weights give other states under another implementation
+            told = (*(told or ()), "eager")
         return self._fingerprint[1] if told is None else digest([self._fingerprint[1], *told])[:16]
 
     @property
@@ -237,7 +252,7 @@ class Model(Described):
         """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all is as before.
 
         Whatever runs the module runs it in here, for the module may be its owner's, who trains it in between. Threads that
-        share a model take turns.
+        share a model, or a part of one, take turns. Random numbers that it draws are no numbers of the caller's.
 
         Parameters
         ----------
@@ -251,7 +266,7 @@ class Model(Described):
             )
         with alone(self.module):
             self.rebind()
-            with lent(self.module, dtype):
+            with own_random_numbers(), lent(self.module, dtype):
                 yield
 
     def rebind(self) -> None:

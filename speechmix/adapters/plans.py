@@ -148,6 +148,9 @@ class StackPlan:
     shared : tuple of str
         Arguments of a layer that hold for all clips of a batch and have no axis of clips: tables of relative positions
         (DeBERTa, SpeechT5).
+    between : str
+        What mixes positions between layers ("a convolution behind its first layer"); empty if nothing does. Maps of single
+        layers do not show it. Measures that follow states from layer to layer refuse, and rollouts leave it out.
     """
 
     name: str
@@ -162,6 +165,7 @@ class StackPlan:
     closing_norm: str | None = None
     parallel: bool = False
     shared: tuple[str, ...] = ()
+    between: str = ""
 
     def within(self, root: str, **changes: Any) -> StackPlan:
         """The same layers where a larger model holds them: list of layers and final norm are parts of the module `root`.

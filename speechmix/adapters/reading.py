@@ -20,6 +20,7 @@ from .parts import AttentionModules, weight_of
 from .trace import AttentionCall, Trace
 
 _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
+_FACTORS = (torch.mul, Tensor.mul, Tensor.__mul__)
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 
 
@@ -45,12 +46,15 @@ class AttentionReader(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        count, length = self._trace.hidden.shape[:2]
+        if self._product is not None and self._product.is_scaled(func, args):
+            weights, values, sink = self._product.scaled(args)
+            self._trace.calls[self._number] = _read_weights(count, weights, values, result, sink)
         if self._number in self._trace.calls:
             return result
-        count, length = self._trace.hidden.shape[:2]
         if self._product is not None:
             if self._product.comes(func, args, result):
-                self._trace.calls[self._number] = _read_weights(count, args[0], args[1], result)
+                self._trace.calls[self._number] = _read_weights(count, args[0], args[1], result, self._product.sink)
         elif func is F.scaled_dot_product_attention:
             calls = _read_sdpa(result, *args, **kwargs)
             for call in calls:
@@ -66,27 +70,61 @@ class AttentionReader(TorchFunctionMode):
 
 
 class WeightedValues:
-    """Finds the product of attention weights and values: the first whose left side has the shape of the softmax before it."""
+    """Finds the product of attention weights and values: the first whose left side has the shape of the softmax before it.
+
+    Attention sinks take a share of each row: as one more column of the softmax, which is cut off before the product (GPT-OSS,
+    MiMo), or as a factor of the product (Granite with sliding windows).
+
+    Attributes
+    ----------
+    sink : Tensor or None
+        What the softmax gives the cut column.
+    """
 
     def __init__(self) -> None:
-        self._shape: tuple[int, ...] | None = None
+        self._softmax: Tensor | None = None
+        self._found: tuple[Tensor, Tensor, Tensor] | None = None  # weights, values, their product
+        self.sink: Tensor | None = None
 
     def comes(self, func, args, result) -> bool:
         """Whether this call is that product."""
-        if func in _SOFTMAX and self._shape is None:
-            self._shape = tuple(result.shape)
-        if func not in _PRODUCTS or self._shape is None:
+        if func in _SOFTMAX and self._softmax is None:
+            self._softmax = result
+        if func not in _PRODUCTS or self._softmax is None:
             return False
-        left = args[0]
-        return tuple(left.shape[-2:]) == self._shape[-2:] and left.numel() == torch.Size(self._shape).numel()
+        left, whole = args[0], self._softmax
+        has_sink = left.shape[-1] == whole.shape[-1] - 1 and left.shape[:-1] == whole.shape[:-1]
+        same = left.shape[-2:] == whole.shape[-2:] and left.numel() == whole.numel()
+        if has_sink:
+            self.sink = whole[..., -1:]
+        if has_sink or same:
+            self._found = left, args[1], result
+        return has_sink or same
+
+    def is_scaled(self, func, args) -> bool:
+        """Whether this call multiplies each row of the product by a number of its own."""
+        if func not in _FACTORS or self._found is None or args[0] is not self._found[2]:
+            return False
+        factor = args[1]
+        return isinstance(factor, Tensor) and factor.ndim == args[0].ndim and factor.shape[-1] == 1
+
+    def scaled(self, args) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights that have the factor in them, values, and what the factor takes off a row."""
+        weights, values, _ = self._found  # type: ignore[misc]
+        return weights * args[1], values, 1 - args[1].expand(*weights.shape[:-1], 1)
 
 
-def _read_weights(count: int, weights: Tensor, values: Tensor, context: Tensor) -> list[AttentionCall]:
+def _read_weights(
+    count: int, weights: Tensor, values: Tensor, context: Tensor, sink: Tensor | None
+) -> list[AttentionCall]:
     """The call of each clip of the batch, from weights [B, H, Q, K] or [B H, Q, K] and the like."""
+    if values.ndim == 4 and weights.ndim == 4:  # heads may share values
+        values = values.expand(*weights.shape[:2], *values.shape[-2:])
     weights, values, context = (x.reshape(count, -1, *x.shape[-2:]) for x in (weights, values, context))
+    sinks = [None] * count if sink is None else sink.reshape(*weights.shape[:-1])
     return [
-        AttentionCall(x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x)
-        for x, value, y in zip(weights, values, context, strict=True)
+        AttentionCall(x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x, sink=z)
+        for x, value, y, z in zip(weights, values, context, sinks, strict=True)
     ]
 
 

@@ -85,7 +85,7 @@ def hidden_states(
             has = list(stacks_with_states(model))
             raise InputError(f"{model.name} has states of its own in {has}; asked for {name!r}")
     entries: dict[str, list[Read]] = {name: [] for name in names}
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]), ExitStack() as hooks:
+    with model.in_use(model.state_dtype), torch.no_grad(), ExitStack() as hooks:
         batch = len(next(iter(inputs.values())))
         for name in names:
             _watch(model.stacks[name], entries[name], read, final_norm, entering, hooks, batch)

@@ -20,7 +20,8 @@ class AttentionCall:
 
     Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
     added), context [Q, H, d] (attention-weighted values, before the output projection) or None. Where the weights themselves
-    were read, alpha [H, Q, K], queries and keys have a width of 0.
+    were read, alpha [H, Q, K], queries and keys have a width of 0; sink [H, Q] is the share of the attention that goes to no
+    position, where the model has attention sinks.
     """
 
     query: Tensor
@@ -31,6 +32,7 @@ class AttentionCall:
     causal: bool
     context: Tensor | None
     alpha: Tensor | None = None
+    sink: Tensor | None = None
 
     def weights(self, rows: Tensor | None = None) -> Tensor:
         """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""
@@ -52,8 +54,9 @@ class AttentionCall:
         mask = self.mask[heads] if self.mask is not None and self.mask.ndim == 3 and len(self.mask) > 1 else self.mask
         context = None if self.context is None else self.context[:, heads]
         alpha = None if self.alpha is None else self.alpha[heads]
+        sink = None if self.sink is None else self.sink[heads]
         query, key, value = self.query[heads], self.key[heads], self.value[heads]
-        return replace(self, query=query, key=key, value=value, mask=mask, context=context, alpha=alpha)
+        return replace(self, query=query, key=key, value=value, mask=mask, context=context, alpha=alpha, sink=sink)
 
     def cut_heads(self, inner: int) -> None:
         """Cut heads to the width that makes `inner` numbers in all, where they were padded with zeros."""

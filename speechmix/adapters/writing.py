@@ -147,7 +147,7 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
     n_prefix, end = len(ids), model.tokenizer.eos_token_id
     limit = min(max_tokens + n_prefix, *most_tokens(model))
     rules = _rules(model, n_prefix)
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(model.state_dtype), torch.no_grad():
         memory, new, past = encoder_output(model, inputs, heard.sound), ids, None
         while len(ids) < limit:
             tokens = torch.tensor([new], device=model.device)
@@ -218,7 +218,7 @@ def _answer(model: Model, clip: Clip) -> Written:
     inputs = inputs_to_device(prompted(model, clip), model.device, model.state_dtype)
     greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": LONGEST}
     unheard = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(model.state_dtype), torch.no_grad():
         ids = model.module.generate(**inputs, **greedy, suppress_tokens=unheard)[0].tolist()
     ids = ids[inputs["input_ids"].shape[1] :]
     ends = getattr(model.module.generation_config, "eos_token_id", None)
@@ -247,7 +247,7 @@ def _translation(model: Model, sentence: Sentence) -> Written:
     from .text import encoded
 
     inputs = {name: tensor.to(model.device) for name, tensor in encoded(model, sentence)[0].items()}
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(model.state_dtype), torch.no_grad():
         limit = min(_LONGEST_TRANSLATION, getattr(model.config, "max_position_embeddings", _LONGEST_TRANSLATION) - 2)
         ids = model.module.generate(
             **inputs, num_beams=1, do_sample=False, max_new_tokens=limit, max_length=None, min_length=0

@@ -231,7 +231,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
         columns["seed"] = pd.array(table["seed"], dtype="Int64").fillna(_TRAINED)
     rows = pd.DataFrame(columns, copy=False)
     weight = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
-    rows["weight"] = np.where(np.isfinite(weight), weight, 0.0)
+    rows["weight"] = np.where(weight >= STRENGTH_FLOOR, weight, 0.0)
     result = grouped_means(rows, keys, "contribution")
     total = grouped_means(rows, keys, "weight")["weight"].to_numpy()
     for name in values:

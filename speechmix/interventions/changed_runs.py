@@ -63,7 +63,7 @@ def of_changes(decision: Decision, changes: Sequence[Change], read: Callable[[Te
         If a tokenizer has no such token to fill with, or nothing would be left.
     """
     model = decision.model
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(model.state_dtype), torch.no_grad():
         if _IDS in decision.prepared.inputs:
             return _of_decoder(decision, changes, read)
         readings: list[T] = []

@@ -27,14 +27,13 @@ from ..adapters.model import Model
 from ..adapters.prepared import Prepared
 from ..adapters.remembering import as_encoder_output, encoder_output
 from ..adapters.shared_sound import heard_once
-from ..adapters.text import MASK
 from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import cue_words
-from ..inputs.joined_words import asked_again, refuse_parts
 from ..inputs.sentences import Sentence
 from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
+from ..scoring.masked_target import is_masked_model, masked_target
 from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
 from ..scoring.views import Item, seen_by
 from .sources import Source, heard_and_written, together, tokens_as_sources, words_as_sources
@@ -203,7 +202,7 @@ class Decision:
     def _encoded(self) -> Tensor:
         """States of the encoder [1, T, D]."""
         heard, sound = {name: self.inputs[name] for name in self._sound_names}, self.prepared.sound
-        with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
             if sound is not None and heard.keys() == {_FEATURES}:
                 return encoder_output(self.model, heard, sound)[0]
             return self.model.module.get_encoder()(**heard, return_dict=True).last_hidden_state
@@ -217,7 +216,7 @@ class Decision:
     def of_output(self, inputs: Mapping[str, Tensor], read: Callable[[Any], Tensor]) -> Tensor:
         """What is read of the model's output on other inputs, perhaps of many runs."""
         options: dict[str, Any] = {"use_cache": False} if "decoder" in self.model.stacks else {}
-        with self.model.in_use(self.model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
             if ENCODED in inputs:
                 options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))
@@ -297,24 +296,3 @@ def _frames_heard(model: Model, inputs: Mapping[str, Tensor], heard: Heard) -> t
     if model.family.feature_rows is not None:
         count = min(count, inputs["input_features"].shape[1])
     return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))
-
-
-def is_masked_model(model: Model) -> bool:
-    """Whether a model reads a text whose target may be masked."""
-    reads_both_sides = tuple(model.stacks) == ("encoder",) and not model.classifies
-    return reads_both_sides and getattr(model.tokenizer, "mask_token", None) is not None
-
-
-def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
-    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked for there."""
-    if not isinstance(sentence.target, int):
-        return sentence, None
-    target = sentence.words[sentence.target]
-    if target.text == MASK:
-        return sentence, "log_probability"
-    refuse_parts(target, "a mask in its place", where=sentence.name or sentence.text)
-    text = getattr(sentence, target.part)
-    masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
-    cue = asked_again(sentence.words, sentence.cue_words) if sentence.cue_words else None
-    spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
-    return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings

@@ -182,7 +182,6 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     with (
         model.in_use(model.state_dtype),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),
         attention_readable(model.module, model.readable_attention),
         Capture(list(model.stacks.values()), keep),
     ):

@@ -6,11 +6,14 @@ neither); here both get half. Exact over all 2^n sets of up to ten words,
 
     value(i) = sum over sets S without i of  |S|! (n - |S| - 1)! / n!  (margin of S and i - margin of S),
 
-else over random orders and their reverses (Castro et al. 2009; Mitchell et al. 2022), with a standard error.
+else over random orders and their reverses (Castro et al. 2009; Mitchell et al. 2022), with a standard error. A value averages
+over what the other words are: where words act together, as in an exclusive or, their effects cancel in it. So the effect of
+removing each word alone and the interactions of pairs (`shapley_pairs`) come with the values.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -22,8 +25,11 @@ from ..maps.decisions import DecisionMap
 from .decision import Decision
 from .input_ablation import fills_of, inputs_without, sides_of, stack_of_side
 from .knock_out import decision_map_of, place_of
+from .shapley_pairs import exact_pairs, pair_table, sampled_pairs, warning_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..adapters.model import Model
     from ..scoring.question import ObjectiveOption
     from ..scoring.views import Item
@@ -48,6 +54,7 @@ def shapley(
     words: Sequence[int | Sequence[int]] | None = None,
     samples: int | None = None,
     seed: int = 0,
+    pairs: bool | None = None,
     objective: ObjectiveOption | None = None,
 ) -> DecisionMap:
     """What each word adds to the margin, over all orders in which words could be taken away.
@@ -69,6 +76,9 @@ def shapley(
         Orders to draw, each of them also in reverse. By default all sets are tried of up to 10 words, and 64 orders of more.
     seed : int
         Of the orders.
+    pairs : bool, optional
+        Whether to compute the interactions of pairs. By default where all sets are tried, for they cost no further run; drawn
+        orders need about twice as many runs with them.
     objective : optional
         Another number to read than the margin, as in `mix`.
 
@@ -76,8 +86,15 @@ def shapley(
     -------
     DecisionMap
         Stack "input", a row a word; ``drop`` is its value in nats, ``error`` the standard error of it (0 where all sets were
-        tried). Margin and flipped are missing: there is no one run of a word. The provenance holds ``nothing``, the margin
+        tried), ``alone`` the drop when this word alone is taken away. Margin and flipped are missing: there is no one run of a
+        value. ``pairs`` is the table of interactions: word, label, other_word, other_label, interaction in nats (above zero
+        the two need each other, below zero one replaces the other), error. The provenance holds ``nothing``, the margin
         without any of the words, and ``sets``, how many were run.
+
+    Warns
+    -----
+    UserWarning
+        If two words interact by as much as the largest value: then the values alone mislead.
 
     Raises
     ------
@@ -89,9 +106,13 @@ def shapley(
     >>> values = speechmix.shapley(model, clip)                                           # doctest: +SKIP
     >>> values.table["drop"].sum(), values.margin - values.provenance["nothing"]          # doctest: +SKIP
     (17.1, 17.1)
+    >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
     decision = Decision.of(model, item, objective=objective)
-    return shapley_of(decision, side=side, fill=fill, words=words, samples=samples, seed=seed)
+    values = shapley_of(decision, side=side, fill=fill, words=words, samples=samples, seed=seed, pairs=pairs)
+    if values.provenance.get("warning"):
+        warnings.warn(f"{decision.name}: {values.provenance['warning']}", stacklevel=2)
+    return values
 
 
 def shapley_of(
@@ -102,8 +123,9 @@ def shapley_of(
     words: Sequence[int | Sequence[int]] | None = None,
     samples: int | None = None,
     seed: int = 0,
+    pairs: bool | None = None,
 ) -> DecisionMap:
-    """`shapley` of a decision that has been prepared."""
+    """`shapley` of a decision that has been prepared; it writes its warning into the provenance alone."""
     side = side or sides_of(decision)[0]
     if side not in sides_of(decision):
         raise InputError(f"{decision.model.name} with {decision.name}: sides are {sides_of(decision)}, found {side!r}")
@@ -117,15 +139,35 @@ def shapley_of(
     ]
     if not players:
         raise InputError(f"{decision.name}: there is no word to take away with {fill!r}: words={words}")
+    count = len(players)
     margins = Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
-    values, errors = shapley_values(len(players), margins, samples=samples, seed=seed)
-    whole, nothing = margins(np.array([[True] * len(players), [False] * len(players)]))
+    values, errors = shapley_values(count, margins, samples=samples, seed=seed)
+    whole, nothing, *without_one = margins(
+        np.concatenate([[[True] * count, [False] * count], ~np.eye(count, dtype=bool)])
+    )
     rows = [place_of(decision, f"shapley ({fill})", "input", float("nan"), player) for player in players]
-    drops = decision_map_of(decision, rows, float(whole), [float("nan")] * len(players))
-    table = drops.table.assign(drop=values, error=errors)
+    drops = decision_map_of(decision, rows, float(whole), [float("nan")] * count)
+    table = drops.table.assign(drop=values, error=errors, alone=whole - np.array(without_one))
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
+    found = _pairs(table, margins, samples, seed, wanted=pairs)
     told = {"nothing": float(nothing), "sets": len(margins.known), "side": side, "fill": fill}
-    return DecisionMap(table, float(whole), {**drops.provenance, **told})
+    told |= {} if found is None else {"warning": warning_of(found, values)}
+    return DecisionMap(table, float(whole), {**drops.provenance, **told}, found)
+
+
+def _pairs(
+    table: pd.DataFrame, margins: Margins, samples: int | None, seed: int, *, wanted: bool | None
+) -> pd.DataFrame | None:
+    """Interactions of the words of a table, if they are wanted; None of one word."""
+    count, all_sets = len(table), samples is None and len(table) <= MOST_EXACT
+    if count < 2 or not (all_sets if wanted is None else wanted):
+        return None
+    if all_sets:
+        interactions = exact_pairs(count, margins)
+        errors = np.zeros_like(interactions)
+    else:
+        interactions, errors = sampled_pairs(count, margins, samples=samples or _SAMPLES, seed=seed)
+    return pair_table(table["word"].tolist(), table["label"].tolist(), interactions, errors)
 
 
 def _fill(decision: Decision, side: str, asked: str | None) -> str:

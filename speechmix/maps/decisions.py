@@ -38,6 +38,8 @@ class DecisionMap:
         Of the clean run, in nats.
     provenance : dict
         Model, initialisation, seed, weights, item, what was read.
+    pairs : DataFrame, optional
+        Of Shapley values: how much each two words do together beyond what each does by itself, the largest first.
 
     Examples
     --------
@@ -49,6 +51,7 @@ class DecisionMap:
     table: pd.DataFrame
     margin: float
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    pairs: pd.DataFrame | None = None
 
     @property
     def stacks(self) -> list[str]:
@@ -99,4 +102,5 @@ class DecisionMap:
     def __repr__(self) -> str:
         done = ", ".join(self.interventions)
         shapes = ", ".join(f"{stack} {len(self.rows(stack))} x {len(self.words(stack))}" for stack in self.stacks)
-        return f"DecisionMap({done}: {shapes}; margin {self.margin:.2f})"
+        warning = self.provenance.get("warning")
+        return f"DecisionMap({done}: {shapes}; margin {self.margin:.2f})" + (f"\n{warning}" if warning else "")

@@ -29,6 +29,7 @@ from ..adapters.block import Block, first_output
 from ..adapters.capture import Capture
 from ..adapters.parts import weight_of
 from ..errors import InputError
+from .defined import mixing_between_layers
 from .gradient_pass import KeptGraph, entering
 from .objectives import ask_at_one_position
 
@@ -71,6 +72,8 @@ def check_covered(model: Model) -> None:
             f"chefer: a layer of {model.name} mixes positions behind attention, by a convolution, for which there is no rule. "
             "Use gradient_input or integrated_gradients"
         )
+    if between := mixing_between_layers(model):
+        raise InputError(f"chefer: {between}, for which there is no rule. Use gradient_input or integrated_gradients")
     if model.converses:
         raise InputError(
             f"chefer: in {model.name} sound enters the decoder among its tokens, for which there is no rule: an encoder's "

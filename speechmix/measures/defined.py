@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -9,10 +10,11 @@ from ..maps.facts import Facts
 
 if TYPE_CHECKING:
     from ..adapters.layers import Stack
+    from ..adapters.model import Model
 
 
 def check_defined(facts: Facts, stack: Stack) -> None:
-    """Raise `InputError`, which names another measure, if this one is not defined for a stack's layers."""
+    """Raise `InputError`, which names another measure, if this one is not defined for a stack; warn of what it misses."""
     if stack.name == "cross" and not facts.cross:
         raise InputError(
             f"{facts.name} is not defined for cross-attention: its targets are tokens and its sources are the encoder's, so "
@@ -29,3 +31,19 @@ def check_defined(facts: Facts, stack: Stack) -> None:
             f"{facts.name} is defined for encoder layers, attention and feed-forward; a layer of this {stack.name} has "
             "cross-attention between them. Use attention_norm_residual_layernorm"
         )
+    if stack.plan.between and facts.scope == "block":
+        warnings.warn(
+            f"the {stack.name} of this model has {stack.plan.between}, which mixes positions between layers. A map of one "
+            "layer is right; a rollout or a composed map leaves that mixing out",
+            stacklevel=2,
+        )
+
+
+def mixing_between_layers(model: Model) -> str:
+    """What mixes positions between a model's layers, as a sentence; empty if nothing does."""
+    found = [
+        f"the {stack.name} of {model.name} has {stack.plan.between}"
+        for stack in model.stacks.values()
+        if stack.plan.between
+    ]
+    return f"{'; '.join(found)}, which mixes positions between layers" if found else ""

@@ -157,7 +157,19 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"])
     stacks = whole_stack(percent)
     both = pd.concat([part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True)
-    return compare_with_twins(both, by=[*KEYS, "layer"], group="group")
+    return _ordered(compare_with_twins(both, by=[*KEYS, "layer"], group="group"))
+
+
+def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows in an order that does not depend on that of clips: sides, models as they come, stacks, Value Zeroing first."""
+    ranks = pd.DataFrame({
+        "side": cells["side"].astype(str),
+        "model": pd.factorize(cells["model"])[0],
+        "stack": cells["stack"].map({"encoder": 0, "decoder": 1, "cross": 2}).fillna(3),
+        "measure": cells["measure"].astype(str).where(cells["measure"] != "value_zeroing", ""),
+        "layer": cells["layer"],
+    })  # fmt: skip
+    return cells.loc[ranks.sort_values(list(ranks), kind="stable").index].reset_index(drop=True)
 
 
 def _plain_types(table: pd.DataFrame) -> dict[str, Any]:

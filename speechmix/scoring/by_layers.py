@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..adapters.capture import Capture
-from ..adapters.head import output_head
+from ..adapters.head import head_projection, output_head
 from ..adapters.layers import Stack
 from ..adapters.model import Model
 from ..adapters.norms import Norm
 from ..adapters.remembering import encoder_output
 from ..adapters.transfers import to_host
 from ..errors import InputError, ModelError
+from ..measures.defined import mixing_between_layers
 from ..measures.objectives import Objective, logits_of
 from ..measures.sums_of_logits import read_at_once
 from ..measures.units import Units
@@ -49,6 +50,8 @@ def writing_stack(model: Model) -> Stack:
             f"{stack.name} of {model.name} are Conformers', with a norm behind each. Use speechmix.knock_out, or "
             "mix(measures='gradient_input')"
         )
+    if between := mixing_between_layers(model):
+        raise InputError(f"alti_logit: {between}. Use speechmix.knock_out, or mix(measures='gradient_input')")
     return stack
 
 
@@ -152,7 +155,17 @@ def _read(
         raise InputError(
             f"{model.name}: the table of its {stack.name} names no final norm, through which logits are read"
         )
-    hook = norm.register_forward_pre_hook(lambda module, args: entered.append(args[0]))
+    left: list[Tensor] = []
+    into_head: list[Tensor] = []
+
+    def keep(module: nn.Module, args: tuple, output: Tensor) -> None:
+        entered.append(args[0])
+        left.append(output)
+
+    hooks = [norm.register_forward_hook(keep)]
+    projection = head_projection(model)
+    if projection is not None:
+        hooks.append(projection.register_forward_pre_hook(lambda module, args: into_head.append(args[0])))
     try:
         options: dict[str, Any] = {"use_cache": False} if "decoder" in model.stacks else {}
         of_sound = {name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")}
@@ -161,7 +174,8 @@ def _read(
             inputs = {name: tensor for name, tensor in inputs.items() if name not in of_sound}
         output = model.module(**inputs, **options, return_dict=True)
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
     head, length = output_head(model), logits_of(output).shape[1]
     values = torch.cat([objective.function(output) for objective in objectives])  # refuses positions that are not there
     if not entered or entered[-1].shape[1] != length:
@@ -170,11 +184,34 @@ def _read(
         )
     asked = [objective.details for objective in objectives]
     rows = torch.tensor([details["position"] for details in asked], device=values.device)
-    weights = torch.stack([_weighed(head.weight, details) for details in asked])
+    factor = _factor_before_head(model, left[-1], into_head)
+    weights = factor * torch.stack([_weighed(head.weight, details) for details in asked])
     no_bias = torch.zeros_like(values)
     head_bias = no_bias if head.bias is None else torch.stack([_weighed(head.bias, details) for details in asked])
     passed = Norm(norm, entered[-1][0, rows])
     return Readout(rows, passed.read_through(weights), values, weights @ passed.bias, head_bias)
+
+
+def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor]) -> float:
+    """The number that states are multiplied by between final norm and head; 1 but for a T5 whose head is tied.
+
+    Raises
+    ------
+    InputError
+        If the head reads something else than a multiple of the normed states.
+    """
+    if not into_head:
+        return 1.0
+    read = into_head[-1]
+    if read.shape == left.shape:
+        factor = float((read * left).sum() / (left * left).sum())
+        if (read - factor * left).abs().max() <= 100 * torch.finfo(left.dtype).eps * read.abs().max():
+            return factor
+    raise InputError(
+        f"alti_logit: {type(model.module).__name__} transforms the states between its final norm and its linear head (as the "
+        "prediction head of a masked model does), so its logits are no sum of what the layers added. Use measure='lrp', or "
+        "mix(measures='gradient_input')"
+    )
 
 
 def _weighed(of_tokens: Tensor, details: Mapping[str, Any]) -> Tensor:

@@ -102,7 +102,8 @@ def mix(
         whose layers are not described).
     product_dtype : str or torch.dtype, optional
         Precision of the delta engine's products with the feed-forward matrices alone: "bfloat16" (scores then within about
-        5e-3, relatively), on a GPU also "tf32"; that of the states by default.
+        5e-3, relatively), on a GPU also "tf32"; that of the states by default. Where a processor only emulates the type,
+        float32 is used, with a warning; the provenance of a map (`product_dtype`) says what was used.
     objective : str, tuple or callable
         The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
         target's token), "log_probability" (of all its tokens; of a CTC model's transcript), "contrast" (its logit less the

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..adapters.block import Block
 from ..adapters.capture import Capture, attention_readable
-from ..adapters.delta.products import TF32, Product
+from ..adapters.delta.products import TF32, Product, usable_products
 from ..adapters.lending import dtype_named
 from ..adapters.model import Model
 from ..adapters.remembering import remember_encoder_states
@@ -27,7 +27,7 @@ from ..adapters.transfers import inputs_to_device, to_host
 from ..errors import InputError
 from ..maps.files import written_to
 from ..maps.mixing import Maps, MixingMap
-from ..measures.defined import check_defined
+from ..measures.defined import check_defined, mixing_between_layers
 from ..measures.gradient_pass import GradientPass
 from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import objective_of
@@ -61,7 +61,9 @@ class Precision(NamedTuple):
                 )
         if products == TF32 and model.device.type != "cuda":
             raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
-        return cls(states, states if products is None else products if products == TF32 else dtype_named(products))
+        if products is None or products == TF32:
+            return cls(states, products or states)
+        return cls(states, usable_products(dtype_named(products), model.device))
 
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of each block.
@@ -163,7 +165,6 @@ def running(model: Model, precision: Precision) -> Iterator[None]:
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
         model.in_use(precision.states),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),  # some transformers versions draw layer-drop numbers even in evaluation
         attention_readable(model.module, model.readable_attention),
     ):
         yield
@@ -318,5 +319,6 @@ def provenance_of(model: Model, view: View, question: Question, precision: Preci
         "product_dtype": str(precision.products).removeprefix("torch."),
         **{name: getattr(question, name) for name in ("units", "pooling", "heads", "rounding")},
         "include": list(question.include),
+        **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
         "versions": versions(),
     }

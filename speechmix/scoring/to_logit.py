@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from ..adapters.model import Model
 from ..adapters.transfers import inputs_to_device, to_host
@@ -25,6 +27,7 @@ from ..measures.relevance_pass import check_covered
 from ..timing import phase
 from .by_layers import by_layers, writing_stack
 from .carried_parts import carried_parts, check_carried
+from .masked_target import mask_target
 from .passes import Precision, provenance_of, running
 from .question import ObjectiveOption, Question
 from .relevance_parts import relevance_parts
@@ -33,6 +36,8 @@ from .views import Item, View, seen_by
 # Parts may miss the logit by so many roundings of the sum of their lengths; more, and the model is not what its table says.
 # Of LRP fewer: in single precision it misses by less than ten, and by a thousand where a rule is missing (mixtures of experts).
 _ROUNDINGS = {"alti_logit": 1e4, "decompx": 1e4, "lrp": 200}
+
+_CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 
 
 def logit_contributions(
@@ -57,7 +62,7 @@ def logit_contributions(
         classification head; CTC models). For "lrp" any whose attention torch computes: of both kinds, of both norm orders,
         encoder-decoder models too.
     item : Clip, Sentence, str or dict of tensors
-        As in `mix`.
+        As in `mix`. A masked model (BERT) is fed its mask for the target of a sentence, unless the objective is a position.
     objective : optional
         Which logit: "logit" or "contrast" (less the foil's) of the item's target, "auto" for whichever it has,
         (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx,
@@ -116,13 +121,14 @@ def logit_contributions(
     check_takes_apart(model, measure)
     if reference and measure != "alti_logit":
         raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
+    options: list[Any] = objective if isinstance(objective, list) else [objective]
+    item, options = mask_target(model, item, options)
     view = seen_by(model, item, question)
     view.prepare(tuple(model.stacks))
-    options: list[Any] = objective if isinstance(objective, list) else [objective]
     objectives = [of_a_logit(option, model, view, measure) for option in options]
     precision = Precision.of(model, question)
     provenance = {**provenance_of(model, view, question, precision), "reference": reference}
-    with running(model, precision), phase(measure):
+    with running(model, precision), phase(measure), SinglePrecision() as single:
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if measure == "decompx":
             values = _carried(model, view, inputs, objectives)
@@ -130,7 +136,8 @@ def logit_contributions(
             values = relevance_parts(model, view, inputs, objectives)
         else:
             values = by_layers(model, view, question, inputs, objectives, reference=reference)
-    found = labelled(model, view, measure, values, objectives, provenance, precision)
+    rounded = torch.float32 if single.found else precision.states
+    found = labelled(model, view, measure, values, objectives, provenance, precision, rounded=rounded)
     return found if isinstance(objective, list) else found[0]
 
 
@@ -142,8 +149,15 @@ def labelled(
     objectives: Sequence[Objective],
     provenance: Mapping[str, Any],
     precision: Precision,
+    *,
+    rounded: torch.dtype | None = None,
 ) -> list[LogitContributions]:
     """What was computed for each objective, as contributions.
+
+    Parameters
+    ----------
+    rounded : torch.dtype, optional
+        Precision that the model's own code rounds to on the way; by default that of the states.
 
     Raises
     ------
@@ -156,7 +170,7 @@ def labelled(
         for of_one, objective in zip(values, objectives, strict=True)
     ]
     for contributions in found:
-        _check_sum(model, contributions, precision.states)
+        _check_sum(model, contributions, precision.states if rounded is None else rounded)
     return found
 
 
@@ -213,7 +227,27 @@ def _check_sum(model: Model, contributions: LogitContributions, dtype: torch.dty
         why = "its table describes something else than it computes (see speechmix check)"
         if contributions.measure == "lrp":
             why = "it computes something that no rule covers (a product of states, a function of them)"
+        if dtype != torch.float64:
+            why += f", or its states overflow in {dtype} or are rounded too much: dtype='float64' tells which"
         raise ModelError(
-            f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by {contributions.error:.2g}: {why}, or "
-            f"its states overflow in {dtype} or are rounded too much: dtype='float64' tells which"
+            f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by {contributions.error:.2g}: {why}"
         )
+
+
+class SinglePrecision(TorchFunctionMode):
+    """Notices whether a model's own code rounds states of double precision to single precision (rotary positions, softmax).
+
+    Attributes
+    ----------
+    found : bool
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in _CONVERSIONS and isinstance(result, Tensor) and result.dtype == torch.float32:
+            self.found = self.found or (isinstance(args[0], Tensor) and args[0].dtype == torch.float64)
+        return result

@@ -342,7 +342,12 @@ class TestAttentionOfItsOwn:
     def test_the_error_says_so(self, tables, name):
         make, (like, layers, plan) = self.CASES[name]
         tables(name, like=like, layers=layers, blocks=(plan,), feed_forwards=())
-        with pytest.raises(ModelError, match=r"layer 0.*attention by code of its own, which cannot be read") as error:
+        expected = "layer 0.*attention by code of its own, which cannot be read"
+        if (
+            name == "bloom"
+        ):  # whose own code lets positions see later ones under "sdpa", so that it is read off its softmax
+            expected = "layer 0.*running the layer's modules.*Value Zeroing cannot be replayed"
+        with pytest.raises(ModelError, match=expected) as error:
             speechmix.load(make())
         assert "Load the model with" not in str(error.value)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import speechmix
 from speechmix.adapters import AttentionPlan, family_of_type
@@ -212,3 +213,22 @@ def test_there_are_forty():
     assert AttentionPlan.__dataclass_fields__.keys() >= {
         name for wrong in WRONG.values() for name in wrong.attention or ()
     }
+
+
+@pytest.mark.parametrize("like", ["opt", "t5", "gpt2", "whisper", "wav2vec2", "gpt-neox", "falcon", "qwen2-audio"])
+def test_a_borrowed_table_that_does_not_fit_is_an_error_that_names_the_place(monkeypatch, like):
+    monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
+    family = next((family for family in registry.families() if like in (family.name, *family.model_types)), None)
+    if family is None:
+        pytest.skip(f"no family {like}")
+    config = transformers.GPTJConfig(n_embd=32, n_layer=2, n_head=4, rotary_dim=4, vocab_size=40)
+    speechmix.register(replace(family, name="borrowed", model_types=("gptj",)))
+    with pytest.raises(SpeechmixError):  # and no AttributeError
+        speechmix.load(transformers.GPTJModel(config))
+
+
+def test_a_weight_that_is_not_finite_is_named():
+    module = build("gpt2")
+    module.transformer.h[1].attn.c_attn.weight.data[0, 0] = float("nan")
+    with pytest.raises(SpeechmixError, match=r"weights are not finite \(NaN or infinity\): transformer\.h\.1\.attn\.c_attn\.weight"):
+        speechmix.load(module)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import speechmix
 from speechmix.bundled import clips, models
@@ -14,6 +15,7 @@ from speechmix.errors import InputError
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_without
 from speechmix.interventions.shapley import exact_values, sampled_values
+from speechmix.interventions.shapley_pairs import exact_pairs, sampled_pairs
 from tests.conftest import trained
 from tests.shared_models import shared
 from tests.text_models import bert
@@ -149,3 +151,86 @@ def test_the_encoder_runs_once_for_all_texts(monkeypatch):
     speechmix.shapley(model, clip, side="text")
     assert len(calls) <= 2  # one for the decision, one that all share
     assert torch.is_grad_enabled()
+
+
+class TestPairs:
+    def test_exact_interactions_are_the_mean_over_all_orders_in_which_two_follow_each_other(self, game):
+        expected = np.zeros((PLAYERS, PLAYERS))
+        met = np.zeros((PLAYERS, PLAYERS))
+        for order in permutations(range(PLAYERS)):
+            for place in range(PLAYERS - 1):
+                front = np.isin(np.arange(PLAYERS), order[:place])
+                i, j = order[place : place + 2]
+                sets = np.stack([front] * 4)
+                sets[0, [i, j]] = sets[1, i] = sets[2, j] = True
+                expected[i, j] += game(sets) @ [1, -1, -1, 1]
+                met[i, j] += 1
+        found = exact_pairs(PLAYERS, game)
+        off = ~np.eye(PLAYERS, dtype=bool)
+        np.testing.assert_allclose(found[off], (expected / np.maximum(met, 1))[off], rtol=0, atol=1e-12)
+        assert np.isnan(np.diag(found)).all()
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_sampled_interactions_lie_within_their_errors(self, game, seed):
+        found, errors = sampled_pairs(PLAYERS, game, samples=200, seed=seed)
+        off = ~np.eye(PLAYERS, dtype=bool)
+        assert (np.abs(found - exact_pairs(PLAYERS, game))[off] < 4.5 * errors[off]).all()
+        assert (errors[off] > 0).all()
+
+    def test_in_an_exclusive_or_values_cancel_and_the_pair_does_not(self):
+        model = xor_model()
+        text = "yes so yes so"  # exclusive or of the first word and the third
+        with pytest.warns(UserWarning, match=r"'yes' and 'yes' interact by \+\d+\.\d nats, and no Shapley value"):
+            values = speechmix.shapley(model, text, fill="mask")
+        table = values.table
+        assert (table["drop"].abs() < 0.2 * table["alone"].max()).all()  # the values show next to nothing
+        assert (table["alone"] > 5).tolist() == [True, False, True, False]  # each alone turns the answer round
+        first = values.pairs.iloc[0]
+        assert (first["word"], first["other_word"]) == (0, 2)
+        assert first["interaction"] > 8
+        assert (values.pairs["interaction"][1:].abs() < 0.1 * first["interaction"]).all()
+        assert "interact by" in repr(values)
+
+    def test_pairs_and_single_removals_cost_no_run_where_all_sets_are_tried(self):
+        values = speechmix.shapley(bert(), speechmix.Sentence("the keys are here", target="are", foil="is"))
+        assert values.provenance["sets"] == 2 ** len(values.table)
+        need = speechmix.ablate_input(
+            bert(), speechmix.Sentence("the keys are here", target="are", foil="is"), fills=["mask"]
+        )
+        np.testing.assert_allclose(values.table["alone"], need.table["drop"], atol=1e-9)
+
+    def test_of_drawn_orders_pairs_are_drawn_when_wanted(self):
+        model, sentence = bert(), speechmix.Sentence("the keys to the cabinet are here", target="are", foil="is")
+        options = {"words": [0, 1, 2, 4], "samples": 30, "seed": 1}
+        assert speechmix.shapley(model, sentence, **options).pairs is None
+        drawn = speechmix.shapley(model, sentence, **options, pairs=True).pairs
+        exact = speechmix.shapley(model, sentence, words=[0, 1, 2, 4]).pairs
+        both = drawn.merge(exact, on=["word", "other_word"])
+        assert len(both) == 6
+        assert (np.abs(both["interaction_x"] - both["interaction_y"]) <= 5 * both["error_x"] + 1e-9).all()
+
+
+def xor_model():
+    """A classifier trained until it says whether exactly one of the first and the third word is "yes"; a mask is a no."""
+
+    def trained_model():
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "yes", "no", "so"]
+        config = transformers.BertConfig(
+            vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+            max_position_embeddings=8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+        texts = list(product((4, 5, 6), (4, 7), (4, 5, 6), (4, 7)))
+        inputs = torch.tensor([(2, *text, 3) for text in texts])
+        labels = torch.tensor([(text[0] == 5) != (text[2] == 5) for text in texts]).long()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module = transformers.BertForSequenceClassification(config).double()
+            optimizer = torch.optim.Adam(module.parameters(), lr=3e-3)
+            for _ in range(150):
+                optimizer.zero_grad()
+                module(input_ids=inputs, labels=labels).loss.backward()
+                optimizer.step()
+        tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)})
+        return speechmix.load(module.eval(), processor=tokenizer)
+
+    return shared("xor", trained_model)

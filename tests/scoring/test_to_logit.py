@@ -286,3 +286,85 @@ def test_vectors_are_carried_through_encoders_alone():
     model = trained("tiny-french-ctc")
     with pytest.raises(speechmix.SpeechmixError, match="reference=True is of alti_logit"):
         speechmix.logit_contributions(model, {}, measure="decompx", objective=(4, 3), reference=True)
+
+
+class TestMaskedModels:
+    """The target of a masked model is not fed to it: what it predicts there must come from the other words."""
+
+    @pytest.mark.parametrize("measure", ["decompx", "lrp"])
+    @pytest.mark.parametrize("objective", ["auto", "contrast", "logit", ("are", "is")])
+    def test_the_target_is_masked(self, measure, objective):
+        model = text_models.bert()
+        sentence = speechmix.Sentence("the cats are here", target="are", foil="is")
+        parts = speechmix.logit_contributions(model, sentence, measure=measure, objective=objective)
+        with torch.no_grad():
+            logits = model.module(**model.tokenizer("the cats [MASK] here", return_tensors="pt")).logits[0, 3]
+        target, foil = (logits[text_models.WORDS.index(word)].item() for word in ("are", "is"))
+        assert parts.logit == pytest.approx(target - (0 if objective == "logit" else foil), abs=1e-12)
+        assert parts.provenance["text"] == "the cats <mask> here"
+        assert parts.sources["encoder"][3].label == "<mask>"
+
+    def test_a_list_is_answered_on_one_text(self):
+        model = text_models.bert()
+        sentence = speechmix.Sentence("the cats are here", target="are", foil="is")
+        are = text_models.WORDS.index("are")
+        named, at_position = speechmix.logit_contributions(
+            model, sentence, measure="lrp", objective=["logit", (3, are)]
+        )
+        assert named.logit == pytest.approx(at_position.logit, abs=1e-12)
+
+    def test_a_position_reads_the_text_as_it_is(self):
+        model = text_models.bert()
+        sentence = speechmix.Sentence("the cats are here", target="are", foil="is")
+        parts = speechmix.logit_contributions(model, sentence, measure="lrp", objective=(3, 8))
+        assert parts.provenance["text"] == "the cats are here"
+
+
+class TestHeads:
+    """What lies between the final norm and the linear head."""
+
+    @pytest.mark.parametrize("tied", [True, False])
+    def test_the_factor_of_a_tied_t5(self, tied):
+        sizes = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+        config = transformers.T5Config(**sizes, decoder_start_token_id=0, tie_word_embeddings=tied)
+        model = speechmix.load(drawn(transformers.T5ForConditionalGeneration, config))
+        inputs = {"input_ids": torch.tensor([[5, 6, 7, 1]]), "decoder_input_ids": torch.tensor([[0, 8, 9]])}
+        parts = speechmix.logit_contributions(model, inputs, objective=(2, 7, 9))
+        with torch.no_grad():
+            logits = model.module(**inputs).logits[0, 2]
+        assert parts.logit == pytest.approx((logits[7] - logits[9]).item(), abs=1e-10)
+        assert abs(parts.error) <= 1e-10
+
+    def test_a_prediction_head_is_named_as_the_reason(self):
+        with pytest.raises(
+            speechmix.SpeechmixError, match="transforms the states between its final norm and its linear head"
+        ):
+            speechmix.logit_contributions(modernbert(), {"input_ids": torch.tensor([[1, 5, 6, 2]])}, objective=(1, 7))
+
+    def test_code_that_rounds_to_single_precision_is_no_missing_rule(self):
+        inputs = {"input_ids": torch.tensor([[1, 5, 6, 7, 8, 2]])}
+        parts = speechmix.logit_contributions(modernbert(), inputs, measure="lrp", objective=(3, 7))
+        assert 1e-12 < abs(parts.error) < 1e-6  # its rotary positions are computed in float32
+
+
+def drawn(model_class, config):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = model_class(config).eval().double()
+        for tensor in module.parameters():
+            tensor.data = (
+                0.3 * torch.randn_like(tensor) if tensor.ndim >= 2 else tensor + 0.1 * torch.randn_like(tensor)
+            )
+    return module
+
+
+def modernbert():
+    sizes = {
+        "vocab_size": 40,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+    }
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    return speechmix.load(drawn(transformers.ModernBertForMaskedLM, transformers.ModernBertConfig(**sizes, **ids)))

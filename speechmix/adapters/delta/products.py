@@ -5,8 +5,11 @@ In: weights and vectors of a captured layer. Out: products for the delta engine 
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +17,9 @@ from torch import Tensor, nn
 from ..parts import weight_of
 
 TF32 = "tf32"
+
+_EMULATED = 2.0  # times as slow as float32: native types are faster, emulated ones tens of times slower
+_TIMED_WIDTH = 512
 
 # Bytes of what is made of weights that are kept from one clip to the next: 24 fused layers of Whisper-medium take 400 MB.
 STORED_BYTES = 2**29
@@ -99,6 +105,42 @@ class Product:
         """x M of two that have the precision of products."""
         with _shortened_multiplication() if self._tf32 else nullcontext():
             return x @ matrix
+
+
+def usable_products(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The precision to multiply in: the one wanted, or float32 where the processor only emulates the wanted one.
+
+    A processor without instructions for a type is tens of times slower in it. One small product is timed once per process; a
+    warning, once, says when float32 is used instead.
+    """
+    if device.type != "cpu" or dtype.itemsize >= 4 or not is_emulated(dtype):
+        return dtype
+    return torch.float32
+
+
+@cache
+def is_emulated(dtype: torch.dtype) -> bool:
+    """Whether this processor takes more than twice as long for a product of matrices in a type as in float32; warns if so."""
+    slower = _seconds(dtype) / _seconds(torch.float32)
+    if slower > _EMULATED:
+        name = str(dtype).removeprefix("torch.")
+        warnings.warn(
+            f"product_dtype={name!r}: this processor multiplies {slower:.0f} times as slowly in {name} as in float32, so "
+            "float32 is used",
+            stacklevel=2,
+        )
+    return slower > _EMULATED
+
+
+def _seconds(dtype: torch.dtype) -> float:
+    """The shortest of a few products of matrices, which other work on the machine disturbs least."""
+    matrix = torch.linspace(-1, 1, _TIMED_WIDTH**2).view(_TIMED_WIDTH, -1).to(dtype)
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 @contextmanager

@@ -60,6 +60,11 @@ _MODERNBERT = StackPlan(
 )
 
 
+def _deberta(config):
+    has_convolution = (getattr(config, "conv_kernel_size", 0) or 0) > 0
+    return replace(_DEBERTA, between="a convolution behind its first layer" if has_convolution else "")
+
+
 def _run(base, inputs, stacks):
     return base(**inputs)
 
@@ -68,7 +73,7 @@ def _family(name, plan, *model_types):
     return Family(
         name,
         model_types,
-        stacks=lambda config: (plan,),
+        stacks=lambda config: (plan(config) if callable(plan) else plan,),
         grid=None,
         prepare=prepare_sentence,
         run=_run,
@@ -83,6 +88,6 @@ FAMILIES = (
     _family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
     _family("electra", _BERT, "electra"),
     _family("distilbert", _DISTILBERT, "distilbert"),
-    _family("deberta-v2", _DEBERTA, "deberta-v2"),
+    _family("deberta-v2", _deberta, "deberta-v2"),
     _family("modernbert", _MODERNBERT, "modernbert"),
 )

@@ -1,0 +1,77 @@
+"""Random numbers that a measured model draws are its own, and not its caller's.
+
+Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs to the process: to save it
+before a pass and to put it back behind it (`torch.random.fork_rng`) repeats what other threads have drawn in between. So while
+a model is measured, functions that draw are given a generator of the pass. In: nothing. Out: a context, of one thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+_MAKE = (torch.rand, torch.randn, torch.randint, torch.randperm)
+_DRAW = (torch.bernoulli, torch.multinomial, torch.normal, Tensor.bernoulli, Tensor.multinomial)
+_FILL = (
+    *(Tensor.uniform_, Tensor.normal_, Tensor.random_, Tensor.bernoulli_, Tensor.exponential_),
+    *(Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
+)
+_OPEN = threading.local()
+
+
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Draw random numbers from a generator of the context, with a fixed seed, in this thread; contexts may be nested.
+
+    Examples
+    --------
+    >>> before = torch.get_rng_state()
+    >>> with own_random_numbers():
+    ...     drawn = torch.rand(3)
+    >>> torch.equal(before, torch.get_rng_state())
+    True
+    """
+    if getattr(_OPEN, "depth", 0):
+        yield
+        return
+    _OPEN.depth = 1
+    try:
+        with _OwnGenerator():
+            yield
+    finally:
+        _OPEN.depth = 0
+
+
+class _OwnGenerator(TorchFunctionMode):
+    """Hands a generator to functions that draw and were given none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in _DRAWING and kwargs.get("generator") is None:
+            kwargs = {**kwargs, "generator": self._generator(_device(func, args, kwargs))}
+        return func(*args, **kwargs)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(0)
+        return self._generators[device]
+
+
+_DRAWING = frozenset((*_MAKE, *_DRAW, *_FILL))
+
+
+def _device(func, args: tuple, kwargs: dict) -> torch.device:
+    """Where a function draws."""
+    given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    if given is not None and func not in _MAKE:
+        return given.device
+    return torch.device(kwargs.get("device") or torch.get_default_device())

@@ -1,0 +1,109 @@
+"""Threads that measure models with common parts take turns, and leave other threads' random numbers alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+
+import numpy as np
+import torch
+
+import speechmix
+from speechmix.adapters.lending import alone
+from speechmix.adapters.random_numbers import own_random_numbers
+from tests.conftest import build, inputs_of
+
+
+def test_a_model_and_its_base_take_turns():
+    module = build("bert")
+    got, let_go = Event(), Event()
+
+    def want_base():
+        with alone(module.bert):
+            got.set()
+
+    with alone(module):
+        thread = Thread(target=want_base)
+        thread.start()
+        assert not got.wait(0.2)
+        with alone(module.bert):  # the same thread has it already
+            assert not got.wait(0.05)
+    thread.join(10)
+    assert got.is_set()
+    with alone(module.bert):  # and the other way round
+        got.clear()
+        thread = Thread(target=lambda: [alone(module).__enter__(), got.set(), let_go.wait(10)])
+        thread.start()
+        assert not got.wait(0.2)
+    assert got.wait(10)
+    let_go.set()
+    thread.join(10)
+
+
+def test_models_that_share_a_weight_alone_take_turns():
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    second.weight = first.weight
+    got = Event()
+    with alone(first):
+        thread = Thread(target=lambda: [alone(second).__enter__(), got.set()])
+        thread.start()
+        assert not got.wait(0.2)
+    thread.join(10)
+    assert got.is_set()
+
+
+def test_maps_of_a_model_and_its_base_in_four_threads_are_those_of_one():
+    module = build("bert").half()  # is raised to float32 for each call
+    whole, base = speechmix.load(module), speechmix.load(module.bert)
+    inputs = inputs_of(whole)
+    options = {"measures": ["value_zeroing", "attention"]}
+    expected = speechmix.mix(whole, inputs, **options)
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(speechmix.mix, (whole, base)[number % 2], inputs, **options) for number in range(16)]
+        for future in found:
+            for key, mixing_map in future.result().items():
+                np.testing.assert_array_equal(mixing_map.scores, expected[key].scores)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert all(weight.dtype == torch.float16 for weight in module.parameters())
+
+
+def test_numbers_that_another_thread_draws_meanwhile_are_not_repeated():
+    module = build("bert")
+    model = speechmix.load(module)
+    inputs = inputs_of(model)
+    drawn = []
+
+    def draw_elsewhere(*_):
+        thread = Thread(target=lambda: drawn.append(torch.rand(4)))
+        thread.start()
+        thread.join()
+
+    module.bert.encoder.register_forward_hook(draw_elsewhere)
+    speechmix.mix(model, inputs, measures="attention")
+    speechmix.mix(model, inputs, measures="attention")
+    seen = torch.stack([*drawn, torch.rand(4)])
+    assert len(drawn) >= 2
+    assert len(torch.unique(seen, dim=0)) == len(seen)
+
+
+def test_a_pass_draws_its_own_numbers_the_same_every_time():
+    before = torch.get_rng_state()
+    with own_random_numbers():
+        first = [
+            torch.rand(3),
+            torch.empty(2).uniform_(),
+            torch.randint(9, (4,)),
+            torch.bernoulli(torch.full((3,), 0.5)),
+        ]
+        with own_random_numbers():  # nested: goes on
+            inner = torch.rand(3)
+    with own_random_numbers():
+        again = [
+            torch.rand(3),
+            torch.empty(2).uniform_(),
+            torch.randint(9, (4,)),
+            torch.bernoulli(torch.full((3,), 0.5)),
+        ]
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(inner, first[0])
