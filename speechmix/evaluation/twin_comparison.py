@@ -213,8 +213,9 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too. Without strengths (runs
-        of before they were measured), and for a clip whose layers move nothing at all, layers count alike.
+        The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too. Layers below the
+        floor do not count. Without strengths (runs of before they were measured), and for a clip whose layers all lie below
+        the floor, layers count alike.
 
     Examples
     --------
