@@ -158,14 +158,16 @@ def _transcribed(folder: Path, model: Model, again: dict[str, bool]) -> Path:
 
 
 def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
-    """What the page says first: which clips, by what name, and which random twins.
+    """What the page says first: which clips, by what name, and which untrained twins.
 
     Examples
     --------
     >>> study_notes("fr", [0, 1])
-    ['Clips: fr. Random twins: seeds 0, 1.']
+    ['Clips: fr. Untrained twins: seeds 0 to 1.']
     """
-    return [f"Clips: {clips}. Random twins: seeds {', '.join(map(str, seeds)) or 'none'}."]
+    is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
+    named = f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds)) or "none"
+    return [f"Clips: {clips}. Untrained twins: seeds {named}."]
 
 
 def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence[int]) -> None:
