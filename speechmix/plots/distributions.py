@@ -30,7 +30,7 @@ _GOLDEN = 0.6180339887  # multiples of it, less their whole part, spread dots ev
 def best_layers(table: pd.DataFrame) -> pd.Series:
     """Layer with the largest mean of trained - random (or of what there is), by model, stack and measure.
 
-    For a figure only: a number read there looks too good (`evaluation.statistics.cross_fitted_layer`).
+    For a figure only: the largest of many layers is large by selection alone.
     """
     return _best_layers(unit_means(checked(table)))
 

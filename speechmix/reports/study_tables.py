@@ -19,6 +19,7 @@ from ..evaluation.grouped_means import grouped_means, taken
 from ..evaluation.groups import groups_of
 from ..evaluation.twin_comparison import BASELINES, STRENGTH, WHOLE_STACK, compare_with_twins, whole_stack
 from ..interventions.ablation import CONTROL
+from ..maps.numerics import STRENGTH_FLOOR
 from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.distributions import best_layers
 from ..storage.reading import StoredRun
@@ -247,7 +248,8 @@ def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFram
     """
     names = [name for name in _OF_CLIPS if name in table]
     table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
-    layer = int(best_layers(table).iloc[0]) if table.contribution.notna().any() else int(table.layer.iloc[0])
+    moving = _moving_layers(table)
+    layer = int(best_layers(moving).iloc[0]) if moving.contribution.notna().any() else int(table.layer.iloc[0])
     needed = [name for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH) if name in table]
     means = grouped_means(whole_stack(table[needed]), ["clip", "init"], "contribution")
     means = means.astype({"clip": object, "init": object})
@@ -256,6 +258,15 @@ def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFram
     values["difference"] = values["trained"] - values["random"]
     values.attrs["layer"] = layer
     return values
+
+
+def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of layers that move the target in the trained model; all where none does, or where strengths are not known."""
+    if STRENGTH not in table:
+        return table
+    strength = table[table["init"] == "trained"].groupby("layer")[STRENGTH].mean()
+    moving = table[table["layer"].isin(strength.index[strength >= STRENGTH_FLOOR])]
+    return moving if len(moving) else table
 
 
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
