@@ -10,23 +10,31 @@ what is true: nothing; a sixth of the layers below; one layer above; the whole s
 
     python benchmarks/conclusions.py [--studies 1000] [--out conclusions.csv]
 
-`--pages RUN` adds the same through the page of a finished study: each twin of the run poses as the trained model in turn.
+`--pages OUT` scores the package's Whisper-style model on its clips (synthetic), with 40 twins, and prints what the page says of: the
+trained model; each twin posing as trained; a model whose decoder is deaf; one padded with idle layers, with fresh twins of its own
+depth; and the trained model on clips whose words were shuffled. It takes some minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.intervals import FEWEST_GROUPS, distance_from_zero, mean_intervals
-from speechmix.evaluation.rank_test import SURE, rank_p
+from speechmix.evaluation.rank_test import SURE, TWINS_NEEDED, rank_p
 from speechmix.evaluation.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
+
+if TYPE_CHECKING:
+    from speechmix import Clip
 
 LAYERS, GROUPS, TWINS = (4, 12, 24, 32), (5, 8, 10, 30, 100, 1000), (3, 10, 19, 39, 59)
 SHAPES = ("normal", "lognormal", "near zero", "bounded")
@@ -158,11 +166,82 @@ def coverage(studies: int, seed: int = 1) -> Iterator[dict]:
         yield row
 
 
+def pages(out: Path) -> None:
+    """Print what the page says of real runs of changed models."""
+    from functools import partial
+
+    import speechmix
+    from speechmix import bundled
+    from speechmix.experiments.run import score_clips
+    from speechmix.reports.study import Study
+    from speechmix.reports.study_need import short_answers
+    from speechmix.reports.study_tables import contribution_cells, of_stacks
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.changed_models import deaf, padded
+
+    source, twins = bundled.models()["tiny-french-whisper"], range(TWINS_NEEDED + 1)
+    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"]
+    folders = {"deaf": out / "deaf", "padded": out / "padded"}
+    for name, change in (("deaf", deaf), ("padded", padded)):
+        if not folders[name].is_dir():
+            shutil.copytree(source, folders[name])
+            change(speechmix.load(source).module).save_pretrained(folders[name])
+    options = {"measures": ["value_zeroing", "attention"], "figures": 0, "progress": False, "report": lambda line: None}
+
+    def table(name: str, folder: object, clips: list, seeds: Iterable[int]) -> pd.DataFrame:
+        models = [partial(speechmix.load, folder, check=False)]
+        models += [partial(speechmix.load, folder, check=False, init="random", seed=seed) for seed in seeds]
+        return Study.of(score_clips(models, clips, out / f"run_{name}", twin_clips=len(clips), **options)).table
+
+    def show(name: str, rows: pd.DataFrame) -> pd.DataFrame:
+        cells = contribution_cells(rows)
+        if name:
+            print(f"\n{name}", *short_answers(of_stacks(cells), pd.DataFrame()), sep="\n  ")
+        return cells
+
+    original = table("trained", source, clips, twins)
+    is_twin = original["init"] == "random"
+    show("trained", original[~(is_twin & (original["seed"] == TWINS_NEEDED))])
+    of_deaf = table("deaf", folders["deaf"], clips, [])
+    as_deaf = (
+        original[is_twin & (original["seed"] < TWINS_NEEDED)]
+        .astype({"model": object})
+        .assign(model=of_deaf["model"].iloc[0])
+    )
+    show("deaf decoder, twins as of the original", pd.concat([of_deaf, as_deaf], ignore_index=True))
+    show("padded with idle layers, fresh twins", table("padded", folders["padded"], clips, twins[:-1]))
+    shuffled = [_shuffled(clip, number) for number, clip in enumerate(clips) if len(clip.words or ()) > 1]
+    show("words shuffled", table("shuffled", source, shuffled, twins[:-1]))
+    rows, claimed = 0, 0
+    for seed in twins:
+        others = original[is_twin & (original["seed"] != seed)]
+        posing = original[is_twin & (original["seed"] == seed)].assign(init="trained", seed=pd.NA)
+        cells = show(
+            "", pd.concat([posing.astype({"init": object}), others.astype({"init": object})], ignore_index=True)
+        )
+        rows, claimed = rows + 1, claimed + (cells["claim"] != "").any()
+    print(f"\ntwins as trained: a claim on {claimed} of {rows} pages")
+
+
+def _shuffled(clip: Clip, seed: int) -> Clip:
+    """The clip with the times of its words in another order: cue and target name other sounds."""
+    words = list(clip.words or ())
+    order = np.random.default_rng(seed).permutation(len(words))
+    order = np.roll(np.arange(len(words)), 1) if (order == np.arange(len(words))).all() else order
+    times = [(words[place].start, words[place].end) for place in order]
+    moved = [replace(word, start=start, end=end) for word, (start, end) in zip(words, times, strict=True)]
+    return clip.with_words(moved, alignment="shuffled")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--out", type=Path, help="write the rates as CSV")
+    parser.add_argument("--pages", type=Path, metavar="OUT", help="score changed models into this folder instead")
     options = parser.parse_args()
+    if options.pages:
+        return pages(options.pages)
     agrees_with_the_page(np.random.default_rng(0))
     cells = itertools.product(LAYERS, (10, 30), (39,), SHAPES, TRUTHS, (0.5,))
     others = itertools.product((12,), GROUPS, TWINS, SHAPES[:2], TRUTHS[:3], (0.0,))
