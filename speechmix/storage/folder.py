@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import file_digest
-from ..files.names import safe_name
+from ..files.names import path_within, safe_name
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
@@ -97,7 +97,7 @@ class RunFolder:
 
     def beside_page(self, name: str, ending: str) -> Path:
         """A figure or table that was made for the page: "headline.md", "layers.csv", "cue_contribution.png", ..."""
-        return self.path / f"{name}.{ending}"
+        return self.path / f"{safe_name(name)}.{ending}"
 
     @property
     def words(self) -> Path:
@@ -220,7 +220,8 @@ class RunFolder:
         """Part files that the run's tables are made of, as they were written; none while there are no tables."""
         try:
             marks = json.loads(self.description.read_bytes().decode("utf-8")).get("parts", {})
-            return {self.path / name: FileMark.read(mark) for name, mark in marks.items()}
+            where = self.description
+            return {path_within(self.path, name, where=where): FileMark.read(mark) for name, mark in marks.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
 

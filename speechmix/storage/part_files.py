@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from ..evaluation.statistics import BASELINES
 from ..files.file_marks import FileMark
+from ..files.names import path_within
 from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import UNFINISHED, whole_file
 from .tables import AFTER_TARGET
@@ -177,9 +178,16 @@ def opened_part(path: Path) -> Part:
                 f"{path}: expected the columns {', '.join(RESULTS.names)}, found {', '.join(schema.names)}"
             )
         scores, maps = (
-            {str(name): FileMark.read(mark) for name, mark in told.get(kind, {}).items()} for kind in ("scores", "maps")
+            {_inner(name, path): FileMark.read(mark) for name, mark in told.get(kind, {}).items()}
+            for kind in ("scores", "maps")
         )
         return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps)
+
+
+def _inner(name: str, part: Path) -> str:
+    """Return the relative path of a file of a part, which `run_parts` may remove; raises what `path_within` raises."""
+    path_within(part.parent, name, where=part)
+    return name
 
 
 def part_paths(folder: Path) -> list[Path]:

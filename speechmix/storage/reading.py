@@ -18,6 +18,7 @@ import pandas as pd
 
 from ..errors import InputError, SpeechmixError
 from ..files.file_marks import FileMark
+from ..files.names import path_within
 from ..maps.mixing import MixingMap
 from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, described_run
 from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, SCORES, TRANSCRIPTS, RunFolder, clip_folders
@@ -139,8 +140,9 @@ class StoredRun:
         """
         parts = []
         for name, mark in sorted(self.description.get("parts", {}).items()):
-            FileMark.read(mark).check(self.out / name)
-            parts.append(opened_part(self.out / name))
+            path = path_within(self.out, name, where=self.folder.description)
+            FileMark.read(mark).check(path)
+            parts.append(opened_part(path))
         return tuple(parts)
 
     @cached_property

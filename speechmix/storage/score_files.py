@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..files.file_marks import FileMark
+from ..files.identity import digest
 from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
@@ -51,6 +52,7 @@ _COLUMNS = pa.schema(
     + [(f"{side}_{name}", kind) for side in ("target", "source") for name, kind in _SIDE]
     + [("score", pa.float64()), ("share", pa.float32())]  # which follows from the scores
 )
+_MOST_IN_A_NAME = 200  # letters of a value in a folder's name; file systems take 255 bytes
 _NUMBERS = ["score", "share"]  # hardly two alike: their bytes are put in an order that can be packed, a fifth smaller
 
 
@@ -282,7 +284,15 @@ def partition(model: str, init: str, measure: str, stack: str) -> Path:
     'model=openai%2Fwhisper-small/init=trained/measure=attention/stack=cross'
     """
     values = {"model": model, "init": init, "measure": measure, "stack": stack}
-    return Path(*(f"{name}={quote(value, safe='')}" for name, value in values.items()))
+    return Path(*(f"{name}={_folder_value(value)}" for name, value in values.items()))
+
+
+def _folder_value(value: str) -> str:
+    """Return a value as part of a folder's name; one that no file system takes is cut, with a hash of the whole."""
+    shown = value
+    while len(quote(shown, safe="")) > _MOST_IN_A_NAME:
+        shown = shown[:-1]
+    return quote(shown if shown == value else f"{shown}-{digest(value)[:8]}", safe="")
 
 
 def file_name(seed: int | None) -> str:
