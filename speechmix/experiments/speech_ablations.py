@@ -26,6 +26,7 @@ from ..errors import InputError, SpeechmixError, StorageError
 from ..evaluation.ablated_speech import PARTS, ablated_speech
 from ..evaluation.groups import groups_of
 from ..files.identity import digest
+from ..files.json_files import write_checked_json
 from ..files.locks import writing_to
 from ..files.names import refuse_doubled, safe_name
 from ..files.parquet_files import read_parquet
@@ -37,7 +38,7 @@ from ..storage.folder import SPEECH_ABLATION, RunFolder
 from ..storage.part_files import Owner
 from ..storage.results import Results
 from ..storage.tables import TableWriter, clip_table, identified
-from .checked_json import stored_json, write_checked
+from .checked_json import stored_json
 from .few_clips import few_of
 from .out_of_memory import memory_errors_named
 from .word_times import with_words
@@ -251,7 +252,7 @@ def _rows_of(
     if stored.get("question") == question and isinstance(stored.get("rows"), list):
         return stored["rows"]
     rows = _read(model, clip, options)
-    write_checked(path, {"question": question, "rows": rows})
+    write_checked_json(path, {"question": question, "rows": rows})
     return rows
 
 

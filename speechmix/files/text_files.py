@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .recorded_digests import check_recorded
 from .whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def _decoded(path: Path) -> str:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
         raise InputError(f"cannot read {path} ({error}): expected a text file") from error
+    check_recorded(path, data)
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)

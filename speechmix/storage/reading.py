@@ -122,8 +122,8 @@ class StoredRun:
         >>> run = speechmix.open_run("runs/small")                                        # doctest: +SKIP
         >>> run.scores.to_table(filter=ds.field("stack") == "encoder").to_pandas()        # doctest: +SKIP
         """
-        files = [name for part in self.parts for name in part.scores] if self.parts else None
-        if files == [] and any(part.maps for part in self.parts):
+        files = {name: mark for part in self.parts for name, mark in part.scores.items()} if self.parts else None
+        if files == {} and any(part.maps for part in self.parts):
             raise InputError(
                 f"{self.out} is a run of frames, which has no table of cells: its maps are open_run(...).maps(clip)"
             )

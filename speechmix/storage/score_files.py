@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -33,6 +33,7 @@ from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
+from .checked_datasets import checked_files
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -337,22 +338,22 @@ def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     return columns
 
 
-def scores_in(folder: Path, files: Sequence[str] | None, former: Path) -> ds.Dataset:
+def scores_in(folder: Path, files: Mapping[str, FileMark] | None, former: Path) -> ds.Dataset:
     """Open scores lazily: nothing is read before it is asked for.
 
     Parameters
     ----------
     folder : Path
         ``scores`` of a run.
-    files : sequence of str, optional
-        Paths below it, of the parts that stand; None for all that are there.
+    files : dict of str to FileMark, optional
+        Paths below it, of the parts that stand, with what was written; None for all that are there.
     former : Path
         The single table of earlier versions, which is opened if there is no such folder.
 
     Raises
     ------
     InputError
-        If there are none, or they cannot be opened.
+        If there are none, or they cannot be opened. A file that is damaged raises it when it is read.
     """
     if not folder.is_dir() and not former.is_file():
         raise InputError(
@@ -365,6 +366,9 @@ def scores_in(folder: Path, files: Sequence[str] | None, former: Path) -> ds.Dat
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         )
         if folder.is_dir() and files is not None:
-            paths = [str(folder / file) for file in files]
-            return ds.dataset(paths, format=checked, partitioning=by_name, partition_base_dir=str(folder))
+            marks = {(folder / file).absolute(): mark for file, mark in files.items()}
+            return ds.dataset(
+                list(map(str, marks)), format=checked, filesystem=checked_files(marks), partitioning=by_name,
+                partition_base_dir=str(folder.absolute()),
+            )  # fmt: skip
         return ds.dataset(place, format=checked, partitioning=by_name)
