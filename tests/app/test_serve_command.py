@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from speechmix import bundled, cli
-from speechmix.app import server
+from speechmix.app import browser, server
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -64,10 +64,10 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
 
     def own_loop(serving):
         monkeypatch.undo()
-        monkeypatch.setattr(server.webbrowser, "open", opened.append)
+        monkeypatch.setattr(browser.webbrowser, "open", opened.append)
         return start(serving)
 
-    monkeypatch.setattr(server.webbrowser, "open", opened.append)
+    monkeypatch.setattr(browser.webbrowser, "open", opened.append)
     monkeypatch.setattr(server.Server, "serve_forever", interrupted)
     monkeypatch.setattr(server.Server, "start", own_loop)
     server.serve([], run=run, browser=False, say=said.append)
