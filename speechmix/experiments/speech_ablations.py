@@ -41,6 +41,7 @@ from ..storage.tables import TableWriter, clip_table, identified
 from .checked_json import stored_json
 from .few_clips import few_of
 from .out_of_memory import memory_errors_named
+from .revisions import revision_entry
 from .word_times import with_words
 
 if TYPE_CHECKING:
@@ -247,7 +248,8 @@ def _rows_of(
     if folder is None:
         return _read(model, clip, options)
     path = folder.path / SPEECH_ABLATION / safe_name(model.label) / f"{clip.name}.json"
-    question = digest({"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, **options})
+    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, **options}
+    question = digest({**asked, **revision_entry(SPEECH_ABLATION)})
     stored = stored_json(path, report)
     if stored.get("question") == question and isinstance(stored.get("rows"), list):
         return stored["rows"]

@@ -82,6 +82,8 @@ class Part:
         Label of the shard that wrote it.
     scores, maps : dict of str to FileMark
         Its files below ``scores`` and ``maps``, as they were written.
+    versions : tuple of str
+        Versions that computed its results; none in parts of earlier versions, which did not note them.
     """
 
     path: Path
@@ -89,6 +91,7 @@ class Part:
     shard: str
     scores: Mapping[str, FileMark]
     maps: Mapping[str, FileMark] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
 
     def read(self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> pa.Table:
         """Rows in the order in which they were written; pages are compared with their checksums.
@@ -134,10 +137,11 @@ def write_part(
     shard: str,
     scores: Mapping[str, FileMark],
     maps: Mapping[str, FileMark],
+    versions: Iterable[str] = (),
 ) -> Part:
     """Write a part file, whole or not at all."""
-    part = Part(path, owner, shard, dict(scores), dict(maps))
-    told = {"owner": vars(owner), "shard": shard, "scores": part.scores, "maps": part.maps}
+    part = Part(path, owner, shard, dict(scores), dict(maps), tuple(sorted(set(versions))))
+    told = {"owner": vars(owner), "shard": shard, "scores": part.scores, "maps": part.maps, "versions": part.versions}
     schema = RESULTS.with_metadata({_TOLD: json.dumps(told, ensure_ascii=False)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -181,7 +185,8 @@ def opened_part(path: Path) -> Part:
             {_inner(name, path): FileMark.read(mark) for name, mark in told.get(kind, {}).items()}
             for kind in ("scores", "maps")
         )
-        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps)
+        versions = tuple(map(str, told.get("versions", ())))
+        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps, versions)
 
 
 def _inner(name: str, part: Path) -> str:

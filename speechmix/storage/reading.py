@@ -208,6 +208,26 @@ def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
     )  # fmt: skip
 
 
+def contributing_versions(run: StoredRun) -> list[str]:
+    """Return the versions of the packages that computed the results of a run, in alphabetical order.
+
+    After an upgrade a run keeps what former versions computed. Where a part file does not note its versions (runs of earlier
+    versions), those of all starts of the run are returned.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> contributing_versions(speechmix.open_run("runs/small"))                           # doctest: +SKIP
+    ['speechmix 0.1.0, transformers 5.23.0, torch 2.11.0, torchaudio 2.11.0, Python 3.11.9']
+    """
+    earlier = run.description.get("earlier_versions", ())
+    of_starts = [run.description.get("versions"), *(earlier if isinstance(earlier, list) else ())]
+    noted = {version for part in run.parts for version in part.versions}
+    if not run.parts or any(not part.versions for part in run.parts):
+        noted |= {version for version in of_starts if isinstance(version, str)}
+    return sorted(noted)
+
+
 def _scored(folder: RunFolder) -> Iterator[Path]:
     """Folders of the (clip, model) pairs that have maps."""
     return (clip for model in folder.map_folders() for clip in clip_folders(model) if clip.suffix != ".part")

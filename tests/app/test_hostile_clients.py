@@ -83,7 +83,8 @@ WRONG = (None, True, 0, -1, 1.5, 10**400, "", "x", [], [[]], {}, {"a": []}, ["x"
 def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
     clip = example(server)
     right = {"kind": kind, "clip": clip, "model": "tiny-french-ctc", "measures": ["attention"], "words": [0],
-             "fill": "zeros", "how": "model", "units": "word", "models": [{"model": "tiny-french-ctc"}], "layer": 0, "stack": "encoder"}  # fmt: skip
+             "fill": "zeros", "how": "model", "units": "word",
+             "models": [{"model": "tiny-french-ctc"}], "layer": 0, "stack": "encoder"}  # fmt: skip
     take = server.app.turns.take
     monkeypatch.setattr(server.app.turns, "take", lambda work: take(lambda told: None))  # read, not done
     requests = [{**right, field: value} for field in right for value in WRONG]
