@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ..errors import MissingExtraError, ModelError
+from ..files.bounded_reads import read_bounded
 from .checkpoints import brief
 from .lending import parts_of
 
@@ -77,7 +78,7 @@ def base_of(folder: str) -> str | None:
     if not path.is_file() or (Path(folder) / "config.json").is_file():
         return None
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_bounded(path).decode("utf-8"))
         base = config.get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ModelError(f"cannot read {str(path)!r}: expected the config of an adapter ({error})") from error
