@@ -18,6 +18,7 @@ import transformers
 from transformers.utils import logging
 
 from ..errors import InputError, MissingExtraError, ModelError
+from .hub import hub_options, hub_problem
 from .plans import Family
 from .sources import quantised
 from .torchaudio_pair import what_is_wrong
@@ -35,7 +36,9 @@ _PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rat
 def config_of(source: str, options: dict[str, str]) -> Any:
     """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its thinker."""
     try:
-        config = transformers_class("AutoConfig").from_pretrained(source, **options, **NO_OWN_CODE)
+        config = transformers_class("AutoConfig").from_pretrained(
+            source, **options, **hub_options(source), **NO_OWN_CODE
+        )
         _refuse_kernels(source, config)
         return getattr(config, "thinker_config", config)
     except ModelError:
@@ -43,6 +46,8 @@ def config_of(source: str, options: dict[str, str]) -> Any:
     except Exception as error:  # whatever the hub's client or a damaged file makes of it
         if needs_own_code(error):
             raise ModelError(own_code(source)) from error
+        if problem := hub_problem(source):
+            raise ModelError(f"cannot load {source!r}: {problem}") from error
         beside, name = Path(source).parent, Path(source).name
         is_near = beside != Path() and beside.is_dir() and not Path(source).exists()
         nearby = f"; no such folder: {str(beside)!r} is there, but {name!r} is not in it" if is_near else ""
@@ -61,7 +66,13 @@ def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dic
     try:
         with _without_load_bar():
             module, report = cls.from_pretrained(
-                source, config=config, dtype=dtype, output_loading_info=True, **options, **NO_OWN_CODE
+                source,
+                config=config,
+                dtype=dtype,
+                output_loading_info=True,
+                **options,
+                **hub_options(source),
+                **NO_OWN_CODE,
             )
     except Exception as error:  # damaged files raise the errors of many libraries
         if needs_own_code(error):
@@ -120,7 +131,7 @@ def _refuse_missing(source: str, missing) -> None:
 def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
-        return transformers_class(auto_class).from_pretrained(source, **options, **NO_OWN_CODE)
+        return transformers_class(auto_class).from_pretrained(source, **options, **hub_options(source), **NO_OWN_CODE)
     except Exception as error:  # a damaged file, the hub's client, a library that is not installed
         if needs_own_code(error):
             what = auto_class.removeprefix("Auto").lower()
