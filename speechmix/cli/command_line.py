@@ -88,8 +88,8 @@ def _score(options) -> int:
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     models = model_loaders(options, options.model, options.random_twin)
-    said: list[str] = []
-    asked = {**asked_of_run(options), "report": lambda line: said.append(line) or _say(line), "skipped": skipped}
+    report = _Reported()
+    asked = {**asked_of_run(options), "report": report, "skipped": skipped}
     if workers > 1:
         aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
         run = score_in_workers(
@@ -105,7 +105,7 @@ def _score(options) -> int:
         run = score_clips(models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked)
     if options.manifest and holds_examples(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
-    print(run.summary(said=said))
+    print(run.summary(said=report.lines))
     if options.profile:
         print_times(run.out)
     return 0 if run.done or shard.count > 1 else 1  # a shard may hold no clip
@@ -148,6 +148,18 @@ def _ablate(options) -> int:
     print_skipped(skipped)
     print(f"{len(tables)} done, {len(skipped)} skipped")
     return 0 if tables else 1
+
+
+class _Reported:
+    """Prints lines, and remembers those of clips that were skipped."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        if "SKIPPED" in line:
+            self.lines.append(line)
+        _say(line)
 
 
 def _say(line: str) -> None:

@@ -55,7 +55,7 @@ def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
     Examples
     --------
     >>> side_suffixes(["all", "left", "x/../../.."])
-    {'all': '', 'left': '_left_cue', 'x/../../..': '_x_.._.._cue'}
+    {'all': '', 'left': '_left_cue', 'x/../../..': '_x_cue'}
     """
     stems = distinct_file_names(side for side in map(str, sides) if side != "all")
     return {"all": "", **{side: f"_{stem}_cue" for side, stem in stems.items()}}

@@ -32,7 +32,9 @@ def test_without_arguments_it_serves_what_comes_with_the_package_to_this_compute
     assert all(clip.meta["synthetic"] == "yes" for clip in options["examples"])
 
 
-def test_its_options_are_those_of_the_call(calls):
+def test_its_options_are_those_of_the_call(calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "a").mkdir(parents=True)
     arguments = (
         "serve runs/a --model x --model y --audio sounds --longest 9 --host 0.0.0.0 --port 80 --no-browser --device cpu"
     )
