@@ -102,11 +102,40 @@ _HANDS_TASKS_OVER = {"workers.py", "worker_process.py", "block_engine.py", "ray_
 def test_no_module_loads_pickles_or_remote_code():
     for path in Path(speechmix.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
-        for word in ("import pickle", "pickle.load(", "torch.load(", "trust_remote_code"):
+        for word in ("import pickle", "pickle.load(", "torch.load("):
             if word == "import pickle" and path.name in _HANDS_TASKS_OVER:
                 continue
             found = word in source  # not in the assertion, which would print the whole module
             assert not found, f"{path}: {word}"
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("from_pretrained", "from_config"):
+                peft = ast.unparse(node.func).startswith("peft.")  # has no such option, and runs no code of a folder
+                spread = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg is None}
+                assert peft or "NO_OWN_CODE" in spread, f"{path}, line {node.lineno}: pass **NO_OWN_CODE"
+            if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
+                assert ast.unparse(node.value) == "False", f"{path}, line {node.lineno}"
+
+
+def test_every_package_that_is_imported_is_declared():
+    """A dependency of a dependency may go away."""
+    root = Path(speechmix.__file__).resolve().parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    declared = {re.match(r"[A-Za-z0-9_\-]+", line)[0].lower().replace("-", "_") for line in wanted}
+    pinned = {line.split("==")[0].lower().replace("-", "_") for line in (root / "constraints.txt").read_text().split()}
+    names = {"sklearn": "scikit_learn", "PIL": "matplotlib"}  # matplotlib writes no PNG without it
+    for path in (root / "speechmix").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module or ""]
+            for module in {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {"speechmix"}:
+                name = names.get(module, module).lower()
+                assert name in declared, f"{path.relative_to(root)} imports {module}"
+                assert name in pinned, f"constraints.txt lacks {name}"
 
 
 @pytest.mark.parametrize("name", ["report", "write_study", "transcription_notes"])

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from ..errors import MissingExtraError, ModelError
+from ..files.bounded_reads import read_bounded
+from .checkpoints import brief
 from .lending import parts_of
 
 
@@ -74,11 +78,11 @@ def base_of(folder: str) -> str | None:
     if not path.is_file() or (Path(folder) / "config.json").is_file():
         return None
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_bounded(path).decode("utf-8"))
         base = config.get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ModelError(f"cannot read {str(path)!r}: expected the config of an adapter ({error})") from error
-    if not base or not isinstance(base, str):
+    if not base or not isinstance(base, str) or "\0" in base:
         raise ModelError(
             f"{str(path)!r} does not say which model the adapter was trained on (base_model_name_or_path): load that model "
             "with transformers, the adapter with peft, and pass the object"
@@ -103,9 +107,14 @@ def with_adapter(module: nn.Module, folder: str) -> nn.Module:
         raise MissingExtraError("peft", "peft", f"the adapter in {folder!r}") from error
     try:
         weights = peft.load_peft_weights(folder, device="cpu")
+        _check_ranks(folder, weights)
         adapted = peft.PeftModel.from_pretrained(module, folder)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"cannot load the adapter in {folder!r} into {type(module).__name__}: {error}") from error
+    except ModelError:
+        raise
+    except Exception as error:  # a damaged file raises the errors of safetensors, pickle, zip, torch and peft
+        raise ModelError(
+            f"cannot load the adapter in {folder!r} into {type(module).__name__}: {brief(error)}. Save it again with peft"
+        ) from error
     stray = sorted(weights.keys() ^ peft.get_peft_model_state_dict(adapted).keys())
     if stray:
         raise ModelError(
@@ -113,3 +122,24 @@ def with_adapter(module: nn.Module, folder: str) -> nn.Module:
             f"or places no weight ({stray[0]}). Load the model it was trained on, the adapter with peft, and pass the object"
         )
     return _merged(adapted)
+
+
+def _check_ranks(folder: str, weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a LoRA config whose rank its weights do not have: peft would reserve memory for it before it compares them.
+
+    Raises
+    ------
+    ModelError
+    """
+    config = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))
+    if config.get("peft_type") != "LORA":
+        return
+    sizes = [size for tensor in weights.values() for size in tensor.shape]
+    pattern = config.get("rank_pattern") or {}
+    ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    too_large = [rank for rank in ranks if isinstance(rank, int) and rank > max(sizes, default=0)]
+    if too_large:
+        raise ModelError(
+            f"the adapter in {folder!r} is damaged: adapter_config.json has rank {too_large[0]:,}, but no side of its weights "
+            f"is longer than {max(sizes, default=0):,}"
+        )

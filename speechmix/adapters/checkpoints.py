@@ -18,6 +18,7 @@ import transformers
 from transformers.utils import logging
 
 from ..errors import InputError, MissingExtraError, ModelError
+from .hub import hub_options, hub_problem
 from .plans import Family
 from .sources import quantised
 from .torchaudio_pair import what_is_wrong
@@ -25,17 +26,28 @@ from .torchaudio_pair import what_is_wrong
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and pre-training heads.
 _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "project_hid")
 
+# For every from_pretrained and from_config of an Auto class: without it transformers asks on the terminal whether to run the
+# Python code that a model folder brings, and runs it after a "y" on standard input.
+NO_OWN_CODE = {"trust_remote_code": False}
+
 _PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
 
 
 def config_of(source: str, options: dict[str, str]) -> Any:
     """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its thinker."""
     try:
-        config = transformers_class("AutoConfig").from_pretrained(source, **options)
+        config = transformers_class("AutoConfig").from_pretrained(
+            source, **options, **hub_options(source), **NO_OWN_CODE
+        )
+        _refuse_kernels(source, config)
         return getattr(config, "thinker_config", config)
     except ModelError:
         raise
     except Exception as error:  # whatever the hub's client or a damaged file makes of it
+        if needs_own_code(error):
+            raise ModelError(own_code(source)) from error
+        if problem := hub_problem(source):
+            raise ModelError(f"cannot load {source!r}: {problem}") from error
         beside, name = Path(source).parent, Path(source).name
         is_near = beside != Path() and beside.is_dir() and not Path(source).exists()
         nearby = f"; no such folder: {str(beside)!r} is there, but {name!r} is not in it" if is_near else ""
@@ -54,9 +66,17 @@ def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dic
     try:
         with _without_load_bar():
             module, report = cls.from_pretrained(
-                source, config=config, dtype=dtype, output_loading_info=True, **options
+                source,
+                config=config,
+                dtype=dtype,
+                output_loading_info=True,
+                **options,
+                **hub_options(source),
+                **NO_OWN_CODE,
             )
     except Exception as error:  # damaged files raise the errors of many libraries
+        if needs_own_code(error):
+            raise ModelError(own_code(source)) from error
         raise ModelError(f"cannot load the weights of {source!r}: {brief(error)}") from error
     _refuse_missing(source, report["missing_keys"])
     return module
@@ -111,8 +131,12 @@ def _refuse_missing(source: str, missing) -> None:
 def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
-        return transformers_class(auto_class).from_pretrained(source, **options)
+        return transformers_class(auto_class).from_pretrained(source, **options, **hub_options(source), **NO_OWN_CODE)
     except Exception as error:  # a damaged file, the hub's client, a library that is not installed
+        if needs_own_code(error):
+            what = auto_class.removeprefix("Auto").lower()
+            warnings.warn(f"no {what}: {own_code(source)}, and its {what} as processor=", stacklevel=4)
+            return None
         if Path(source).is_dir():
             return None  # a folder with weights alone is fine for prepared inputs
         warnings.warn(f"{source}: no {auto_class.removeprefix('Auto')} ({brief(error)})", stacklevel=4)
@@ -140,6 +164,36 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
 def prompting(processor: Any, family: Family) -> Any:
     """The whole processor, where an audio language model needs it to write a prompt around a sound."""
     return processor if family.projector is not None and hasattr(processor, "audio_token") else None
+
+
+def needs_own_code(error: Exception) -> bool:
+    """Whether transformers refused to run the Python code that a model brings."""
+    return "trust_remote_code" in str(error)
+
+
+def own_code(source: str) -> str:
+    """Message for a model that transformers loads only with the model's own Python code."""
+    return (
+        f"{source!r} needs Python code of its own (auto_map in its config), which speechmix never runs: read that code, load "
+        "the model with transformers (trust_remote_code=True) and pass the model object to speechmix.load"
+    )
+
+
+def _refuse_kernels(source: str, config: Any) -> None:
+    """Refuse a config that names an attention kernel on the hub, which transformers would download and run.
+
+    Raises
+    ------
+    ModelError
+    """
+    parts = [config, *(part for part in vars(config).values() if hasattr(part, "model_type"))]
+    named = [getattr(part, "_attn_implementation", None) for part in parts]
+    kernels = [name for name in named if isinstance(name, str) and "/" in name]
+    if kernels:
+        raise ModelError(
+            f"the config of {source!r} asks for code from the hub, attn_implementation={kernels[0]!r:.100}, which speechmix "
+            "never runs: remove that entry from config.json"
+        )
 
 
 def brief(error: Exception) -> str:

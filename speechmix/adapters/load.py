@@ -18,7 +18,18 @@ from ..errors import InputError, ModelError
 from .adapted import base_of, has_adapters, merged, with_adapter
 from .as_given import measure_as_given
 from .check import self_check
-from .checkpoints import brief, config_of, processor_at, processors_of, prompting, trained, transformers_class
+from .checkpoints import (
+    NO_OWN_CODE,
+    brief,
+    config_of,
+    needs_own_code,
+    own_code,
+    processor_at,
+    processors_of,
+    prompting,
+    trained,
+    transformers_class,
+)
 from .families.registry import family_of_type
 from .lending import dtype_named
 from .model import Model
@@ -169,6 +180,8 @@ def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         with torch.device("cpu"):
             return build()
     except Exception as error:  # a config that fits no model
+        if needs_own_code(error):
+            raise ModelError(own_code("the model")) from error
         raise ModelError(f"cannot build a random twin from the model's config: {brief(error)}") from error
     finally:
         torch.set_default_dtype(default)
@@ -230,7 +243,11 @@ def _from_source(
         dtype = stored if isinstance(stored, torch.dtype) else torch.float32
     if init == "random":
         module = _drawn(
-            lambda: cls.from_config(config, dtype=torch.float32) if hasattr(cls, "from_config") else cls(config)
+            lambda: (
+                cls.from_config(config, dtype=torch.float32, **NO_OWN_CODE)
+                if hasattr(cls, "from_config")
+                else cls(config)
+            )
         )
         module = _converted(module, dtype, device)
     else:

@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 
 from ..errors import ModelError
 from .adapted import base_of
-from .checkpoints import brief, config_of, processors_of, transformers_class
+from .checkpoints import NO_OWN_CODE, brief, config_of, needs_own_code, own_code, processors_of, transformers_class
 from .families.registry import family_of_type
 from .layers import submodule
 from .model import Model
@@ -68,7 +69,8 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
     config = config_of(place if base is None else place_of(base), options)
     cls = transformers_class(family_of_type(config.model_type).auto_class(config))
     name = Path(place).resolve().name if Path(place).is_dir() else os.fspath(source)
-    return _built(name, config, getattr(cls, "from_config", cls))
+    build = partial(cls.from_config, **NO_OWN_CODE) if hasattr(cls, "from_config") else cls
+    return _built(name, config, build)
 
 
 def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> Model:
@@ -81,6 +83,8 @@ def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> M
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             module = build(config).eval().requires_grad_(False)
     except Exception as error:  # a config that fits no model
+        if needs_own_code(error):
+            raise ModelError(own_code(name)) from error
         raise ModelError(f"cannot build a model from the config of {name}: {brief(error)}") from error
     finally:
         torch.set_default_dtype(default)

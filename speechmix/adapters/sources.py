@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _PLACED_WHOLE = ("auto", "balanced", "balanced_low_0", "sequential")  # where there is one device, all mean that one
 
+_BUNDLED = Path(__file__).parents[1] / "bundled" / "models"
+
 _NO_OPTION = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was loaded with: leave it out",
     "trust_remote": "only the code of transformers itself is run: load the model with transformers and pass the object",
@@ -127,6 +129,8 @@ def check_source(source: Any) -> None:
 def place_of(source: str | os.PathLike) -> str:
     """Return the folder a path names (as an absolute or relative path that is there), or the hub id.
 
+    The name of a model that comes with the package ("tiny-french-whisper") is its folder.
+
     Raises
     ------
     ModelError
@@ -146,6 +150,8 @@ def place_of(source: str | os.PathLike) -> str:
             f"{text!r} is a file: expected a hub id or a folder with config.json and the weights, as save_pretrained writes "
             f"it; pass the folder ({str(path.parent)!r})"
         )
+    if "/" not in text and (_BUNDLED / text / "config.json").is_file():
+        return str(_BUNDLED / text)
     if isinstance(source, os.PathLike) or _looks_like_a_path(text):
         raise ModelError(f"no such folder: {text!r}. Expected a hub id or a folder with config.json ({_nearest(path)})")
     return text

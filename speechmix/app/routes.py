@@ -146,14 +146,14 @@ class App:
     def _saved(self, request: Request) -> Response:
         asked = _asked(request)
         form = asked.get("form")
-        if form not in _DIRECT:
+        if not isinstance(form, str) or form not in _DIRECT:
             raise InputError(f"form should be one of {', '.join(_DIRECT)}; found {str(form)[:80]!r}")
         return _download(_DIRECT[form](clip_of(self.session, asked)))
 
     def _job_taken(self, request: Request) -> Response:
         asked = _asked(request)
         kind = asked.get("kind")
-        if kind not in tasks.KINDS:
+        if not isinstance(kind, str) or kind not in tasks.KINDS:
             raise InputError(f"kind should be one of {', '.join(tasks.KINDS)}; found {str(kind)[:80]!r}")
         job = self.turns.take(tasks.KINDS[kind](self.session, asked))
         return _json({"job": _told(self.turns.standing(job.id))}, 202)

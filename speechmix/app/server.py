@@ -10,12 +10,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import socket
 import sys
 import threading
+import time
 import traceback
 import urllib.parse
-import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from ..inputs.clips import Clip
 from ..inputs.frames import Seconds
 from ..storage.reading import open_run
 from .answers import warm_up
+from .browser import open_browser, redirecting_file
 from .routes import App, Request, Response, error_response
 from .session import LONGEST, Session, choices
 from .turns import Turns
@@ -37,7 +40,9 @@ HOST = "127.0.0.1"
 MOST_BYTES = 64 * 2**20  # of an upload: a minute of 192 kHz stereo in 24 bits
 _MOST_JSON = 2 * 2**20
 _MOST_CONNECTIONS = 64
-_SILENT_SECONDS = 60.0  # after which a connection is closed
+_SILENT_SECONDS = 5.0  # after which a connection is closed: else a few silent ones shut everybody out
+_SILENT_SECONDS_OF_A_BODY = 30.0
+_LINGERING_SECONDS = 20.0  # for a browser to end an upload that was refused; it reads the answer only then
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -122,6 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = f"speechmix/{__version__}", ""
     timeout = _SILENT_SECONDS
     server: Server
+    command = ""
+    _has_unread_body = False
 
     def do_GET(self) -> None:
         self._respond("GET")
@@ -135,6 +142,9 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception:  # a fault of ours: the page goes on, the terminal has the details
             traceback.print_exc(file=sys.stderr)
             response = error_response(500, "something went wrong; the terminal has the details")
+        self._send(response)
+
+    def _send(self, response: Response) -> None:
         self.send_response(response.status)
         for name, value in {**_HEADERS, **response.headers}.items():
             self.send_header(name, value)
@@ -143,11 +153,33 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(response.content)
+        if self.command != "HEAD":
+            self.wfile.write(response.content)
+        if self._has_unread_body:
+            self._linger()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what the standard library refuses (a method, a line that is no request) as everything else."""
+        self.close_connection, self.request_version = (
+            True,
+            self.protocol_version,
+        )  # of HTTP/0.9 no headers would be sent
+        self._send(error_response(int(code), message or "this is no request that can be answered"))
+
+    def _linger(self) -> None:
+        """Read on for a while after an answer to a body that was not read, for closing at once would discard the answer."""
+        end = time.monotonic() + _LINGERING_SECONDS
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(2.0)
+            while time.monotonic() < end and self.connection.recv(2**16):
+                pass
 
     def _answer(self, method: str) -> Response:
         closes = self.close_connection  # as the request says
         self.close_connection = True  # until the body has been read, for what follows would be taken for a request
+        self._has_unread_body = method == "POST"
         if not self.server.names_us(self.headers.get("Host")):
             return error_response(403, "this page is not served under that name")
         try:
@@ -165,6 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
             return body
         is_unread = method == "GET" and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers)
         self.close_connection = closes or is_unread
+        self._has_unread_body = is_unread
         return self.server.app.answer(Request(method, urllib.parse.unquote(rest), query, body))
 
     def _body(self, most: int) -> bytes | Response:
@@ -175,7 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
             return error_response(
                 413, f"expected at most {most / 2**20:.0f} MiB: cut the recording, or send it as FLAC"
             )
-        body = self.rfile.read(int(length))
+        self.connection.settimeout(_SILENT_SECONDS_OF_A_BODY)
+        try:
+            body = self.rfile.read(int(length))
+        finally:
+            self.connection.settimeout(_SILENT_SECONDS)
         return body if len(body) == int(length) else error_response(400, "the body ended early")
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -236,11 +273,12 @@ def serve(
     session = Session(
         choices(models, load or load_model), run=stored, audio=audio, examples=examples, longest=longest
     )  # fmt: skip
-    with Turns() as turns, Server(App(session, turns), host=host, port=port) as server:
+    with Turns() as turns, Server(App(session, turns), host=host, port=port) as server, ExitStack() as files:
         say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")
         threading.Thread(target=_warm_up, args=(session,), daemon=True).start()
         if browser:
-            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+            redirect = files.enter_context(redirecting_file(server.url))
+            threading.Thread(target=open_browser, args=(redirect,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

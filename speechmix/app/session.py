@@ -29,6 +29,7 @@ from . import answers
 LONGEST: Seconds = 60.0
 _MOST_RECORDINGS, _MOST_MAPS, _MOST_EXPLANATIONS = 100, 400, 20
 _MOST_MAP_BYTES = 2**29
+_MOST_MODELS = 4  # in memory, twins included: of more the one that was used longest ago is loaded again
 
 Loader = Callable[..., Model]  # of init and seed
 
@@ -86,7 +87,7 @@ class Session:
         self.run, self.audio, self.longest = run, audio, longest
         self.examples = {clip.name: clip for clip in examples}
         self._recordings: OrderedDict[str, Clip] = OrderedDict()
-        self._models: dict[tuple[str, str, int | None], Model] = {}
+        self._models: OrderedDict[tuple[str, str, int | None], Model] = OrderedDict()
         self._maps: OrderedDict[str, dict[tuple[str, str], MixingMap]] = OrderedDict()
         self._explanations: OrderedDict[str, Explanation] = OrderedDict()
         self._lock = threading.Lock()
@@ -131,7 +132,10 @@ class Session:
         key = (name, init, seed)
         if key not in self._models:
             which: dict[str, Any] = {} if init == "trained" else {"init": init, "seed": seed}
+            while len(self._models) >= _MOST_MODELS:
+                self._models.popitem(last=False)  # before another needs the memory
             self._models[key] = self.choices[name].load(**which)
+        self._models.move_to_end(key)
         return self._models[key]
 
     def maps(

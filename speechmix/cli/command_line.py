@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import InputError, SpeechmixError
+from .arguments import Parser, check_options
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .command_groups import list_by_group
 from .engine import engine_of
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 done, 1 nothing could be done, 2 wrong usage."""
     options = _parser().parse_args(arguments)
     try:
+        check_options(options)
         with _ended_by_sigterm():
             return options.command(options)
     except SpeechmixError as error:
@@ -86,7 +88,8 @@ def _score(options) -> int:
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     models = model_loaders(options, options.model, options.random_twin)
-    asked = {**asked_of_run(options), "report": _say, "skipped": skipped}
+    report = _Reported()
+    asked = {**asked_of_run(options), "report": report, "skipped": skipped}
     if workers > 1:
         aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
         run = score_in_workers(
@@ -102,7 +105,7 @@ def _score(options) -> int:
         run = score_clips(models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked)
     if options.manifest and holds_examples(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
-    print(run.summary())
+    print(run.summary(said=report.lines))
     if options.profile:
         print_times(run.out)
     return 0 if run.done or shard.count > 1 else 1  # a shard may hold no clip
@@ -147,6 +150,18 @@ def _ablate(options) -> int:
     return 0 if tables else 1
 
 
+class _Reported:
+    """Prints lines, and remembers those of clips that were skipped."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        if "SKIPPED" in line:
+            self.lines.append(line)
+        _say(line)
+
+
 def _say(line: str) -> None:
     from tqdm.auto import tqdm
 
@@ -167,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     from .status import add_commands as add_status_command
     from .text_faithfulness import add_commands as add_text_commands
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
     )
     parser.add_argument("--version", action="version", version=f"speechmix {__version__}")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files.names import safe_name
+from ..files.names import distinct_file_names, safe_name
 from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
 from .model_options import add_loading_options, model_loaders
 from .status import add_shard_option, refuse_shard
@@ -98,10 +98,10 @@ def _draw(probes: Probes, folder: Path) -> None:
     from ..plots.probe_curves import probe_figure
 
     value = "accuracy" if "accuracy" in probes.table else "compression"
+    parts = distinct_file_names(probes.table["part"])
     for part, table in probes.table.groupby("part", sort=False):
-        name = f"probes_{safe_name(str(table['label'].iloc[0]))}" + (
-            "" if part == "all" else f"_{safe_name(str(part))}"
-        )
+        stem = f"probes_{table['label'].iloc[0]}"
+        name = safe_name(stem if part == "all" else f"{stem}_{parts[str(part)]}")
         write_figure(probe_figure(table, value=value), folder / f"{name}.png", dpi=150)
         print(f"figure: {folder / name}.png")
 

@@ -13,14 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..files.identity import digest
-from ..files.whole_files import write_json
 
 Report = Callable[[str], None]
-
-
-def write_checked(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file with a checksum of its content."""
-    write_json(path, {**content, "checksum": digest(content)})
 
 
 def stored_json(path: Path, report: Report) -> dict[str, Any]:

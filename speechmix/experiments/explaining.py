@@ -20,10 +20,12 @@ from ..explanations.explain import explain
 from ..explanations.view import view_of
 from ..files.identity import digest
 from ..inputs.clips import Clip
+from ..maps.facts import FACTS, TO_OUTPUT
 from ..storage.part_files import Owner, Part
 from ..storage.results import Key, Results
 from ..timing import phase
 from .out_of_memory import OutOfMemory, memory_errors_named
+from .revisions import revision_entry
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 EXPLANATIONS = "explanations"  # kind of result
 _AGAINST = ("foil", "reference", "runner_up")
 _MISSED_AMONG = 10  # times as many clips are looked through for targets that the transcript lacks
-_REVISION = 1  # of what is kept
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def keep_explanation(
     """Keep why a model wrote its words of a clip, unless it is there already; or that there is nothing to explain, and why."""
     always = clip.name in to_explain.always
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, "against": _AGAINST}
-    key = Key(clip.name, EXPLANATIONS, digest({**asked, "always": always, "revision": _REVISION}))
+    asked |= {"always": always, "revision": 1, **revision_entry(EXPLANATIONS, (*FACTS, *TO_OUTPUT))}
+    key = Key(clip.name, EXPLANATIONS, digest(asked))
     if key not in results:
         with phase(EXPLANATIONS), memory_errors_named():
             content = _explained(model, clip) if always or _misses_target(clip, transcript()) else {}

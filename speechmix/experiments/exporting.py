@@ -120,7 +120,7 @@ def export_tiers(
             continue
         folder = Path(out) if out else opened.out / "tiers"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{safe_name(clip)}.{safe_name(model)}{ending}"
+        path = folder / f"{safe_name(f'{safe_name(clip)}.{safe_name(model)}')}{ending}"
         write_tiers_as(path, tiers, seconds, audio=sound)
         paths.append(path)
     if not paths:

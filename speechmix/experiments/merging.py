@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 
 from ..errors import InputError
 from ..files.identity import digest
-from ..files.json_files import read_json_object
+from ..files.json_files import read_checked_json, write_checked_json
 from ..files.locks import LOCK
 from ..files.shards import Shard
 from ..files.text_files import write_csv
-from ..files.whole_files import write_json
 from ..inputs.clips import Clip
 from ..storage.folder import ABLATION, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
 from ..storage.part_files import Owner, Part, opened_part
@@ -88,14 +87,14 @@ class Marker:
 
     def write(self, folder: RunFolder) -> None:
         """Say in the run's folder that the shard is done."""
-        write_json(folder.shards / f"{self.shard}.json", asdict(self))
+        write_checked_json(folder.shards / f"{self.shard}.json", asdict(self))
 
     @classmethod
     def read(cls, folder: RunFolder, shard: Shard) -> Marker | None:
         """Return the marker of a shard; None if it is not done, or the marker is damaged."""
         path = folder.shards / f"{shard.label}.json"
         try:
-            return cls(**read_json_object(path)) if path.is_file() else None
+            return cls(**read_checked_json(path)) if path.is_file() else None
         except (InputError, TypeError):
             return None
 

@@ -34,6 +34,7 @@ from ..storage.part_files import Owner, Part
 from ..storage.results import Key, Results
 from ..timing import phase
 from .out_of_memory import memory_errors_named
+from .revisions import revision_entry
 
 Report = Callable[[str], None]
 POSITIONS = ("target", "deciding")
@@ -56,7 +57,8 @@ def keep_states(results: Results, model: Model, clip: Clip) -> Key:
 
 
 def _question(model: Model, clip: Clip) -> str:
-    return digest({"weights": model.fingerprint, "dtype": str(model.state_dtype), "at": POSITIONS, **clip.ingredients})
+    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), "at": POSITIONS, **clip.ingredients}
+    return digest({**asked, **revision_entry(STATES)})
 
 
 def _as_bytes(states: States) -> bytes:

@@ -5,6 +5,7 @@ In: a run's folder, counts and reasons while it goes on. Out: `Run`, which reads
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,11 +60,13 @@ class Run:
         path = RunFolder(self.out).table(name)
         return read_parquet(path) if path.is_file() else pd.DataFrame()
 
-    def summary(self) -> str:
-        """One count, and the reasons."""
+    def summary(self, *, said: Sequence[str] = ()) -> str:
+        """Return one count, and the reasons but those that are in lines which were said already."""
         lines = [f"{self.done} done, {len(self.skipped)} skipped; results in {self.out}"]
         reasons: dict[tuple[str, str], list[str]] = {}
         for row in self.skipped:
+            if any(row["reason"] in line and row["clip"] in line for line in said):
+                continue
             reasons.setdefault((row["clip"], row["reason"]), []).append(row["model"])
         for (clip, reason), models in list(reasons.items())[:20]:
             by = f" by {len(models)} models" if len(models) > 1 else f" by {models[0]}" if models[0] else ""

@@ -26,6 +26,7 @@ from ..errors import InputError, SpeechmixError, StorageError
 from ..evaluation.ablated_speech import PARTS, ablated_speech
 from ..evaluation.groups import groups_of
 from ..files.identity import digest
+from ..files.json_files import write_checked_json
 from ..files.locks import writing_to
 from ..files.names import refuse_doubled, safe_name
 from ..files.parquet_files import read_parquet
@@ -37,9 +38,10 @@ from ..storage.folder import SPEECH_ABLATION, RunFolder
 from ..storage.part_files import Owner
 from ..storage.results import Results
 from ..storage.tables import TableWriter, clip_table, identified
-from .checked_json import stored_json, write_checked
+from .checked_json import stored_json
 from .few_clips import few_of
 from .out_of_memory import memory_errors_named
+from .revisions import revision_entry
 from .word_times import with_words
 
 if TYPE_CHECKING:
@@ -246,12 +248,13 @@ def _rows_of(
     if folder is None:
         return _read(model, clip, options)
     path = folder.path / SPEECH_ABLATION / safe_name(model.label) / f"{clip.name}.json"
-    question = digest({"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, **options})
+    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, **options}
+    question = digest({**asked, **revision_entry(SPEECH_ABLATION)})
     stored = stored_json(path, report)
     if stored.get("question") == question and isinstance(stored.get("rows"), list):
         return stored["rows"]
     rows = _read(model, clip, options)
-    write_checked(path, {"question": question, "rows": rows})
+    write_checked_json(path, {"question": question, "rows": rows})
     return rows
 
 

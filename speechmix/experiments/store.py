@@ -33,6 +33,7 @@ from ..storage.tables import share_rows
 from ..timing import phase
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .own_texts import written_of
+from .revisions import revision_entry
 
 _FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
 ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
@@ -90,7 +91,7 @@ class MapsAsked:
         says = {"weights": self.model.fingerprint, "dtype": str(self.model.state_dtype), "in_scores": self.in_scores}
         says |= {"in_shards": self.maps_dtype or "as computed"} if self.in_shards else {}
         says |= {} if measure.objective else {"mixing_strength": STRENGTH_REVISION}
-        return digest({"measure": measure.identity, **says, **options})
+        return digest({"measure": measure.identity, **says, **options, **revision_entry("contributions")})
 
     def keys(self, clip: Clip) -> list[Key]:
         """Key of each measure's result."""
@@ -233,11 +234,11 @@ def _spelling_asked(model: Model, clip: Clip, *, by_layer: bool) -> dict[Key, Ca
     if model.prefix.task != "transcribe":  # a translation spells no foil, and is no transcript
         return kinds
     if clip.foil and clip.cue is not None:
-        question = digest({**asked, "by_layer": by_layer, "control": CONTROL})
+        question = digest({**asked, "by_layer": by_layer, "control": CONTROL, **revision_entry(ABLATION)})
         kinds[Key(clip.name, ABLATION, question)] = partial(_ablation, by_layer=by_layer)
     if clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
-        kinds[Key(clip.name, TRANSCRIPTS, digest(heard))] = _transcript
+        kinds[Key(clip.name, TRANSCRIPTS, digest({**heard, **revision_entry(TRANSCRIPTS)}))] = _transcript
     return kinds
 
 

@@ -41,6 +41,7 @@ from ..inputs.clips import Clip
 from ..stages.journal import LeftOut, run_stage
 from ..stages.stage_files import TRIALS, stage_files
 from ..stages.stage_lines import AT, kept, lines
+from .revisions import revision_entry
 
 _ROWS, _DROPS = VALUE_COLUMNS[2:], DROP_COLUMNS[2:]  # of an item, which the line names
 _READ_OFF = ("text", "target", "foil")  # what ties items, and decides what is found of them
@@ -126,7 +127,9 @@ def faithfulness_of_clips(
     output = Path(out) / TRIALS / f"{safe_name(model.label)}.jsonl"
     run_stage(
         output, ((clip.name, (at, clip)) for at, clip in enumerate(clips) if shard.holds(clip.name)), work,
-        options={**_described(model, aligner), **told, **asked, "align": align_method},
+        options={
+            **_described(model, aligner), **told, **asked, "align": align_method, **revision_entry("trials", told["measures"])
+        },
         ingredients=items.ingredients, unimportant=(AT, _TIES), why="not judged",
         inputs={"corpus": digest(item_table(clips).to_csv(index=False))}, shard=shard,
         overwrite=overwrite, progress=progress,

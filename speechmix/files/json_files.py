@@ -7,11 +7,14 @@ legal in JSON and no text) are errors like any other.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
 from ..errors import InputError
+from .identity import digest
 from .text_files import read_text
+from .whole_files import write_json
 
 
 def parse_json(text: str, *, where: str) -> Any:
@@ -45,6 +48,35 @@ def parse_json(text: str, *, where: str) -> Any:
         raise InputError(f"{where}: not valid JSON (nested too deeply)") from error
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON ({str(error)[:200]})") from error
+    return content
+
+
+def write_checked_json(path: str | PathLike, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with a checksum of its content, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/marker.json"
+    >>> write_checked_json(path, {"done": 3})
+    >>> read_checked_json(path)
+    {'done': 3}
+    """
+    write_json(path, {**content, "checksum": digest(json.loads(json.dumps(content)))})
+
+
+def read_checked_json(path: str | PathLike) -> dict[str, Any]:
+    """Return the object that `write_checked_json` wrote; one without a checksum, of an earlier version, as it is.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is not as it was written.
+    """
+    content = read_json_object(path)
+    checksum = content.pop("checksum", None)
+    if checksum is not None and checksum != digest(content):
+        raise InputError(f"{path} is damaged: its content is not that which speechmix wrote. Start the run again")
     return content
 
 

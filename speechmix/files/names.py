@@ -11,8 +11,8 @@ import re
 import sqlite3
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -117,6 +117,48 @@ def numbered(name: str, number: int) -> str:
     ending = f"-{number}"
     stem = name[: _CHARACTERS - len(ending)].encode("utf-8")[: _BYTES - len(ending)]
     return stem.decode("utf-8", "ignore") + ending
+
+
+def distinct_file_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a safe part of a file name for each of some names, no two of which are one file.
+
+    Examples
+    --------
+    >>> distinct_file_names(["a/b", "a_b", "../.."])
+    {'a/b': 'a_b', 'a_b': 'a_b-2', '../..': 'clip'}
+    """
+    taken = Names()
+    return {name: taken.unused(name) for name in dict.fromkeys(map(str, names))}
+
+
+def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
+    """Return the path of a file below a folder, from a relative path that some file holds.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+    where : str or Path
+        The file that holds the path, for the message.
+
+    Raises
+    ------
+    InputError
+        If the path leads out of the folder.
+
+    Examples
+    --------
+    >>> path_within(Path("runs"), "../../x", where="run.json")
+    Traceback (most recent call last):
+    ...
+    speechmix.errors.InputError: run.json: expected the path of a file below runs, found '../../x': the file is damaged
+    """
+    pure = PurePosixPath(name.replace("\\", "/"))
+    if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
+        raise InputError(
+            f"{where}: expected the path of a file below {folder}, found {name!r:.200}: the file is damaged"
+        )
+    return folder / name
 
 
 def refuse_doubled(clips: Sequence[Clip]) -> None:

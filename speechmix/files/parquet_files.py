@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .recorded_digests import check_recorded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +94,7 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categorie
     import pyarrow.parquet as pq
 
     with readable_parquet(path):
+        check_recorded(Path(path))
         table = pq.read_table(path, page_checksum_verification=True, read_dictionary=list(categories))
         table.validate(full=True)
         missing = [name for name in columns if name not in table.column_names]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import InputError
+from .bounded_reads import open_regular
 
 MOST_CHARACTERS = 1_000_000  # of a line; one of Common Voice has about 500, words with times of an hour 400,000
 _MOST_QUOTED = 65_536  # of lines put together because a quotation mark is open
@@ -106,7 +107,7 @@ def table_columns(path: Path) -> list[str]:
 
 def _opened(path: Path) -> TextIO:
     """Open a table for reading; bytes that are not UTF-8 become surrogates, so that only their row is lost."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         is_utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     encoding, errors = ("utf-16", "strict") if is_utf16 else ("utf-8-sig", "surrogateescape")
     with path.open(encoding=encoding, errors=errors, newline="") as file:

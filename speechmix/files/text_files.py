@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .bounded_reads import MOST_TABLE, MOST_TEXT, read_bounded
+from .recorded_digests import check_recorded
 from .whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -31,16 +33,19 @@ def read_text(path: str | PathLike) -> str:
     Raises
     ------
     InputError
-        If there is no such file, or it is in another encoding.
+        If there is no such file, it is larger than any text file that is read, or it is in another encoding.
     """
-    return _decoded(Path(path)).replace("\r\n", "\n").replace("\r", "\n")
+    return _decoded(Path(path), most=MOST_TEXT).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _decoded(path: Path) -> str:
+def _decoded(path: Path, *, most: int) -> str:
     try:
-        data = path.read_bytes()
+        data = read_bounded(path, most=most)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
         raise InputError(f"cannot read {path} ({error}): expected a text file") from error
+    check_recorded(path, data)
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)
@@ -111,7 +116,7 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
     """
     import pandas as pd
 
-    text = _decoded(Path(path))
+    text = _decoded(Path(path), most=MOST_TABLE)
     try:
         table = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False, dtype=str)
     except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors

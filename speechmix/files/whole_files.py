@@ -17,6 +17,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from .recorded_digests import replace_recorded
+
 UNFINISHED = ".unfinished-"
 
 
@@ -40,7 +42,7 @@ def whole_file(path: str | PathLike) -> Iterator[Path]:
     unfinished = unfinished_name(path)
     try:
         yield unfinished
-        os.replace(unfinished, path)
+        replace_recorded(unfinished, path)
     except BaseException:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)

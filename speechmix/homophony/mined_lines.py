@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files.identity import digest
+from ..files.identity import digest, file_digest
 from ..inputs.rows import Rejected, Row
 from ..stages.journal import LeftOut
 from .miners import Miner
@@ -73,4 +73,4 @@ def templates_of(names: Sequence[str | Path]) -> tuple[Template, ...]:
 
 def content_digest(path: str | PathLike) -> str:
     """Hash of a file that was just read."""
-    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+    return file_digest(path)

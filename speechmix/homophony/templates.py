@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 from ..errors import InputError
+from ..files.bounded_reads import read_bounded
 from .template_tables import Template, template_of
 
 _FOLDER = Path(__file__).parent / "template_files"
@@ -59,7 +60,7 @@ def load_template(source: str | Path) -> Template:
             raise InputError(f"template {str(source)!r} is not one of {sorted(shipped)}: give a name or a .toml file")
         path = shipped[str(source)]
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_bounded(path).decode("utf-8"))
     except OSError as error:
         raise InputError(f"template {path}: cannot be read ({error.strerror}): give the path of a TOML file") from error
     except RecursionError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files.bounded_reads import check_regular
 from .audio_headers import mp3_seconds, ogg_is_whole, share_of_wav
 from .audio_places import open_bytes, place_of
 from .frames import Seconds
@@ -71,6 +72,7 @@ def _opened(path: str | PathLike) -> Iterator[Any]:
     import soundfile
 
     if place_of(path) is None:
+        check_regular(path)
         with soundfile.SoundFile(str(path)) as file:
             yield file
     else:

@@ -22,6 +22,7 @@ from os import PathLike
 from typing import Any, BinaryIO
 
 from ..errors import InputError
+from ..files.bounded_reads import open_regular
 from ..files.parquet_files import readable_parquet
 
 _MOST_KEPT = 2**28  # bytes of a Parquet row group's recordings that are kept for the next row; more are read row by row
@@ -139,7 +140,7 @@ def open_bytes(path: str | PathLike) -> BinaryIO:
     """
     place = place_of(path)
     if place is None:
-        return open(path, "rb")
+        return open_regular(path)
     if isinstance(place, Stretch):
         file = open_unbuffered(place.file)
         held = os.fstat(file.fileno()).st_size

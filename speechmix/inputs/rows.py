@@ -170,7 +170,7 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
     if not allow_outside and resolved != real_root and not resolved.startswith(real_root.rstrip(os.sep) + os.sep):
         raise RowError(
             "unsafe path",
-            f"path {path[:200]!r} leads out of the folder {root}: move the file there, "
+            f"path {path[:200]!r} leads out of the folder {real_root}: move the file there, "
             "or say allow_outside=True (--allow-outside) if you trust this manifest",
         )
     # Not the resolved path: a clip is named after its link, and links may point at names without an ending.

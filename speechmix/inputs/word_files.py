@@ -7,6 +7,7 @@ a word, because it sounds.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = ["read_words", "word_file_kind", "words_from_items", "write_textgrid"]
 
 _KINDS = {".textgrid": "textgrid", ".ctm": "ctm", ".json": "json", ".tsv": "table", ".csv": "table"}
 _LABELS, _STARTS, _ENDS = ("word", "text", "label"), ("start", "start_sec"), ("end", "end_sec")
+_SHORTEST = 0.02  # seconds of a word that is placed between others
 _SCORES = ("score", "confidence", "probability")
 
 
@@ -83,7 +85,8 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
 
     A word in pieces is ``[text, [[start, end], ...]]`` or ``{"word": ..., "pieces": [[start, end], ...]}``.
     The label may also be called text or label, the times start_sec and end_sec or (as transformers writes them)
-    ``"timestamp": [start, end]``, the score confidence or probability.
+    ``"timestamp": [start, end]``, the score confidence or probability. Of objects, words without any times (numerals of
+    WhisperX) are placed between the words around them, with a warning, or left out where there is no room.
 
     Raises
     ------
@@ -97,7 +100,7 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
     """
     if not isinstance(items, Sequence) or isinstance(items, str):
         raise InputError(f"{where}: expected a list of words, found {type(items).__name__}")
-    words = []
+    words: list[Word | str] = []  # a label alone where an aligner gave no times
     for index, item in enumerate(items):
         if pieces := _pieces_of(item):
             words.append(_in_pieces(item, pieces, where=f"{where}: word {index}"))
@@ -111,13 +114,55 @@ def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
             parts, score = tuple(item[:3]), item[3] if len(item) == 4 else None
         else:
             parts, score = (None,) * 3, None
+        if isinstance(item, dict) and isinstance(parts[0], str) and parts[0].strip() and parts[1:] == (None, None):
+            words.append(parts[0].strip())
+            continue
         if None in parts:
             raise InputError(
                 f"{where}: word {index} must be [text, start, end] or have word, start, end; found {item!r}"
             )
         label, start, end = parts
         words.append(_word(label, start, end, score, where=f"{where}: word {index}"))
-    return words
+    return _with_times(words, where)
+
+
+def _with_times(words: Sequence[Word | str], where: str) -> list[Word]:
+    """Place words without times, such as numerals of WhisperX, between the words around them; leave out what has no room.
+
+    Raises
+    ------
+    InputError
+        If no word has times.
+    """
+    timed = [word for word in words if isinstance(word, Word)]
+    untimed = [word for word in words if isinstance(word, str)]
+    if not untimed:
+        return timed
+    if not timed:
+        raise InputError(
+            f"{where}: word 0 must be [text, start, end] or have word, start, end; found {untimed[0]!r} alone"
+        )
+    placed: list[Word] = []
+    left_out: list[str] = []
+    waiting: list[str] = []
+    for word in words:
+        if isinstance(word, str):
+            waiting.append(word)
+            continue
+        start, room = (placed[-1].end, word.start - placed[-1].end) if placed else (0.0, 0.0)
+        if waiting and room / len(waiting) >= _SHORTEST:
+            each = room / len(waiting)
+            placed += [Word(text, start + i * each, start + (i + 1) * each) for i, text in enumerate(waiting)]
+        else:
+            left_out += waiting
+        placed.append(word)
+        waiting = []
+    left_out += waiting
+    spread = [text for text in untimed if text not in left_out]
+    what = f"placed between the words around them: {', '.join(spread[:5])}" if spread else ""
+    what += ("; " if spread and left_out else "") + (f"left out: {', '.join(left_out[:5])}" if left_out else "")
+    warnings.warn(f"{where}: {len(untimed)} words have no times; {what}", stacklevel=3)
+    return placed
 
 
 def _pieces_of(item: object) -> Any:

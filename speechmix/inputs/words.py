@@ -278,4 +278,7 @@ def _listed(words: Sequence[Word | TextWord], most: int = 40) -> str:
 
 
 def _absent(words: Sequence[Word | TextWord], text: str, role: str, where: str) -> InputError:
-    return InputError(f"{where}: {role} {text!r} is not one of the words; {_listed(words)}. Choose one of these")
+    asked = comparable(text)
+    near = dict.fromkeys(word.text for word in words if asked and asked in re.split(r"[^\w]+", comparable(word.text)))
+    hint = f": {asked!r} is a part of {', '.join(map(repr, near))}, which is one word here" if near else ""
+    return InputError(f"{where}: {role} {text!r} is not one of the words; {_listed(words)}. Choose one of these{hint}")

@@ -50,6 +50,9 @@ class Facts:
         Layer norms behind the residual sum that it passes: it is then defined for post-norm stacks alone.
     no_heads : str
         Why there is no form per head, as the error says it; empty if there is one.
+    revision : int
+        Raised by one when the same input gives other scores from now on, as after a correction: stored scores of a former
+        revision are then made again, and never in one table with new ones.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Facts:
     cross: bool = True
     norms: int = 0
     no_heads: str = ""
+    revision: int = 1
 
 
 _RESIDUAL_HAS_NO_HEAD = (
@@ -292,6 +296,18 @@ def facts_of(name: Any) -> Facts:
     if facts is None:
         raise InputError(f"unknown measure {name!r}; there are {', '.join((*FACTS, *RATIO_FACTS))}")
     return facts
+
+
+def revision_of(name: str) -> int:
+    """Revision of a measure, a mixing ratio or a measure of the output; 1 for a name nobody knows.
+
+    Examples
+    --------
+    >>> revision_of("attention")
+    1
+    """
+    facts = FACTS.get(name) or RATIO_FACTS.get(name) or TO_OUTPUT.get(name)
+    return 1 if facts is None else facts.revision
 
 
 def residual_left_out(measure: str) -> bool:

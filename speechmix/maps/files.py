@@ -191,7 +191,7 @@ def written_to(folder: Path | None, mixing_map: MixingMap) -> MixingMap:
 
 def map_path(folder: Path, key: tuple[str, str]) -> Path:
     """File of the map of a measure and stack."""
-    return folder / f"{key[0]}.{key[1]}.safetensors"
+    return folder / f"{safe_name(key[0])}.{safe_name(key[1])}.safetensors"
 
 
 def folders_of(out: str | PathLike | None, clips: Sequence[Any]) -> Iterator[Path | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -19,11 +18,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, MissingExtraError
+from ..files.bounded_reads import read_bounded, unpacked
 from ..files.whole_files import whole_file
 from .facts import STACKS
 from .headers import labels_as_text, labels_from_text
 from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, maps_without_labels, scores_of
 from .mixing import Maps, MixingMap
+
+_MOST_BYTES = 2**31  # of a file, and of what gzip packed in it
 
 _OURS = "speechmix"  # key of our labels in Inseq's info
 _NO_ID = -1  # maps know tokens by what is written
@@ -175,8 +177,7 @@ def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:
 
 def _read(path: Path) -> list[Attribution]:
     try:
-        data = path.read_bytes()
-        content = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)["attributes"]
+        content = json.loads(unpacked(read_bounded(path, most=_MOST_BYTES), where=path, most=_MOST_BYTES))["attributes"]
         info = content["info"]
         return [_of_json(entry, info) for entry in content["sequence_attributions"]]
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:

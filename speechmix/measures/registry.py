@@ -70,8 +70,9 @@ class Measure(Facts):
 
     @cached_property
     def identity(self) -> str:
-        """What stored maps are known by: the name; for a measure of one's own also a hash of its function."""
-        return self.name if self.of_the_package else f"{self.name} {code_fingerprint(self.function)}"
+        """What stored maps are known by: name and revision (if not the first); for a measure of one's own a hash of it, too."""
+        name = self.name if self.revision == 1 else f"{self.name} revision {self.revision}"
+        return name if self.of_the_package else f"{name} {code_fingerprint(self.function)}"
 
     def __call__(self, *args: Any, **options: Any) -> Tensor | tuple[Tensor, dict[str, Any]]:
         """Call the function."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from ..files.names import distinct_file_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +45,20 @@ def page_svg(figure: Figure) -> bytes:
         text = text.replace(f": {color}", f": var(--{name})")
     start, end = text.split(">", 1)
     return f"{start}><style>{_styles()}</style>{end}".encode()
+
+
+def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
+    """Return the end of the file names of each side's figures: nothing for "all", each other side its own.
+
+    Sides are values of a manifest's column, so they may hold any character.
+
+    Examples
+    --------
+    >>> side_suffixes(["all", "left", "x/../../.."])
+    {'all': '', 'left': '_left_cue', 'x/../../..': '_x_cue'}
+    """
+    stems = distinct_file_names(side for side in map(str, sides) if side != "all")
+    return {"all": "", **{side: f"_{stem}_cue" for side, stem in stems.items()}}
 
 
 def _styles() -> str:

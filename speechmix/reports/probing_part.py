@@ -15,10 +15,12 @@ from ..errors import InputError
 from ..evaluation.probing.claims import KEYS, probe_claims, sentences
 from ..evaluation.probing.link import probing_agreement
 from ..evaluation.probing.probe import ANSWERS_FILE, FILE
+from ..files.names import distinct_file_names
 from ..files.text_files import read_csv
 from ..plots.panels import model_name, spoken
 from ..plots.probe_curves import probe_and_mixing, probe_figure
 from .page import Item, Part
+from .page_figures import side_suffixes
 from .study_figures import written
 from .study_tables import said_p, without_control
 
@@ -61,14 +63,16 @@ def probing_part(study: Study, *, published: bool | str = False) -> list[Part]:
     try:
         table, answers = (_read(folder / name) for name in (FILE, ANSWERS_FILE))
         items: list[Item] = []
+        stems = distinct_file_names(table["label"])
         for label, of_label in table.groupby("label", sort=False):
-            items += _items(study, of_label, answers[answers["label"] == label], bool(published))
+            file = f"probes_{stems[str(label)]}"
+            items += _items(study, of_label, answers[answers["label"] == label], bool(published), file=file)
     except InputError as error:
         return [(_TITLE, [str(error)])]
     return [(_TITLE, items)] if items else []
 
 
-def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: bool) -> list[Item]:
+def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: bool, *, file: str) -> list[Item]:
     label = str(table["label"].iloc[0])
     probes, verdicts = _main_positions(table), _main_positions(answers)
     claims = probe_claims(probes, verdicts)
@@ -76,17 +80,17 @@ def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: 
     items: list[Item] = [*told, _WHAT.format(label=label)]
     if len(claims):
         items.append(_by_layer(claims))
+    suffixes = side_suffixes(probes["part"].unique())
     for part, rows in probes.drop(columns="position").groupby("part", sort=False):
         mixing = without_control(study.table) if len(study.table) else study.table
         mixing = mixing[mixing["side"] == part] if len(mixing) else mixing
-        suffix = "" if part == "all" else f"_{part}_cue"
         caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE
         if len(mixing) and set(_with_cross(rows)["stack"]) & set(mixing["stack"]):
             measure = "value_zeroing" if "value_zeroing" in set(mixing["measure"]) else mixing["measure"].iloc[0]
             figure, small = (probe_and_mixing(rows, mixing, measure=measure, narrow=narrow) for narrow in (False, True))
         else:
             figure, small = (probe_figure(rows, narrow=narrow) for narrow in (False, True))
-        items.append(written(study, f"probes_{label}{suffix}", figure, caption, narrow=small))
+        items.append(written(study, f"{file}{suffixes[str(part)]}", figure, caption, narrow=small))
     at_target = table[table["position"] == "target"]
     if published and label == "number" and len(at_target):
         figure, small = (probe_figure(at_target, published=True, narrow=narrow) for narrow in (False, True))

@@ -19,6 +19,7 @@ from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.cue_tables import rows_named
 from ..plots.published_figures import ALL_ROWS, published_beside, published_probing, sources
+from .page_figures import side_suffixes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +62,9 @@ def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narro
         For a small screen: panels below each other.
     """
     drawn: dict[str, Figure] = {}
+    suffixes = side_suffixes(table["side"].unique())
     for side, part in table.groupby("side", sort=False, observed=True):
-        suffix = "" if side == "all" else f"_{side}_cue"
+        suffix = suffixes[str(side)]
         if part["contribution"].notna().any() and len(published_beside(part)):
             drawn[f"published_contribution{suffix}"] = cue_figure(
                 part, x="depth", published=True, target_rows=target_rows, narrow=narrow

@@ -24,7 +24,7 @@ from ..plots.need_figure import draw_need, need_panels
 from ..plots.published_figures import ALL_ROWS
 from . import published_part
 from .page import Item, Part, Picture
-from .page_figures import page_svg
+from .page_figures import page_svg, side_suffixes
 from .study import Study
 from .study_need import drops_by_layer
 from .study_tables import PARTS, without_control
@@ -59,8 +59,8 @@ _NEED_CAPTION = (
 )
 
 
-def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[str, Drawing]:
-    """Curves, heat map, difference, distribution and panels by template, number and cue, for each side of the cue.
+def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[tuple[str, str], Drawing]:
+    """Curves, heat map, difference, distribution and panels by template, number and cue: by side of the cue and figure.
 
     What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
 
@@ -71,12 +71,11 @@ def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[str, Dra
     layers : DataFrame or None
         From `layer_statistics`: which differences are claimed, and in bold.
     """
-    drawings: dict[str, Drawing] = {}
+    drawings: dict[tuple[str, str], Drawing] = {}
     is_drawn = table["contribution"].notna() & (table["control"] != "yes") if len(table) else np.array([], dtype=bool)
     for side in table["side"][is_drawn].unique() if len(table) else ():
         part = taken(table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side))
-        suffix = "" if side == "all" else f"_{side}_cue"
-        drawings |= {f"{name}{suffix}": draw for name, draw in _drawings_of_side(part, _claimed(layers, side)).items()}
+        drawings |= {(side, name): draw for name, draw in _drawings_of_side(part, _claimed(layers, side)).items()}
     return drawings
 
 
@@ -124,11 +123,13 @@ def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
         A part with the published figures too, one's own beside them of these rows; True is "target", as published.
     """
     parts: dict[str, list[Item]] = {}
-    for name, draw in _drawings(study.table, study.layers).items():
-        side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
-        parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
-            written(study, name, draw(narrow=False), _caption(name), narrow=draw(narrow=True))
-        )
+    drawings = _drawings(study.table, study.layers)
+    suffixes = side_suffixes(side for side, _ in drawings)
+    for (side, name), draw in drawings.items():
+        title = "Figures" if side == "all" else f"Figures: {side} cue"
+        file = f"{name}{suffixes[str(side)]}"
+        picture = written(study, file, draw(narrow=False), _caption(name), narrow=draw(narrow=True))
+        parts.setdefault(title, []).append(picture)
     if published and parts:
         parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
     return list(parts.items())
@@ -159,12 +160,14 @@ def need_pictures(study: Study) -> list[Picture]:
     measures = set(table["measure"][is_studied].unique())
     measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
     is_drawn = is_studied & table["contribution"].notna()
-    for side in table["side"][is_drawn].unique():
+    sides = table["side"][is_drawn].unique()
+    suffixes = side_suffixes(sides)
+    for side in sides:
         lost = drops[drops["side"] == side]
         part = taken(table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side))
         panels_of_side = need_panels(part, lost, measure=measure)
         figure, small = (draw_need(panels_of_side, narrow=narrow) for narrow in (False, True))
-        name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
+        name = f"contribution_and_need{suffixes[str(side)]}"
         of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
         caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}."
         pictures.append(written(study, name, figure, caption, narrow=small))

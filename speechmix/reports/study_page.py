@@ -21,7 +21,7 @@ from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
 from ..storage.folder import RUNNING
-from ..storage.reading import STOPPED, StoredRun
+from ..storage.reading import STOPPED, StoredRun, contributing_versions
 from ..versions import versions
 from .explanation_part import explanation_part
 from .faithfulness_part import faithfulness_part
@@ -327,8 +327,9 @@ def _further_twins(study: Study) -> list[str]:
 
 
 def _versions(run: StoredRun) -> str:
-    scored = run.description.get("versions")
-    return f"Scored with {scored}." if scored == versions() else f"Scored with {scored}; this page by {versions()}."
+    scored = contributing_versions(run)
+    page = "" if scored == [versions()] else f"; this page by {versions()}"
+    return f"Scored with {'; and with '.join(scored) or 'versions that are not known'}{page}."
 
 
 def _counts(run: StoredRun) -> str:

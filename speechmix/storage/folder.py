@@ -15,7 +15,6 @@ stored result says itself what it is made of.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,9 @@ from typing import Any
 from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import file_digest
-from ..files.names import safe_name
+from ..files.json_files import read_json_object
+from ..files.names import path_within, safe_name
+from ..files.recorded_digests import DIGESTS, record_digests_in
 from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
@@ -97,7 +98,7 @@ class RunFolder:
 
     def beside_page(self, name: str, ending: str) -> Path:
         """A figure or table that was made for the page: "headline.md", "layers.csv", "cue_contribution.png", ..."""
-        return self.path / f"{name}.{ending}"
+        return self.path / f"{safe_name(name)}.{ending}"
 
     @property
     def words(self) -> Path:
@@ -159,6 +160,7 @@ class RunFolder:
         InputError
             If it holds a run with other options, and `overwrite` is not said.
         """
+        record_digests_in(self.path)
         asked = question.described()
         stored = self._stored_description(report)
         stored_options = {**Question().described(), **stored.get("options", asked)}
@@ -179,6 +181,7 @@ class RunFolder:
         # A finished run has nothing unfinished but perhaps of its page, which is made after it.
         if shards == 1:
             clear_leftovers(self.path, below=stored.get("state") != COMPLETE)
+            clear_leftovers(self.path / DIGESTS, below=False)
         write_json(self.description, description)
 
     def finish(self, done: int, parts: Sequence[Path], made_of: str) -> None:
@@ -192,7 +195,7 @@ class RunFolder:
         made_of : str
             Hash of what the shards have done.
         """
-        description = json.loads(self.description.read_text(encoding="utf-8"))
+        description = read_json_object(self.description)
         for name in _OF_TABLES:
             description.pop(name, None)
         marks = {path.relative_to(self.path).as_posix(): FileMark.of(path) for path in parts}
@@ -201,7 +204,7 @@ class RunFolder:
 
     def stands(self, made_of: str) -> bool:
         """Whether the tables that are there are those of what the shards have done, as they were written; then says so."""
-        description = json.loads(self.description.read_text(encoding="utf-8"))
+        description = read_json_object(self.description)
         same = description.get("made_of") == made_of and description.get("tables") == self._tables()
         if same:
             told = {name: description.pop(name) for name in _OF_TABLES if name in description}
@@ -219,9 +222,10 @@ class RunFolder:
     def standing_parts(self) -> dict[Path, FileMark]:
         """Part files that the run's tables are made of, as they were written; none while there are no tables."""
         try:
-            marks = json.loads(self.description.read_bytes().decode("utf-8")).get("parts", {})
-            return {self.path / name: FileMark.read(mark) for name, mark in marks.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
+            marks = read_json_object(self.description).get("parts", {})
+            where = self.description
+            return {path_within(self.path, name, where=where): FileMark.read(mark) for name, mark in marks.items()}
+        except (InputError, OSError, AttributeError, TypeError):
             return {}
 
     def relative(self, parts: Sequence[Part]) -> list[str]:
@@ -234,13 +238,13 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            content = json.loads(path.read_bytes().decode("utf-8"))
-            if isinstance(content, dict) and isinstance(content.get("options"), dict):
+            content = read_json_object(path)
+            if isinstance(content.get("options"), dict):
                 earlier = content.get("earlier_versions", [])
                 texts = [content.get("versions", ""), *(earlier if isinstance(earlier, list) else [None])]
                 if all(isinstance(text, str) for text in texts):
                     return content
-        except (ValueError, RecursionError):
+        except InputError:
             pass
         aside = path.with_name("run.json.damaged")
         path.replace(aside)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from ..evaluation.twin_comparison import BASELINES
 from ..files.file_marks import FileMark
+from ..files.names import path_within
 from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import UNFINISHED, whole_file
 from .tables import AFTER_TARGET, STRENGTH
@@ -86,6 +87,8 @@ class Part:
         Label of the shard that wrote it.
     scores, maps : dict of str to FileMark
         Its files below ``scores`` and ``maps``, as they were written.
+    versions : tuple of str
+        Versions that computed its results; none in parts of earlier versions, which did not note them.
     """
 
     path: Path
@@ -93,6 +96,7 @@ class Part:
     shard: str
     scores: Mapping[str, FileMark]
     maps: Mapping[str, FileMark] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
 
     def read(self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> pa.Table:
         """Rows in the order in which they were written; pages are compared with their checksums.
@@ -153,10 +157,11 @@ def write_part(
     shard: str,
     scores: Mapping[str, FileMark],
     maps: Mapping[str, FileMark],
+    versions: Iterable[str] = (),
 ) -> Part:
     """Write a part file, whole or not at all."""
-    part = Part(path, owner, shard, dict(scores), dict(maps))
-    told = {"owner": vars(owner), "shard": shard, "scores": part.scores, "maps": part.maps}
+    part = Part(path, owner, shard, dict(scores), dict(maps), tuple(sorted(set(versions))))
+    told = {"owner": vars(owner), "shard": shard, "scores": part.scores, "maps": part.maps, "versions": part.versions}
     schema = RESULTS.with_metadata({_TOLD: json.dumps(told, ensure_ascii=False)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -197,9 +202,17 @@ def opened_part(path: Path) -> Part:
                 f"{path}: expected the columns {', '.join(RESULTS.names)}, found {', '.join(schema.names)}"
             )
         scores, maps = (
-            {str(name): FileMark.read(mark) for name, mark in told.get(kind, {}).items()} for kind in ("scores", "maps")
+            {_inner(name, path): FileMark.read(mark) for name, mark in told.get(kind, {}).items()}
+            for kind in ("scores", "maps")
         )
-        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps)
+        versions = tuple(map(str, told.get("versions", ())))
+        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps, versions)
+
+
+def _inner(name: str, part: Path) -> str:
+    """Return the relative path of a file of a part, which `run_parts` may remove; raises what `path_within` raises."""
+    path_within(part.parent, name, where=part)
+    return name
 
 
 def part_paths(folder: Path) -> list[Path]:

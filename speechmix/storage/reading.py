@@ -18,6 +18,7 @@ import pandas as pd
 
 from ..errors import InputError, SpeechmixError
 from ..files.file_marks import FileMark
+from ..files.names import path_within
 from ..maps.mixing import MixingMap
 from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, described_run
 from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, SCORES, TRANSCRIPTS, RunFolder, clip_folders
@@ -121,8 +122,8 @@ class StoredRun:
         >>> run = speechmix.open_run("runs/small")                                        # doctest: +SKIP
         >>> run.scores.to_table(filter=ds.field("stack") == "encoder").to_pandas()        # doctest: +SKIP
         """
-        files = [name for part in self.parts for name in part.scores] if self.parts else None
-        if files == [] and any(part.maps for part in self.parts):
+        files = {name: mark for part in self.parts for name, mark in part.scores.items()} if self.parts else None
+        if files == {} and any(part.maps for part in self.parts):
             raise InputError(
                 f"{self.out} is a run of frames, which has no table of cells: its maps are open_run(...).maps(clip)"
             )
@@ -139,8 +140,9 @@ class StoredRun:
         """
         parts = []
         for name, mark in sorted(self.description.get("parts", {}).items()):
-            FileMark.read(mark).check(self.out / name)
-            parts.append(opened_part(self.out / name))
+            path = path_within(self.out, name, where=self.folder.description)
+            FileMark.read(mark).check(path)
+            parts.append(opened_part(path))
         return tuple(parts)
 
     @cached_property
@@ -204,6 +206,26 @@ def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
         folder, description, clips, tables[CONTRIBUTIONS], tables[ABLATION], tables[TRANSCRIPTS], tables[BOUNDARIES],
         done=done if isinstance(done, int) else sum(1 for _ in _scored(folder)), skipped=skipped,
     )  # fmt: skip
+
+
+def contributing_versions(run: StoredRun) -> list[str]:
+    """Return the versions of the packages that computed the results of a run, in alphabetical order.
+
+    After an upgrade a run keeps what former versions computed. Where a part file does not note its versions (runs of earlier
+    versions), those of all starts of the run are returned.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> contributing_versions(speechmix.open_run("runs/small"))                           # doctest: +SKIP
+    ['speechmix 0.1.0, transformers 5.23.0, torch 2.11.0, torchaudio 2.11.0, Python 3.11.9']
+    """
+    earlier = run.description.get("earlier_versions", ())
+    of_starts = [run.description.get("versions"), *(earlier if isinstance(earlier, list) else ())]
+    noted = {version for part in run.parts for version in part.versions}
+    if not run.parts or any(not part.versions for part in run.parts):
+        noted |= {version for version in of_starts if isinstance(version, str)}
+    return sorted(noted)
 
 
 def _scored(folder: RunFolder) -> Iterator[Path]:

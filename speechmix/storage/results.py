@@ -32,6 +32,7 @@ from ..files.shards import Shard
 from ..inputs.clips import Clip
 from ..maps.mixing import Maps, MixingMap
 from ..timing import phase
+from ..versions import versions
 from .folder import RunFolder
 from .map_files import MAPS, MapFiles
 from .part_files import (
@@ -184,15 +185,21 @@ class Results:
             return
         with phase("writing"):
             keys, table = [Key(row["clip"], row["kind"], row["question"]) for row in self._new], table_of(self._new)
-            self._know(self._written_part(keys, [table], self._scores, self._maps), table)
+            part = self._written_part(keys, [table], self._scores, self._maps, [versions()])
+            self._know(part, table)
         self._new, self._new_bytes, self._written = [], 0, time.monotonic()
 
     def _written_part(
-        self, keys: Iterable[Key], tables: Iterable[pa.Table], scores: ScoreFiles, maps: MapFiles
+        self,
+        keys: Iterable[Key],
+        tables: Iterable[pa.Table],
+        scores: ScoreFiles,
+        maps: MapFiles,
+        computed_by: Iterable[str],
     ) -> Part:
         name = self._shard.prefix + part_name(keys)
         files = scores.close(name), maps.close(name)
-        return write_part(self._place / f"{name}.parquet", tables, self._owner, self._shard.label, *files)
+        return write_part(self._place / f"{name}.parquet", tables, self._owner, self._shard.label, *files, computed_by)
 
     def row(self, key: Key) -> dict[str, Any]:
         """One result, as `put` takes it."""
@@ -282,7 +289,9 @@ class Results:
             with phase("writing"), ScoreFiles(self._folder.scores) as scores, self._map_files() as maps:
                 self._copy_scores(keys, scores)
                 self._copy_maps(keys, maps)
-                part = self._written_part(keys, self.tables(keys), scores, maps)
+                sources = [self._parts[number] for number in {self._places[key].part for key in keys}]
+                computed_by = {version for source in sources for version in source.versions}
+                part = self._written_part(keys, self.tables(keys), scores, maps, computed_by)
             self._know(part, part.read(KEY))
         return part
 

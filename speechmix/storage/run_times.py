@@ -19,10 +19,9 @@ import torch
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
 from ..files.identity import digest
-from ..files.json_files import read_json_object
+from ..files.json_files import read_checked_json, read_json_object, write_checked_json
 from ..files.shards import Shard
 from ..files.text_files import write_csv
-from ..files.whole_files import write_json
 from ..timing import AHEAD, Seconds, counted, phase
 from .folder import RunFolder
 from .part_files import Owner
@@ -66,7 +65,7 @@ class RunTimes:
 
     def _write(self, of_model: Counted) -> None:
         with suppress(OSError):  # a full disk is for the results to tell
-            write_json(self._path, {"models": _added([*self._models, self._row(of_model)])})
+            write_checked_json(self._path, {"models": _added([*self._models, self._row(of_model)])})
 
 
 @dataclass
@@ -103,7 +102,7 @@ def _asked(folder: RunFolder) -> str:
 def _stored(folder: RunFolder, label: str) -> list[dict[str, Any]]:
     """Times of a shard, of each model; none if they are not there or damaged."""
     try:
-        models = read_json_object(folder.times_of(label))["models"]
+        models = read_checked_json(folder.times_of(label))["models"]
         for of_model in models:
             Owner(**of_model["owner"])
             float(of_model["clips"] + sum(of_model["seconds"].values()))

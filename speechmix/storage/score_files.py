@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -26,12 +26,14 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..files.file_marks import FileMark
+from ..files.identity import digest
 from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
+from .checked_datasets import checked_files
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -51,6 +53,7 @@ _COLUMNS = pa.schema(
     + [(f"{side}_{name}", kind) for side in ("target", "source") for name, kind in _SIDE]
     + [("score", pa.float64()), ("share", pa.float32())]  # which follows from the scores
 )
+_MOST_IN_A_NAME = 200  # letters of a value in a folder's name; file systems take 255 bytes
 _NUMBERS = ["score", "share"]  # hardly two alike: their bytes are put in an order that can be packed, a fifth smaller
 
 
@@ -282,7 +285,15 @@ def partition(model: str, init: str, measure: str, stack: str) -> Path:
     'model=openai%2Fwhisper-small/init=trained/measure=attention/stack=cross'
     """
     values = {"model": model, "init": init, "measure": measure, "stack": stack}
-    return Path(*(f"{name}={quote(value, safe='')}" for name, value in values.items()))
+    return Path(*(f"{name}={_folder_value(value)}" for name, value in values.items()))
+
+
+def _folder_value(value: str) -> str:
+    """Return a value as part of a folder's name; one that no file system takes is cut, with a hash of the whole."""
+    shown = value
+    while len(quote(shown, safe="")) > _MOST_IN_A_NAME:
+        shown = shown[:-1]
+    return quote(shown if shown == value else f"{shown}-{digest(value)[:8]}", safe="")
 
 
 def file_name(seed: int | None) -> str:
@@ -327,22 +338,22 @@ def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     return columns
 
 
-def scores_in(folder: Path, files: Sequence[str] | None, former: Path) -> ds.Dataset:
+def scores_in(folder: Path, files: Mapping[str, FileMark] | None, former: Path) -> ds.Dataset:
     """Open scores lazily: nothing is read before it is asked for.
 
     Parameters
     ----------
     folder : Path
         ``scores`` of a run.
-    files : sequence of str, optional
-        Paths below it, of the parts that stand; None for all that are there.
+    files : dict of str to FileMark, optional
+        Paths below it, of the parts that stand, with what was written; None for all that are there.
     former : Path
         The single table of earlier versions, which is opened if there is no such folder.
 
     Raises
     ------
     InputError
-        If there are none, or they cannot be opened.
+        If there are none, or they cannot be opened. A file that is damaged raises it when it is read.
     """
     if not folder.is_dir() and not former.is_file():
         raise InputError(
@@ -355,6 +366,9 @@ def scores_in(folder: Path, files: Sequence[str] | None, former: Path) -> ds.Dat
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         )
         if folder.is_dir() and files is not None:
-            paths = [str(folder / file) for file in files]
-            return ds.dataset(paths, format=checked, partitioning=by_name, partition_base_dir=str(folder))
+            marks = {(folder / file).absolute(): mark for file, mark in files.items()}
+            return ds.dataset(
+                list(map(str, marks)), format=checked, filesystem=checked_files(marks), partitioning=by_name,
+                partition_base_dir=str(folder.absolute()),
+            )  # fmt: skip
         return ds.dataset(place, format=checked, partitioning=by_name)

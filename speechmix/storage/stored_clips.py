@@ -156,7 +156,12 @@ def clip_row(run: StoredRun, name: str) -> dict[str, Any]:
     rows = run.clips[run.clips["clip"] == str(name)]
     if rows.empty:
         first = ", ".join(map(str, run.clips["clip"].head(5)))
-        raise InputError(f"no clip {name!r} in {run.out}; there are {len(run.clips)}: {first}, ...")
+        there = (
+            f"there are {len(run.clips)}: {first}{', ...' if len(run.clips) > 5 else ''}"
+            if first
+            else "it has no clips"
+        )
+        raise InputError(f"no clip {name!r} in {run.out}; {there}")
     return {str(column): cell for column, cell in rows.iloc[0].items()}
 
 

@@ -79,9 +79,10 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
         ) from error
     if "digests" in labels:
         name = tensor_name(clip, told["measure"], told["stack"])
-        return checked_map(
-            MixingMap(scores=frame_map_scores(folder.maps, part, name, labels["digests"]), **told), where
-        )
+        stored = frame_map_scores(folder.maps, part, name, labels["digests"])
+        if stored.shape != shape:
+            raise _damaged(where, f"scores {name!r} of the shape {shape}, found {stored.shape}")
+        return checked_map(MixingMap(scores=stored, **told), where)
     owner = part.owner
     place = partition(owner.name or "", owner.init or "", told["measure"], told["stack"])
     names = [name for name in part.scores if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")]

@@ -5,7 +5,6 @@ The same rows go to Parquet and to CSV, and are never all in memory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..evaluation.cue import ROW_NAMES, cue_contribution, strength_of_target
 from ..evaluation.length import length_matched_share
 from ..evaluation.spelling import transcript_judged
 from ..evaluation.twin_comparison import BASELINES
+from ..files.recorded_digests import remove_recorded, replace_recorded
 from ..files.text_files import neutral
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
@@ -278,9 +278,9 @@ class TableWriter:
             if kind is None and not self.keep_former:
                 for ending, path in self._final.items():
                     if self._unfinished[ending].is_file():
-                        os.replace(self._unfinished[ending], path)
+                        replace_recorded(self._unfinished[ending], path)
                     else:
-                        path.unlink(missing_ok=True)
+                        remove_recorded(path)
         finally:
             for path in self._unfinished.values():
                 with suppress(OSError):

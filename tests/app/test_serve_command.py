@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from speechmix import bundled, cli
-from speechmix.app import server
+from speechmix.app import browser, server
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -32,7 +32,9 @@ def test_without_arguments_it_serves_what_comes_with_the_package_to_this_compute
     assert all(clip.meta["synthetic"] == "yes" for clip in options["examples"])
 
 
-def test_its_options_are_those_of_the_call(calls):
+def test_its_options_are_those_of_the_call(calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "a").mkdir(parents=True)
     arguments = (
         "serve runs/a --model x --model y --audio sounds --longest 9 --host 0.0.0.0 --port 80 --no-browser --device cpu"
     )
@@ -64,10 +66,10 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
 
     def own_loop(serving):
         monkeypatch.undo()
-        monkeypatch.setattr(server.webbrowser, "open", opened.append)
+        monkeypatch.setattr(browser.webbrowser, "open", opened.append)
         return start(serving)
 
-    monkeypatch.setattr(server.webbrowser, "open", opened.append)
+    monkeypatch.setattr(browser.webbrowser, "open", opened.append)
     monkeypatch.setattr(server.Server, "serve_forever", interrupted)
     monkeypatch.setattr(server.Server, "start", own_loop)
     server.serve([], run=run, browser=False, say=said.append)

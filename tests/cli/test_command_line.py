@@ -234,7 +234,9 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(fold
     ],
 )
 def test_who_does_the_work_is_checked_before_anything_is_read(options, message, tmp_path, capsys):
-    command = ["score", "no such clip.wav", "--model", "no such model", "--out", str(tmp_path / "run")]
+    clip = tmp_path / "no audio.wav"
+    clip.write_bytes(b"")
+    command = ["score", str(clip), "--model", "no such model", "--out", str(tmp_path / "run")]
     assert main([*command, *options]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

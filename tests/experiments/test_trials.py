@@ -216,7 +216,11 @@ def test_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "advice"), [("ablate", "score --ablate --shard"), ("probe", "score --probe --shard")]
 )
-def test_commands_that_do_all_clips_at_once_name_the_one_that_takes_shards(command, advice, capsys):
+def test_commands_that_do_all_clips_at_once_name_the_one_that_takes_shards(
+    command, advice, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.tsv").write_text("path\n")
     clips = {"ablate": ["--model", "m", "--manifest", "c.tsv"], "probe": ["m", "--manifest", "c.tsv"]}
     assert main([command, *clips[command], "--shard", "2/3"]) == 1
     assert advice in capsys.readouterr().err

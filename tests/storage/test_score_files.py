@@ -44,7 +44,7 @@ def written(folder, maps_of, **options):
             files.append({(m.measure, m.stack): m for m in maps}, clip(name), who)
         marks = files.close("part-0")
     assert {name: FileMark.of(folder / name) for name in marks} == marks
-    return scores_in(folder, sorted(marks), folder.with_suffix(".parquet"))
+    return scores_in(folder, dict(sorted(marks.items())), folder.with_suffix(".parquet"))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import InputError, MissingExtraError
+from ...files.bounded_reads import read_bounded
 
 Rows = dict[str, list[tuple[str, ...]]]
 
@@ -47,7 +48,7 @@ def read_rows(path: str | Path) -> tuple[Rows, bool]:
         If it cannot be read, is not UTF-8, or lacks a column.
     """
     try:
-        raw = Path(path).read_bytes()
+        raw = read_bounded(path)
     except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
         why = getattr(error, "strerror", None) or error
         raise InputError(f"lexicon {path}: cannot be read ({why}): give the path of a TSV") from error

@@ -1,0 +1,137 @@
+"""Files that a user names, read within bounds: a pipe, a device or a file without end is an error, not a process that hangs.
+
+In: a path. Out: its bytes or lines, never more of them than a file of its kind may have.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import InputError
+
+MOST_TEXT = 2**28  # bytes of a text file of a user: words of some thousand hours
+MOST_TABLE = 2**32  # bytes of a table that this package wrote
+MOST_IN_A_LINE = 2**24
+_CHUNK = 2**20
+_GZIP = b"\x1f\x8b"
+
+
+def open_regular(path: str | PathLike) -> BinaryIO:
+    """Open a file for reading.
+
+    Raises
+    ------
+    InputError
+        If it is a pipe, a device or a socket, which may never end.
+    OSError
+        If it cannot be opened.
+    """
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(number).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(21, "Is a directory", str(path))
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and give that")
+        return os.fdopen(number, "rb")
+    except BaseException:
+        with suppress(OSError):
+            os.close(number)
+        raise
+
+
+def check_regular(path: str | PathLike) -> None:
+    """Refuse what `open_regular` refuses, where a library opens the file by its path; what is not there is its business."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and give that")
+
+
+def _kind(mode: int) -> str:
+    names = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+    return names.get(stat.S_IFMT(mode), "something else")
+
+
+def read_bounded(path: str | PathLike, *, most: int = MOST_TEXT) -> bytes:
+    """Return the bytes of a file.
+
+    Raises
+    ------
+    InputError
+        If it is no file, or has more than `most` bytes.
+    OSError
+        If it cannot be read.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size) if size <= most else b""
+        while size <= most and (more := file.read(_CHUNK)):  # a file that grows, or whose size the system does not know
+            data += more
+            size = len(data)
+    if size > most:
+        raise InputError(f"{path}: expected a file of at most {most:,} bytes, found more")
+    return data
+
+
+def unpacked(data: bytes, *, where: str | PathLike, most: int = MOST_TEXT) -> bytes:
+    """Return what gzip packed; data that it did not pack, as they are.
+
+    Raises
+    ------
+    InputError
+        If it is damaged, or has more than `most` bytes.
+
+    Examples
+    --------
+    >>> unpacked(gzip.compress(b"les livres"), where="a.json.gz")
+    b'les livres'
+    >>> unpacked(gzip.compress(bytes(1000)), where="a.json.gz", most=100)
+    Traceback (most recent call last):
+    ...
+    speechmix.errors.InputError: a.json.gz: expected at most 100 bytes behind gzip, found more
+    """
+    if data[:2] != _GZIP:
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        content = unpacker.decompress(data, most + 1)
+    except zlib.error as error:
+        raise InputError(f"{where}: what gzip packed is damaged ({error}): fetch it again") from error
+    if len(content) > most:
+        raise InputError(f"{where}: expected at most {most:,} bytes behind gzip, found more")
+    if not unpacker.eof:
+        raise InputError(f"{where}: what gzip packed is cut off: fetch it again")
+    return content
+
+
+def bounded_lines(path: str | PathLike, *, most: int = MOST_IN_A_LINE) -> Iterator[bytes]:
+    """Yield the lines of a file, unpacked if gzip packed it, without their ends.
+
+    Raises
+    ------
+    InputError
+        If a line has more than `most` bytes.
+    OSError, EOFError, zlib.error
+        If it cannot be read.
+    """
+    packed = Path(path).suffix.lower() == ".gz"
+    with open_regular(path) as file, gzip.open(file) if packed else file as lines:
+        number = 0
+        while line := lines.readline(most + 1):
+            number += 1
+            if len(line) > most:
+                raise InputError(
+                    f"{path}: expected lines of at most {most:,} bytes, found a longer one (line {number})"
+                )
+            yield line.rstrip(b"\r\n")

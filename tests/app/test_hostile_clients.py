@@ -1,0 +1,164 @@
+"""Who is on the same machine, or sends what no page sends: no token to read, no place to block, an answer with its headers."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import stat
+import threading
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from speechmix.app import browser
+from speechmix.app import server as server_module
+from speechmix.app import session as session_module
+from tests.app.serving import asked, bundled_session, example, serving
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving() as server:
+        yield server
+
+
+def received(connection):
+    """All that a server sends until it closes."""
+    return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
+    opened, read = [], []
+
+    def open_page(address):
+        opened.append(address)
+        path = browser.Path(urlsplit(address).path)
+        read.append((stat.S_IMODE(path.stat().st_mode), path.read_text(), path))
+
+    monkeypatch.setattr(browser.webbrowser, "open", open_page)
+    said = []
+
+    def interrupted(serving, poll_interval):
+        end = time.monotonic() + 20
+        while not read and time.monotonic() < end:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server_module.Server, "serve_forever", interrupted)
+    monkeypatch.setattr(server_module, "_warm_up", lambda session: None)
+    server_module.serve([], say=said.append)
+    token = urlsplit(said[0].split()[3]).path.strip("/")
+    assert len(token) > 20
+    assert opened[0].startswith("file://")
+    assert token not in opened[0]
+    mode, page, path = read[0]
+    assert mode == 0o600
+    assert f"/{token}/" in page
+    assert not path.exists()  # removed when the server ends
+
+
+def test_models_in_memory_are_bounded(monkeypatch):
+    monkeypatch.setattr(session_module, "_MOST_MODELS", 2)
+    session, loaded = bundled_session(), []
+    name = "tiny-french-ctc"
+    choice = session.choices[name]
+    monkeypatch.setitem(
+        session.choices,
+        name,
+        session_module.ModelChoice(name, lambda **which: loaded.append(which) or choice.load(**which)),
+    )
+    for seed in (None, 0, None, 1, None, 0):
+        session.model(name, init="trained" if seed is None else "random", seed=seed)
+        assert len(session._models) <= 2
+    assert [which.get("seed") for which in loaded] == [None, 0, 1, 0]  # the one used last stays
+
+
+WRONG = (None, True, 0, -1, 1.5, 10**400, "", "x", [], [[]], {}, {"a": []}, ["x"], [None], [{}], "\0", "x" * 10_000)
+
+
+@pytest.mark.parametrize(
+    "kind", ["load", "write", "place", "measure", "silence", "explain", "explanation", "page", "picture"]
+)
+def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
+    clip = example(server)
+    right = {"kind": kind, "clip": clip, "model": "tiny-french-ctc", "measures": ["attention"], "words": [0],
+             "fill": "zeros", "how": "model", "units": "word",
+             "models": [{"model": "tiny-french-ctc"}], "layer": 0, "stack": "encoder"}  # fmt: skip
+    take = server.app.turns.take
+    monkeypatch.setattr(server.app.turns, "take", lambda work: take(lambda told: None))  # read, not done
+    requests = [{**right, field: value} for field in right for value in WRONG]
+    requests += [{**right, "clip": {**clip, field: value}} for field in clip for value in WRONG]
+    for request in requests:
+        status, answer, _ = asked(server, "POST", "api/jobs", request)
+        assert status in (202, 400, 503), (answer, str(request)[:300])
+
+
+@pytest.mark.parametrize("path", ["api/save", "api/examples", "api/clips", "api/jobs"])
+@pytest.mark.parametrize("field", ["form", "name", "kind", "clip"])
+def test_a_field_of_another_type_is_400(server, path, field):
+    for value in WRONG:
+        assert asked(server, "POST", path, {field: value})[0] == 400, value
+
+
+def test_an_upload_that_is_too_large_gets_its_answer(server, monkeypatch):
+    monkeypatch.setattr(server_module, "MOST_BYTES", 2**20)
+    place = urlsplit(server.url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+    connection.request("POST", f"{place.path}api/recordings?name=a", bytes(16 * 2**20))  # sent whole before it listens
+    response = connection.getresponse()
+    assert response.status == 413
+    assert b"at most 1 MiB" in response.read()
+    assert response.getheader("Connection") == "close"
+    connection.close()
+
+
+def test_silent_connections_do_not_shut_others_out(server, monkeypatch):
+    assert server_module._Handler.timeout <= 5
+    monkeypatch.setattr(server_module._Handler, "timeout", 0.5)
+    silent = [socket.create_connection(server.server_address) for _ in range(server_module._MOST_CONNECTIONS)]
+    try:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            try:
+                assert asked(server, "GET", "api/session")[0] == 200
+                break
+            except OSError:  # all taken: closed at once
+                time.sleep(0.1)
+        else:
+            pytest.fail("silent connections shut everybody out")
+        silent[0].settimeout(10)
+        assert received(silent[0]) == b""
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"PUT / HTTP/1.1",
+        b"HEAD / HTTP/1.1",
+        b"GET / HTTP/9.9",
+        b"x" * 70_000,
+        b"GET  / x HTTP/1.1",
+        b"OPTIONS * HTTP/1.1",
+    ],
+)
+def test_pages_of_errors_have_the_headers_too(server, line):
+    with socket.create_connection(server.server_address, timeout=10) as connection:
+        connection.sendall(line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = received(connection)
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert b"Content-Security-Policy: default-src 'none'" in answer
+    assert b"X-Content-Type-Options: nosniff" in answer
+    assert b"<html" not in answer.lower()
+    assert b"text/html" not in answer
+
+
+def test_threads_end(server):
+    """No connection of these tests is served for ever."""
+    end = time.monotonic() + 15
+    while time.monotonic() < end and sum("process_request_thread" in thread.name for thread in threading.enumerate()):
+        time.sleep(0.1)
+    assert not [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]

@@ -1,0 +1,104 @@
+"""A corrected measure has another revision: former scores are made again; the page names every version that computed some."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from speechmix import bundled
+from speechmix.experiments import revisions, store
+from speechmix.experiments.run import score_clips
+from speechmix.maps.facts import FACTS, TO_OUTPUT, revision_of
+from speechmix.measures.registry import MEASURES
+from speechmix.reports import study_page
+from speechmix.storage import folder as folders
+from speechmix.storage import results
+from speechmix.storage.reading import contributing_versions, open_run
+from tests.conftest import trained
+
+QUIET = {"progress": False, "report": lambda line: None, "figures": 0}
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Measures that are computed, clip by clip."""
+    names, keep = [], store._computed
+
+    def counted(model, clips, question, batch_size):
+        names.extend(question.measures * len(clips))
+        return keep(model, clips, question, batch_size)
+
+    monkeypatch.setattr(store, "_computed", counted)
+    return names
+
+
+def score(out, clips=1):
+    score_clips(
+        [trained("tiny-french-ctc")], bundled.clips()[:clips], out, measures=["attention", "attention_norm"], **QUIET
+    )
+    return open_run(out)
+
+
+def revise(monkeypatch, name):
+    measure = dataclasses.replace(MEASURES[name], revision=2)
+    monkeypatch.setitem(MEASURES, name, measure)
+    monkeypatch.setitem(FACTS, name, measure)
+
+
+def of_version(monkeypatch, text):
+    for module in (results, folders):
+        monkeypatch.setattr(module, "versions", lambda: text)
+
+
+def test_scores_of_a_former_revision_are_made_again(tmp_path, computed, monkeypatch):
+    score(tmp_path / "run")
+    assert sorted(computed) == ["attention", "attention_norm"]
+    computed.clear()
+    score(tmp_path / "run")
+    assert computed == []
+    revise(monkeypatch, "attention_norm")
+    score(tmp_path / "run")
+    assert computed == ["attention_norm"]
+
+
+@pytest.mark.parametrize("kind", ["contributions", "ablation"])
+def test_a_revised_kind_of_result_is_made_again(tmp_path, computed, monkeypatch, kind):
+    score(tmp_path / "run")
+    before = len(computed)
+    monkeypatch.setitem(revisions.REVISIONS, kind, 2)
+    score(tmp_path / "run")
+    assert (len(computed) > before) == (kind == "contributions")
+
+
+def test_keys_of_a_first_revision_are_those_of_before():
+    assert MEASURES["attention"].identity == "attention"
+    assert dataclasses.replace(MEASURES["attention"], revision=3).identity == "attention revision 3"
+    assert {revision_of(name) for name in (*FACTS, *TO_OUTPUT, "nobody's")} == {1}
+    assert all(revisions.revision_entry(kind, [*FACTS, *TO_OUTPUT]) == {} for kind in revisions.REVISIONS)
+
+
+def test_a_revised_measure_is_in_what_is_made_with_it(monkeypatch):
+    revise(monkeypatch, "attention")
+    assert revisions.revision_entry("trials", ["attention", "alti"]) == {"measure_revisions": {"attention": 2}}
+    monkeypatch.setitem(revisions.REVISIONS, "trials", 5)
+    assert revisions.revision_entry("trials") == {"revision": 5}
+
+
+def test_the_page_names_every_version_that_computed_a_result(tmp_path, monkeypatch):
+    of_version(monkeypatch, "speechmix 0")
+    assert contributing_versions(score(tmp_path / "run")) == ["speechmix 0"]
+    of_version(monkeypatch, "speechmix 1")
+    run = score(tmp_path / "run")  # nothing is computed
+    assert contributing_versions(run) == ["speechmix 0"]
+    run = score(tmp_path / "run", clips=2)  # one clip by the new one
+    assert contributing_versions(run) == ["speechmix 0", "speechmix 1"]
+    page = study_page._versions(run)
+    assert "Scored with speechmix 0; and with speechmix 1; this page by" in page
+
+
+def test_a_run_that_does_not_note_versions_names_those_of_its_starts(tmp_path):
+    from tests.reports.synthetic_runs import synthetic_run
+
+    run = open_run(synthetic_run(tmp_path / "run", clips=1))
+    assert contributing_versions(run) == [run.description["versions"]]
