@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .choices import Choice, Readings, possible_sources
-from .pairs import Pair, pairs_of, sets_of, sources_to_pair
+from .fills import SOUND
+from .pairs import Pair, PairRuns, pairs_of, sets_of, sources_to_pair
 from .removals import Removal, read_without
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ def effects_of(
         [index for index in sources if np.isfinite(value_without[place, index])]
         for place, sources in enumerate(sources_to_pair(claimed, pairs))
     ]
-    both, both_probable = _without_both(writing, sets_of(paired), readings, fills)
+    runs_of_pairs = _without_both(writing, sets_of(paired), readings, fills, by_fill)
     return Effects(
         values,
         by_fill,
         value_without,
         np.exp(median_over_fills(log_probability)),
-        pairs_of(paired, values, value_without, both, both_probable),
+        pairs_of(paired, values, runs_of_pairs),
     )
 
 
@@ -103,16 +104,27 @@ def _removals_of(writing: Writing, sources: tuple[int, ...], fills: Fills) -> li
 
 
 def _without_both(
-    writing: Writing, sets: Sequence[tuple[int, int]], readings: Readings, fills: Fills
-) -> tuple[dict[tuple[int, int], np.ndarray], dict[tuple[int, int], np.ndarray]]:
-    """Of each pair of sources the value and the probability of all choices without both, as medians over fills."""
+    writing: Writing, sets: Sequence[tuple[int, int]], readings: Readings, fills: Fills, by_fill: np.ndarray
+) -> dict[tuple[int, int], PairRuns]:
+    """Each pair of sources removed together, with each fill of its sides."""
     removals = {pair: _removals_of(writing, pair, fills) for pair in sets}
     if not removals:
-        return {}, {}
+        return {}
     runs = iter(read_without(writing, [removal for of_pair in removals.values() for removal in of_pair], readings.read))
-    by_pair = {pair: np.array([next(runs) for _ in of_pair]) for pair, of_pair in removals.items()}
-    values = {pair: median_over_fills(read @ readings.of_choices) for pair, read in by_pair.items()}
-    return values, {pair: np.exp(median_over_fills(read @ readings.of_probabilities)) for pair, read in by_pair.items()}
+    found = {}
+    for pair, of_pair in removals.items():
+        read = np.array([next(runs) for _ in of_pair])
+        first, second = (by_fill[_used(removals[pair], source, writing, fills), :, source] for source in pair)
+        names = [", ".join(fill.label for fill in (removal.sound, removal.text) if fill) for removal in of_pair]
+        probability = np.exp(read @ readings.of_probabilities)
+        found[pair] = PairRuns(first, second, read @ readings.of_choices, probability, names)
+    return found
+
+
+def _used(removals: Sequence[Removal], source: int, writing: Writing, fills: Fills) -> list[int]:
+    """Which fill replaced a source in each run, as places among all fills."""
+    is_sound = writing.sources[source].side == SOUND
+    return [fills.all.index(fill) for r in removals if (fill := r.sound if is_sound else r.text) is not None]
 
 
 def _sources_to_remove(claims: Sequence[np.ndarray], count: int, *, everything: bool, top: int) -> list[int]:

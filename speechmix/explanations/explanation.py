@@ -115,7 +115,8 @@ class Explanation(ExplanationNumbers):
 
         Columns are ``item, written, unit, against, foil, first_side, first, second_side, second``; ``drop_first``,
         ``drop_second`` and ``drop_both``, in nats; ``beyond``, what both take away beyond the sum; ``kind`` ("either-or", "both
-        needed" or ""); ``probability`` of the word and ``probability_without`` both. Empty where no pairs were asked for.
+        needed", "undone" or ""); ``fills``, with which all of these were read: those whose ``beyond`` is the median;
+        ``probability`` of the word and ``probability_without`` both. Empty where no pairs were asked for.
 
         Examples
         --------

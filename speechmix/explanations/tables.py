@@ -29,7 +29,7 @@ FRAME_COLUMNS = (
 )  # fmt: skip
 PAIR_COLUMNS = (
     *_OF_CHOICE, "first_side", "first", "second_side", "second", "drop_first", "drop_second", "drop_both", "beyond", "kind",
-    "probability", "probability_without",
+    "fills", "probability", "probability_without",
 )  # fmt: skip
 
 
@@ -89,7 +89,12 @@ def pairs_table(explanation: Explanation) -> pd.DataFrame:
         first, second = explanation.sources[pair.first], explanation.sources[pair.second]
         both = {"first_side": first.side, "first": first.label, "second_side": second.side, "second": second.label}
         drops = {"drop_first": pair.drop_first, "drop_second": pair.drop_second, "drop_both": pair.drop_both}
-        told = {"beyond": pair.beyond, "kind": pair.kind, "probability_without": pair.probability_without}
+        told = {
+            "beyond": pair.beyond,
+            "kind": pair.kind,
+            "fills": pair.fills,
+            "probability_without": pair.probability_without,
+        }
         rows.append({**what, **both, **drops, **told})
     return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
 

@@ -154,6 +154,7 @@ def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[
         "probability_without": _plains(explanation.probability_without[place]),
         "pairs": [
             {"first": pair.first, "second": pair.second, "kind": pair.kind, "beyond": _plain(pair.beyond)}
+            | {"drop_first": _plain(pair.drop_first), "drop_second": _plain(pair.drop_second), "fills": pair.fills}
             | {"drop_both": _plain(pair.drop_both), "probability": _plain(pair.probability_without)}
             for pair in explanation.pairs
             if pair.choice == place

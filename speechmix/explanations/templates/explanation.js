@@ -53,10 +53,10 @@
     }));
   }
   function rowsOfPairs(data) {
-    return data.choices.flatMap((choice) => choice.pairs.map(({ first, second, kind, beyond, drop_both, probability }) => {
+    return data.choices.flatMap((choice) => choice.pairs.map(({ first, second, kind, beyond, drop_first, drop_second, drop_both, fills, probability }) => {
       const [one, other] = [first, second].map((index) => data.sources[index]);
       return { ...about(data, choice), first_side: one.side, first: one.label, second_side: other.side, second: other.label, kind, beyond,
-        drop_first: choice.drop[first], drop_second: choice.drop[second], drop_both, probability_without: probability };
+        drop_first, drop_second, drop_both, fills, probability_without: probability };
     }));
   }
   const about = (data, choice) => ({ item: data.item, written: data.units[choice.unit].label, unit: choice.unit, against: choice.against, foil: choice.contrast?.foil, probability: choice.probability });
