@@ -8,7 +8,8 @@ sound: for the word that tells the other number (the cue of the clip's pair), fo
 another clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each
 error and measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the
 longest and the nearest source, with bootstrap intervals over the pairs of clips; of swapped cues the same for an untrained
-twin that is fed the same text. Some ten minutes of one core.
+twin that is fed the same text. fills.csv: of occlusion the same with each fill, and how often an earlier written word comes
+before all of the sound (`text_first`). Some ten minutes of one core.
 
 An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is
 then no competitor. The first pairs (`DEVELOPMENT`) were looked at while this recipe was written and are left out.
@@ -72,13 +73,23 @@ def main(arguments: list[str] | None = None) -> int:
         right = [clip for clip in clips if plain(transcribe(model, clip)) == plain(clip.text or "")]
         for clip in right:
             for kind, index, spliced in culprits(clip, right):
-                rows += of_splice(name, model, twin, kind, index, spliced, measures)
+                rows += of_splice(name, model, twin, kind, index, spliced, measures, options.token_fill)
         print(f"{name}: {len(right)} of {len(clips)} clips are transcribed right", file=sys.stderr)
-    cases = pd.DataFrame(rows)
-    if cases.empty:
+    everything = pd.DataFrame(rows)
+    if everything.empty:
         print("why_this_word: no exchanged word changed what was written", file=sys.stderr)
         return 1
+    cases = everything[everything["fills"] == ""].drop(columns="fills")
     write_csv(cases, out / "cases.csv")
+    by_fill = everything[(everything["fills"] != "") & (everything["init"] == "trained")]
+    if len(by_fill):
+        groups = by_fill.groupby(["model", "culprit", "where", "fills"], sort=False)
+        write_csv(
+            groups.agg(
+                first=("first", "mean"), text_first=("text_first", "mean"), errors=("first", "size")
+            ).reset_index(),
+            out / "fills.csv",
+        )
     table = means_of(cases)
     write_csv(table, out / "means.csv")
     print(table.to_string(index=False, float_format="{:.2f}".format))
@@ -128,7 +139,7 @@ def exchanged(clip: speechmix.Clip, index: int, sound: np.ndarray) -> speechmix.
     )
 
 
-def of_splice(name, model, twin, kind: str, index: int, spliced, measures) -> list[dict[str, Any]]:
+def of_splice(name, model, twin, kind: str, index: int, spliced, measures, token_fill=None) -> list[dict[str, Any]]:
     """A row for each misheard or missing word, measure and baseline; none where nothing went wrong."""
     transcript = transcribe(model, spliced)
     if plain(transcript) in ("", plain(spliced.text)):
@@ -136,8 +147,11 @@ def of_splice(name, model, twin, kind: str, index: int, spliced, measures) -> li
     rows = []
     asked = [(model, "trained", None), *([(twin, "random", transcript)] if kind == "swapped cue" else [])]
     for one, init, text in asked:
+        fills = token_fill if "decoder" in one.stacks else None  # a CTC model is fed no text
         try:
-            why = speechmix.explain(one, spliced, measures=measures, include=["silence"], text=text)
+            why = speechmix.explain(
+                one, spliced, measures=measures, include=["silence"], text=text, token_fill=fills, top=0
+            )
         except speechmix.SpeechmixError as error:  # an untrained model may not place the text
             print(f"{name} {spliced.name} {kind} ({init}): {error}", file=sys.stderr)
             continue
@@ -168,15 +182,32 @@ def of_error(why: speechmix.Explanation, place: int, error, culprit: int) -> Ite
     distance = np.maximum(np.maximum(spans[:, 0] - error.offset, error.onset - spans[:, 1]), 0)
     distance[[number == spoken[error.reference] for number in kept]] = -1  # the misheard word itself
     orders = {"length": spans[:, 1] - spans[:, 0], "nearness": -np.round(distance, 3), "random": np.zeros(len(kept))}
-    told = {"where": "elsewhere" if elsewhere else "at the culprit", "error": error.kind, "sources": len(kept)}
+    told = {
+        "where": "elsewhere" if elsewhere else "at the culprit", "error": error.kind, "sources": len(kept), "fills": "",
+    }  # fmt: skip
+    written = [number for number, source in enumerate(why.sources) if source.side == "written"]
+
+    def ranked(of_sound: np.ndarray, of_text: np.ndarray) -> dict[str, float]:
+        scores, texts = np.nan_to_num(of_sound[kept], nan=-np.inf), np.nan_to_num(of_text[written], nan=-np.inf)
+        return {"first": top_1(scores, is_culprit), "text_first": float(texts.max(initial=-np.inf) > scores.max())}
+
     for measure, claim in why.claims.items():
-        values = claim.values[place]
-        scores = np.nan_to_num(values[kept], nan=-np.inf)
-        written = [values[number] for number, source in enumerate(why.sources) if source.side == "written"]
-        text_first = float(max([v for v in written if np.isfinite(v)], default=-np.inf) > scores.max())
-        yield {**told, "measure": measure, "first": top_1(scores, is_culprit), "text_first": text_first}
+        yield {**told, "measure": measure, **ranked(claim.values[place], claim.values[place])}
+    if "occlusion" in why.claims:
+        for fills, of_sound, of_text in each_fill(why, place):
+            yield {**told, "measure": "occlusion", "fills": fills, **ranked(of_sound, of_text)}
     for baseline, scores in orders.items():
         yield {**told, "measure": baseline, "first": top_1(scores, is_culprit), "text_first": np.nan}
+
+
+def each_fill(why: speechmix.Explanation, place: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Effects of removal of one choice with each fill of the sound and of the text: names, effects of sound and of text."""
+    by_side: dict[str, list[tuple[str, np.ndarray]]] = {"sound": [], "text": []}
+    for fill, drops in zip(why.fills, why.drop_by_fill[:, place], strict=True):
+        by_side[fill.side].append((fill.label, drops))
+    for sound, of_sound in by_side["sound"]:
+        for text, of_text in by_side["text"] or [("", of_sound)]:
+            yield ", ".join(filter(None, (sound, text))), of_sound, of_text
 
 
 def beside_real_clips(name: str, folder: Path) -> Iterator[dict[str, Any]]:
@@ -270,6 +301,11 @@ def _parser() -> argparse.ArgumentParser:
         "--real",
         metavar="FOLDER",
         help="explain these recordings, with a manifest.tsv (path, text), beside bundled clips",
+    )
+    add(
+        "--token-fill",
+        action="append",
+        help="what replaces earlier written words, may be repeated (default: those of speechmix.explain)",
     )
     add("--out", default="runs/why_this_word", help="folder for cases.csv and means.csv")
     return parser

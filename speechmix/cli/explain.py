@@ -66,8 +66,14 @@ def add_command(commands) -> None:
         help="tell frames of the sound apart by these measures, or by all that can (default: where it costs nothing)",
     )  # fmt: skip
     command.add_argument("--include", nargs="+", default=[], metavar="WHAT", help="silence: pauses are sources too")
-    command.add_argument("--sound-fill", default="zeros", metavar="FILL", help="zeros (default), room, noise, word")
-    command.add_argument("--token-fill", metavar="FILL", help="mask, unk, pad (default: the first that there is)")
+    command.add_argument(
+        "--sound-fill", action="append", metavar="FILL",
+        help="what replaces a word's sound: zeros, room, noise, word; may be repeated (default: zeros and noise)",
+    )  # fmt: skip
+    command.add_argument(
+        "--token-fill", action="append", metavar="FILL",
+        help="what replaces a word of a text: remove, mask, unk, pad or a token's text; may be repeated (default: three)",
+    )  # fmt: skip
     command.add_argument(
         "--out",
         metavar="FILE",

@@ -16,7 +16,7 @@ REVISIONS = {
     "transcripts": 1,
     "states": 1,
     "speech_ablation": 1,
-    "explanations": 1,
+    "explanations": 2,  # several fills, what is specific to a word, other default measures
     "trials": 1,  # faithfulness evaluation
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..evaluation.spelling import plain
 from ..inputs.clips import Clip
 from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
-from .taken_away import reading_of
+from .removals import reading_of
 from .transcript_errors import TranscriptError
 from .written import END
 
@@ -117,7 +117,7 @@ def _of_errors(writing: Writing, units: Sequence[Choice], errors: Sequence[Trans
         else:
             words[error.written] = error.said
         if writing.is_ctc and error.kind == "deletion" and error.onset is not None:
-            contrast = where_it_was_said(writing, error)
+            contrast = where_it_was_said(writing, error, words)
         else:
             contrast = with_other_words(writing, words, error.written)
         yield from _at(writing, units, contrast, error.written, "reference", number)

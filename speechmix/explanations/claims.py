@@ -25,11 +25,12 @@ from ..scoring.maps_and_logits import MEASURE as ALTI_LOGIT
 from .by_frame import MADE_OF_FRAMES, FrameParts, in_frames, made_of_frames
 from .by_source import by_source, row_at
 from .choices import Choice, Readings, positions_of, possible_sources
-from .taken_away import Fills, read_without
+from .removals import Removal, read_without
 
 if TYPE_CHECKING:
     from ..inputs.spans import Span
     from ..maps.mixing import Maps
+    from .fills import Fills
     from .written import Writing
 
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
@@ -74,10 +75,13 @@ class Claim:
 
 
 def defined_measures(writing: Writing) -> tuple[str, ...]:
-    """The measures that are asked for by default: those that are cheap and defined for the model."""
+    """The measures by default: those that tell written words apart (`specificity`), are cheap and defined for the model.
+
+    Composed Value Zeroing and, in a decoder, composed attention are nearly the same for every word, so they are none of them.
+    """
     if writing.model.converses:
         return OCCLUSION, "gradient_input"
-    names = [OCCLUSION, "value_zeroing", "gradient_input"]
+    names = [OCCLUSION, "gradient_input"]
     for name, check in (("alti_logit", writing_stack), ("decompx", check_carried)):
         try:
             check(writing.model)
@@ -157,15 +161,21 @@ def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> C
 
 
 def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int) -> Claim:
-    """A game for each side: all its sources are players, and what is read of all words are its margins."""
+    """A game for each side: all its sources are players, and what is read of all words are its margins.
+
+    Sources are replaced by the first fill of their side alone: each fill more would be all sets once more.
+    """
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors = np.zeros_like(values)
-    for side in dict.fromkeys(source.side for source in writing.sources if fills.can_replace(source)):
+    for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
         def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
-            taken = [[player for player, there in zip(players, row, strict=True) if not there] for row in sets]
-            return read_without(writing, taken, fills, readings.read) @ readings.of_choices
+            removed = [tuple(player for player, there in zip(players, row, strict=True) if not there) for row in sets]
+            sound, text = (next(iter(of_side), None) for of_side in (fills.sound, fills.text))
+            return (
+                read_without(writing, [Removal(s, sound, text) for s in removed], readings.read) @ readings.of_choices
+            )
 
         of_side, of_errors = shapley_values(len(players), Remembered(margins), samples=samples, seed=seed)
         values[:, players], errors[:, players] = of_side.T, of_errors.T

@@ -8,7 +8,7 @@ missing one would be likeliest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rapidfuzz.distance import Levenshtein
@@ -32,6 +32,8 @@ class Contrast:
     id, foil : int
     label, foil_label : str
     foil_probability : float
+    texts : tuple of str
+        Of a CTC model, whose letters are read one by one: what is written, and the other wording; empty where there is none.
     """
 
     position: int
@@ -40,11 +42,15 @@ class Contrast:
     label: str
     foil_label: str
     foil_probability: float
+    texts: tuple[str, ...] = ()
 
 
 def with_other_words(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
     """Where what is written parts from another wording, whose first `place` words are the same."""
-    return _in_frames(writing, words) if writing.is_ctc else _in_tokens(writing, words, place)
+    if not writing.is_ctc:
+        return _in_tokens(writing, words, place)
+    contrast = _in_frames(writing, words)
+    return None if contrast is None else replace(contrast, texts=(" ".join(writing.words), " ".join(words)))
 
 
 def runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
@@ -91,13 +97,17 @@ def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
     return _likeliest_at(writing, others[edit.dest_pos], first, stop)
 
 
-def where_it_was_said(writing: Writing, error: TranscriptError) -> Contrast | None:
-    """The first letter of a missing word, where it is likeliest while the word is said, and what stands there instead."""
+def where_it_was_said(writing: Writing, error: TranscriptError, words: Sequence[str]) -> Contrast | None:
+    """The first letter of a missing word, where it is likeliest while the word is said, and what stands there instead.
+
+    `words` are those written with the missing one among them.
+    """
     ids, clip = writing.model.tokenizer(error.said).input_ids, writing.decision.item
     if not ids or not isinstance(clip, Clip):
         return None
     grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
-    return _likeliest_at(writing, ids[0], *grid.frames_between(error.onset or 0.0, error.offset or 0.0))
+    contrast = _likeliest_at(writing, ids[0], *grid.frames_between(error.onset or 0.0, error.offset or 0.0))
+    return replace(contrast, texts=(" ".join(writing.words), " ".join(words)))
 
 
 def _likeliest_at(writing: Writing, foil: int, first: int, stop: int) -> Contrast:

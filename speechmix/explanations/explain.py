@@ -1,8 +1,8 @@
-"""explain(): why did the model write this word? What measures claim, and what taking the claimed sources away shows.
+"""explain(): why did the model write this word? What measures assign to its sources, and the effects of removing them.
 
 In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes (`writers`), its words are aligned
 with what was said (`transcript_errors`), measures rank the sources of each (`claims`), and the sources they rank first are
-taken out of the input, one at a time (`taken_away`): all words are read again in the same run.
+removed from the input, one at a time and with several fills (`effects`): all words are read again in the same run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from ..maps.facts import TO_OUTPUT, facts_of
 from .by_frame import frames_asked, named_for_frames, seconds_of_frames
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .claims import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
+from .effects import effects_of
 from .explanation import Explanation
+from .fills import fills_for
 from .heard_words import with_silence, with_words
+from .own_sound import own_sounds
 from .pairs import MOST_PAIRED
-from .shown import shown_of
-from .taken_away import fills_for
+from .specificity import distance_between_words, specific_shares
+from .spelling_prior import spelling_margins
 from .transcript_errors import TranscriptError, transcript_errors
 from .writers import MOST_TOKENS, writing_of_clip, writing_of_text
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from .taken_away import Fills
+    from .fills import Fills
     from .written import Writing
 
 _BY = ("word", "token")
@@ -49,8 +52,8 @@ def explain(
     pairs: int = 0,
     frames: bool | str | Sequence[str] | None = None,
     include: Sequence[str] = (),
-    sound_fill: str = "zeros",
-    token_fill: str | None = None,
+    sound_fill: str | Sequence[str] | None = None,
+    token_fill: str | Sequence[str] | None = None,
     samples: int | None = None,
     seed: int = 0,
     max_tokens: int = MOST_TOKENS,
@@ -73,15 +76,15 @@ def explain(
     measures : str or sequence of str, optional
         "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number ("gradient_input",
         "integrated_gradients", "deeplift", "chefer") and measures of one layer ("value_zeroing", "attention", ..., rolled out
-        or composed over the stacks). By default occlusion, value_zeroing, gradient_input, and of alti_logit and decompx those
-        defined for the model.
+        or composed over the stacks). By default occlusion, gradient_input, and of alti_logit and decompx those defined for the
+        model; rolled-out Value Zeroing is nearly the same for every word, so ask for it by name.
     by : {"word", "token"}
         What is explained, and what earlier text is as a source. Letters are the tokens of a CTC model.
     against : str or sequence of {"reference", "runner_up", "foil"}
         What a written word is also held against: what was said, where the model erred; the second-likeliest token at the
         token it was least sure of; the foil of the item's target.
     top : int
-        How many sources that a measure ranks first are taken away; 0 for none. Occlusion takes all away.
+        How many sources that a measure ranks first are removed; 0 for none. Occlusion removes all.
     pairs : int
         Of so many sources of each word, those that stand first in the order of some measure (of occlusion only if there is no
         other), every two are taken away together, to tell either-or from both needed: of 4, six pairs a word. 2 to 8, or 0.
@@ -91,10 +94,12 @@ def explain(
         Value Zeroing then zeroes one frame after the other. Measures that take words away ("occlusion", "shapley") have none.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
-    sound_fill : {"zeros", "room", "noise", "word"}
-        What takes the place of a word's sound (`speechmix.silence`).
-    token_fill : {"mask", "unk", "pad"}, optional
-        What takes the place of a text's tokens; the first that the tokenizer has.
+    sound_fill : str or sequence of {"zeros", "room", "noise", "word"}, optional
+        What replaces a word's sound (`speechmix.silence`), one run for each. By default silence ("zeros") and noise of the same
+        level and spectrum.
+    token_fill : str or sequence of str, optional
+        What replaces a word of a text: "remove", "mask", "unk", "pad", or the text of any token. By default two neutral tokens
+        (mask, unknown, a space, "e": the first that the tokenizer has and that mark no beginning or end) and removal.
     samples, seed : int, optional
         Of "shapley", as in `speechmix.shapley`.
     max_tokens : int
@@ -118,9 +123,10 @@ def explain(
     Notes
     -----
     Explained is the log-probability of a word, given what the model wrote before it (ALTI-Logit and DecompX: its logits;
-    against something else: the difference of both, where that is the same). *Claimed* is a measure's number. *Shown* is what
-    the intervention does: the source is taken away, everything else stays, the text written before included. A source that is
-    claimed and does nothing when it is taken away may be doubled by another; `measures="shapley"` sees that.
+    against something else: the difference of both, where that is the same). *Claimed* is a measure's number. The *effect of
+    removal* is what an intervention does: the source is replaced, everything else stays, the text written before included. It
+    is the median over fills, with its range. A source that a measure names and whose removal does nothing may have a duplicate;
+    `measures="shapley"` sees that, with the first fill of each side alone.
 
     Examples
     --------
@@ -158,7 +164,7 @@ def explain(
         errors = transcript_errors(said, writing.words) if said else []
         units = units_of(writing, by_token=by == "token")
         choices = choices_of(writing, units, errors, against)
-        fills = fills_for(writing, sound=sound_fill, tokens=token_fill)
+        fills = fills_for(writing, sound=sound_fill, text=token_fill)
         return _explained(
             writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed,
             frames=asked_of_frames, framed=named_for_frames(frames),
@@ -187,8 +193,6 @@ def _explained(
         raise InputError(
             f"frames are asked of {', '.join(unasked)}, and measures are {', '.join(names)}: name it there, too"
         )
-    if not any(map(fills.can_replace, writing.sources)):
-        names, left_out = _without_taking_away(writing, names, by_name=measures is not None)
     of_words = [name for name in names if not frames(name)]
     claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
     for name in names:
@@ -202,11 +206,10 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    shown = shown_of(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
-    if shown.left:
-        left_out.append(("shown", _nothing_to_blank_with(writing)))
-    if OCCLUSION in names:  # the intervention itself as a measure: what is claimed is what is shown
-        claims[OCCLUSION] = Claim(OCCLUSION, shown.values[:, None] - shown.value_without, LOG_PROBABILITY)
+    effects = effects_of(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
+    if OCCLUSION in names:  # the intervention itself as a measure: its attribution is its effect
+        claims[OCCLUSION] = Claim(OCCLUSION, effects.values[:, None] - effects.value_without, LOG_PROBABILITY)
+    claims = {name: claims[name] for name in names if name in claims}
     model = writing.model
     return Explanation(
         item=writing.decision.name,
@@ -218,17 +221,23 @@ def _explained(
         sources=writing.sources,
         errors=tuple(errors),
         said=tuple(word.text for word in said),
-        values=shown.values,
-        claims={name: claims[name] for name in names if name in claims},
-        value_without=shown.value_without,
-        probability_without=shown.probability_without,
-        pairs=shown.pairs,
+        values=effects.values,
+        claims=claims,
+        value_without=effects.value_without,
+        probability_without=effects.probability_without,
+        fills=fills.all,
+        value_by_fill=effects.value_by_fill,
+        own_sound=own_sounds(writing, choices, errors),
+        specific={name: specific_shares(claim.values, choices) for name, claim in claims.items()},
+        distances={name: distance_between_words(claim.values, choices) for name, claim in claims.items()},
+        spellings=spelling_margins(writing, choices),
+        pairs=effects.pairs,
         frames=seconds_of_frames(writing) if any(claim.by_frame for claim in claims.values()) else np.empty((0, 2)),
         left_out=tuple(left_out),
         clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
         provenance={
             "model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint,
-            "item": writing.decision.name, **fills.described,
+            "item": writing.decision.name, **fills.names,
             **({"prompt": model.prompt.text} if model.converses else {}),
         },
     )  # fmt: skip
@@ -246,24 +255,3 @@ def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
         if name not in TAKING_AWAY and name not in TO_OUTPUT:
             facts_of(name)  # says what there is, if it is none
     return names
-
-
-def _without_taking_away(
-    writing: Writing, names: Sequence[str], *, by_name: bool
-) -> tuple[list[str], list[tuple[str, str]]]:
-    """The measures that take nothing away, where there is nothing to take its place.
-
-    Raises
-    ------
-    InputError
-        If one that does was asked for by name.
-    """
-    asked = [name for name in names if name in TAKING_AWAY]
-    reason = _nothing_to_blank_with(writing)
-    if asked and by_name:
-        raise InputError(f"{', '.join(asked)}: {reason}; ask for measures that take nothing away")
-    return [name for name in names if name not in asked], [(name, reason) for name in asked]
-
-
-def _nothing_to_blank_with(writing: Writing) -> str:
-    return f"{writing.model.name} has no mask, unknown or padding token to blank a text with"

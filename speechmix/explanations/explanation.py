@@ -1,106 +1,33 @@
-"""Explanation: what a model wrote, what measures claim for each word, and what taking the sources away showed.
+"""Explanation: what a model wrote, and why, as a table, a figure, a page with coloured words, files, plain text.
 
-In: what `speechmix.explain` computed. Out: a tidy table, a figure, a page with coloured words, files. Values are parts of a
-log-probability in nats, unless a claim says that they are parts of a logit, shares or sizes; above zero speaks for the word.
+In: the numbers of `speechmix.explain` (`numbers`). Out: whatever a reader wants of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
-from .tables import claims_table, frames_table, order_of, pairs_table
+from .numbers import ExplanationNumbers
+from .tables import claims_table, effects_table, frames_table, order_of, pairs_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from ..inputs.clips import Clip
-    from .choices import Choice
     from .claims import Claim
-    from .pairs import Pair
-    from .transcript_errors import TranscriptError
-    from .written import SourceUnit, WrittenToken
-
+    from .written import SourceUnit
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (".html", ".png", ".svg", ".pdf", *TABLES)
 
 
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """Why a model wrote its words.
-
-    Parameters
-    ----------
-    item : str
-    text : str
-        What was written.
-    by : str
-        Who wrote it.
-    tokens : tuple of WrittenToken
-    units : tuple of Choice
-        Each written word (or token), in order.
-    choices : tuple of Choice
-        What is explained [C]: errors against what was said first, then each unit, then what else units are held against.
-    sources : tuple of SourceUnit
-        What words may have come from [S].
-    errors : tuple of TranscriptError
-    said : tuple of str
-        The reference; empty where there is none.
-    values : ndarray [C]
-        What is explained, in nats: the log-probability of a word, or its difference to that of something else.
-    claims : dict of measure to Claim
-    value_without, probability_without : ndarray [C, S]
-        The same, and the probability of the word, with the source taken away; NaN where it was not.
-    pairs : tuple of Pair
-        Sources taken away together, where that was asked for (``explain(pairs=4)``).
-    frames : ndarray [F, 2]
-        Beginning and end of each frame of the sound, in seconds, where a claim tells them apart (``Claim.by_frame``).
-    left_out : tuple of (measure, reason)
-    clip : Clip or None
-        With the words that are sources, if it is a sound.
-    provenance : dict
-    """
-
-    item: str
-    text: str
-    by: str
-    tokens: tuple[WrittenToken, ...]
-    units: tuple[Choice, ...]
-    choices: tuple[Choice, ...]
-    sources: tuple[SourceUnit, ...]
-    errors: tuple[TranscriptError, ...]
-    said: tuple[str, ...]
-    values: np.ndarray
-    claims: Mapping[str, Claim]
-    value_without: np.ndarray
-    probability_without: np.ndarray
-    pairs: tuple[Pair, ...] = ()
-    frames: np.ndarray = field(default_factory=lambda: np.empty((0, 2)), repr=False)
-    left_out: tuple[tuple[str, str], ...] = ()
-    clip: Clip | None = field(default=None, repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def measures(self) -> list[str]:
-        return list(self.claims)
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """Why it is not sure where the words of the sound are; what is claimed of them, and shown, is as doubtful."""
-        return () if self.clip is None else tuple(self.clip.doubts)
-
-    @property
-    def drops(self) -> np.ndarray:
-        """What each choice loses when a source is taken away, in nats [C, S]."""
-        return self.values[:, None] - self.value_without
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(ExplanationNumbers):
+    """Why a model wrote its words: the numbers of `ExplanationNumbers`, by word, as a table, a figure or a page."""
 
     def choice(self, word: str | int, against: str = "") -> int:
         """Place of a choice among `choices`.
@@ -154,20 +81,42 @@ class Explanation:
             raise InputError(f"{measure or self.measures[0]} claims nothing of any source of {word!r}")
         return ranked[0]
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row for each choice, source and measure, `tables.COLUMNS`: what is claimed, and what was shown.
+    def to_dataframe(self, *, own_sound: bool = True) -> pd.DataFrame:
+        """A row for each choice, source and measure, `tables.COLUMNS`: what is claimed, and the effect of removal.
 
-        ``value`` is what is explained, in nats; ``value_without``, ``drop`` and ``probability_without`` are missing where the
-        source was not taken away. ``rank`` counts from 1.
+        ``value`` is what is explained, in nats; ``value_without``, ``drop`` and ``probability_without`` are medians over fills,
+        missing where the source was not removed, ``drop_low`` and ``drop_high`` their range. ``specific`` is the share of the
+        source for this word less its mean share for the other written words, ``distance`` how well the measure tells words
+        apart. ``spelling_margin`` and ``spelling_prior`` are those of `SpellingMargins`. ``rank`` counts from 1.
+
+        Parameters
+        ----------
+        own_sound : bool
+            With each word's own sound; else as of `without_own_sound`.
         """
-        return claims_table(self)
+        return claims_table(self if own_sound else self.without_own_sound())
+
+    def effects_to_dataframe(self) -> pd.DataFrame:
+        """A row for each choice, removed source and fill, `tables.EFFECT_COLUMNS`: what the word is worth without it, in nats.
+
+        Examples
+        --------
+        >>> import speechmix
+        >>> from speechmix import bundled
+        >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
+        >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion")   # synthetic: "nos maisons"
+        >>> why.effects_to_dataframe().query("written == 'nos' and label == 'nos'")["fill"].tolist()
+        ['silence', 'noise']
+        """
+        return effects_table(self)
 
     def pairs_to_dataframe(self) -> pd.DataFrame:
         """A row for each choice and pair of its sources, the largest difference from the sum first in each choice.
 
         Columns are ``item, written, unit, against, foil, first_side, first, second_side, second``; ``drop_first``,
         ``drop_second`` and ``drop_both``, in nats; ``beyond``, what both take away beyond the sum; ``kind`` ("either-or", "both
-        needed" or ""); ``probability`` of the word and ``probability_without`` both. Empty where no pairs were asked for.
+        needed", "undone" or ""); ``fills``, with which all of these were read: those whose ``beyond`` is the median;
+        ``probability`` of the word and ``probability_without`` both. Empty where no pairs were asked for.
 
         Examples
         --------
@@ -251,29 +200,16 @@ class Explanation:
         return path
 
     def __str__(self) -> str:
-        """What was written, where it errs, and where each word came from, as plain text."""
-        lines = [f"{self.item}: {self.text}", f"  {self.by}"]
-        lines += [f"  word times DOUBTFUL: {doubt}" for doubt in self.doubts]
-        lines += [f"  error: {error}" for error in self.errors]
-        for place, choice in enumerate(self.choices):
-            lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
-            for name, claim in self.claims.items():
-                order = order_of(claim.values[place])[:2]
-                told = ", ".join(
-                    f"{self.sources[i].name} {claim.values[place, i]:+.2g}{self._shown(place, i)}" for i in order
-                )
-                lines.append(f"    {f'{name} ({claim.unit})':<24} {told}")
-        return "\n".join(lines)
+        """What was written, where it errs, and what each word may have come from, as plain text."""
+        from .as_text import text_of
+
+        return text_of(self)
 
     def __repr__(self) -> str:
         return (
             f"Explanation({self.item!r}: {len(self.units)} units of {self.text!r}, {len(self.sources)} sources, "
             f"{', '.join(self.claims)}; {len(self.errors)} errors)"
         )
-
-    def _shown(self, place: int, source: int) -> str:
-        without = self.probability_without[place, source]
-        return "" if np.isnan(without) else f" (without it p = {without:.3g})"
 
     def _claim(self, measure: str | None) -> Claim:
         name = measure or next(iter(self.claims))

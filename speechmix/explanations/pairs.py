@@ -37,6 +37,8 @@ class Pair:
         What the choice loses, in nats.
     probability_without : float
         Of the word, without both.
+    fills : str
+        With which all of this was read: those whose difference from the sum is the median over fills.
     """
 
     choice: int
@@ -46,6 +48,7 @@ class Pair:
     drop_second: float
     drop_both: float
     probability_without: float
+    fills: str = ""
 
     @property
     def beyond(self) -> float:
@@ -112,12 +115,35 @@ def sets_of(paired: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     return list(dict.fromkeys(pair for sources in paired for pair in combinations(sources, 2)))
 
 
+@dataclass(frozen=True, eq=False)
+class PairRuns:
+    """What choices are worth without each of two sources and without both, once with each combination of fills [K].
+
+    Parameters
+    ----------
+    first, second, both : ndarray [K, C]
+        In nats.
+    probability_without : ndarray [K, C]
+        Of the word, without both.
+    fills : sequence of str [K]
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    both: np.ndarray
+    probability_without: np.ndarray
+    fills: Sequence[str]
+
+    def typical(self, choice: int, value: float) -> int | None:
+        """The combination of fills whose difference from the sum is the median; of two in the middle the smaller one."""
+        beyond = self.first[:, choice] + self.second[:, choice] - self.both[:, choice] - value
+        order = [index for index in np.argsort(beyond, kind="stable").tolist() if np.isfinite(beyond[index])]
+        middle = order[(len(order) - 1) // 2 : len(order) // 2 + 1]
+        return min(middle, key=lambda index: abs(beyond[index]), default=None)
+
+
 def pairs_of(
-    paired: Sequence[Sequence[int]],
-    values: np.ndarray,
-    value_without: np.ndarray,
-    value_without_both: Mapping[tuple[int, int], np.ndarray],
-    probability_without_both: Mapping[tuple[int, int], np.ndarray],
+    paired: Sequence[Sequence[int]], values: np.ndarray, runs: Mapping[tuple[int, int], PairRuns]
 ) -> tuple[Pair, ...]:
     """Each choice's pairs, the largest difference from the sum first.
 
@@ -126,23 +152,20 @@ def pairs_of(
     paired : sequence of sequence of int
         Sources of each choice.
     values : ndarray [C]
-    value_without : ndarray [C, S]
-    value_without_both, probability_without_both : dict of (int, int) to ndarray [C]
+    runs : dict of (int, int) to PairRuns
     """
     pairs = list[Pair]()
     for place, sources in enumerate(paired):
-        drops = values[place] - value_without[place]
-        of_choice = [
-            Pair(
-                place,
-                first,
-                second,
-                float(drops[first]),
-                float(drops[second]),
-                float(values[place] - value_without_both[first, second][place]),
-                float(probability_without_both[first, second][place]),
+        of_choice = []
+        for first, second in combinations(sources, 2):
+            of_pair = runs[first, second]
+            turn = of_pair.typical(place, float(values[place]))
+            if turn is None:
+                continue
+            alone, other, both = (
+                float(values[place] - of[turn, place]) for of in (of_pair.first, of_pair.second, of_pair.both)
             )
-            for first, second in combinations(sources, 2)
-        ]
+            probability = float(of_pair.probability_without[turn, place])
+            of_choice.append(Pair(place, first, second, alone, other, both, probability, of_pair.fills[turn]))
         pairs += sorted(of_choice, key=lambda pair: -abs(pair.beyond))
     return tuple(pairs)

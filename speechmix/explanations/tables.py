@@ -1,7 +1,7 @@
-"""An explanation as tidy tables: what is claimed of sources and frames, what was shown, pairs.
+"""An explanation as tidy tables: what measures assign to sources and frames, effects of removal, pairs.
 
-In: an `Explanation`. Out: data frames of `COLUMNS`, `FRAME_COLUMNS` and `PAIR_COLUMNS`, long, a row for each number that is
-claimed.
+In: an `Explanation`. Out: data frames of `COLUMNS`, `EFFECT_COLUMNS`, `FRAME_COLUMNS` and `PAIR_COLUMNS`, long, a row for each
+number.
 """
 
 from __future__ import annotations
@@ -17,39 +17,68 @@ if TYPE_CHECKING:
 _OF_CHOICE = ("item", "written", "unit", "against", "foil")
 _OF_CLAIM = (*_OF_CHOICE, "error", "measure", "of")
 COLUMNS = (
-    *_OF_CLAIM, "side", "source", "label", "onset", "offset", "claimed", "claimed_error", "rank", "value", "value_without",
-    "drop", "probability", "probability_without",
+    *_OF_CLAIM, "distance", "side", "source", "label", "own_sound", "onset", "offset", "claimed", "claimed_error", "specific",
+    "rank", "value", "spelling_margin", "spelling_prior", "value_without", "drop", "drop_low", "drop_high", "probability",
+    "probability_without",
+)  # fmt: skip
+EFFECT_COLUMNS = (
+    *_OF_CHOICE, "side", "source", "label", "own_sound", "fill", "value", "value_without", "drop",
 )  # fmt: skip
 FRAME_COLUMNS = (
     *_OF_CLAIM, "frame", "onset", "offset", "source", "label", "claimed", "value", "probability",
 )  # fmt: skip
 PAIR_COLUMNS = (
     *_OF_CHOICE, "first_side", "first", "second_side", "second", "drop_first", "drop_second", "drop_both", "beyond", "kind",
-    "probability", "probability_without",
+    "fills", "probability", "probability_without",
 )  # fmt: skip
 
 
 def claims_table(explanation: Explanation) -> pd.DataFrame:
     """A row for each choice, source and measure, `COLUMNS`."""
-    rows = []
+    rows, (low, high) = [], explanation.drop_range
     for name, claim in explanation.claims.items():
+        of_measure = {"measure": name, "of": claim.of, "distance": explanation.distances.get(name, np.nan)}
         for place in range(len(explanation.choices)):
             values = claim.values[place]
             ranks = {index: rank for rank, index in enumerate(order_of(values), start=1)}
-            what = _of_choice(explanation, place)
+            what = {**_of_choice(explanation, place), **of_measure, **_of_spellings(explanation, place)}
             for index in sorted(ranks):
-                source = explanation.sources[index]
-                shown = {
-                    "value_without": explanation.value_without[place, index],
-                    "drop": explanation.values[place] - explanation.value_without[place, index],
-                    "probability_without": explanation.probability_without[place, index],
-                }
-                error = np.nan if claim.errors is None else claim.errors[place, index]
-                of_source = {"side": source.side, "source": source.source.index, "label": source.label}
-                times = {"onset": source.onset, "offset": source.offset}
-                claimed = {"claimed": values[index], "claimed_error": error, "rank": ranks[index]}
-                rows.append({**what, "measure": name, "of": claim.of, **of_source, **times, **claimed, **shown})
+                rows.append(
+                    {
+                        **what,
+                        **_of_source(explanation, place, index),
+                        "onset": explanation.sources[index].onset,
+                        "offset": explanation.sources[index].offset,
+                        "claimed": values[index],
+                        "claimed_error": np.nan if claim.errors is None else claim.errors[place, index],
+                        "specific": explanation.specific[name][place, index],
+                        "rank": ranks[index],
+                        "value_without": explanation.value_without[place, index],
+                        "drop": explanation.drops[place, index],
+                        "drop_low": low[place, index],
+                        "drop_high": high[place, index],
+                        "probability_without": explanation.probability_without[place, index],
+                    }
+                )
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
+
+
+def effects_table(explanation: Explanation) -> pd.DataFrame:
+    """A row for each choice, removed source and fill, `EFFECT_COLUMNS`."""
+    rows = [
+        {
+            **_of_choice(explanation, place),
+            **_of_source(explanation, place, index),
+            "fill": explanation.fills[fill].label,
+            "value_without": explanation.value_by_fill[fill, place, index],
+            "drop": explanation.drop_by_fill[fill, place, index],
+        }
+        for place in range(len(explanation.choices))
+        for index in range(len(explanation.sources))
+        for fill in range(len(explanation.fills))
+        if np.isfinite(explanation.value_by_fill[fill, place, index])
+    ]
+    return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS))
 
 
 def pairs_table(explanation: Explanation) -> pd.DataFrame:
@@ -60,7 +89,12 @@ def pairs_table(explanation: Explanation) -> pd.DataFrame:
         first, second = explanation.sources[pair.first], explanation.sources[pair.second]
         both = {"first_side": first.side, "first": first.label, "second_side": second.side, "second": second.label}
         drops = {"drop_first": pair.drop_first, "drop_second": pair.drop_second, "drop_both": pair.drop_both}
-        told = {"beyond": pair.beyond, "kind": pair.kind, "probability_without": pair.probability_without}
+        told = {
+            "beyond": pair.beyond,
+            "kind": pair.kind,
+            "fills": pair.fills,
+            "probability_without": pair.probability_without,
+        }
         rows.append({**what, **both, **drops, **told})
     return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
 
@@ -98,6 +132,17 @@ def order_of(values: np.ndarray) -> list[int]:
     """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
     known = np.flatnonzero(np.isfinite(values))
     return known[np.argsort(-values[known], kind="stable")].tolist()
+
+
+def _of_source(explanation: Explanation, place: int, index: int) -> dict[str, Any]:
+    source = explanation.sources[index]
+    own = bool(explanation.own_sound[place, index])
+    return {"side": source.side, "source": source.source.index, "label": source.label, "own_sound": own}
+
+
+def _of_spellings(explanation: Explanation, place: int) -> dict[str, float]:
+    spellings = explanation.spellings
+    return {"spelling_margin": spellings.margin[place], "spelling_prior": spellings.prior[place]}
 
 
 def _of_choice(explanation: Explanation, place: int) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import numpy as np
 from ..inputs.player import wav
 from ..plots.panels import spoken
 from ..plots.sound_panels import envelope
+from .as_text import SAME_FOR_ALL
+from .remarks import remarks_of
 from .tables import COLUMNS, PAIR_COLUMNS
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
     silent = [str(error) for number, error in enumerate(explanation.errors) if number not in explained]
     doubts = [f"word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
     notes = [f"left out: {name}: {reason}" for name, reason in explanation.left_out]
+    besides = explanation.without_own_sound()
     return {
         "item": explanation.item,
         "text": explanation.text,
@@ -60,13 +63,21 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
             for source in explanation.sources
         ],
         "measures": [
-            {"name": name, "title": spoken(name), "of": claim.of, "unit": claim.unit}
+            {
+                "name": name,
+                "title": spoken(name),
+                "of": claim.of,
+                "unit": claim.unit,
+                "distance": _plain(explanation.distances[name]),
+                "mark": "" if explanation.tells_words_apart(name) else SAME_FOR_ALL,
+            }
             for name, claim in explanation.claims.items()
         ],
+        "fills": [{"side": fill.side, "label": fill.label} for fill in explanation.fills],
         "columns": {"claims": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
         "frames": _edges(explanation.frames),
         "units": [_unit(explanation, unit) for unit in explanation.units],
-        "choices": [_choice(explanation, place) for place in range(len(explanation.choices))],
+        "choices": [_choice(explanation, besides, place) for place in range(len(explanation.choices))],
     }
 
 
@@ -111,7 +122,7 @@ def _unit(explanation: Explanation, unit: Choice) -> dict[str, Any]:
     }
 
 
-def _choice(explanation: Explanation, place: int) -> dict[str, Any]:
+def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[str, Any]:
     choice, contrast = explanation.choices[place], explanation.choices[place].contrast
     error = None if choice.error is None else explanation.errors[choice.error]
     claims = explanation.claims.items()
@@ -125,16 +136,25 @@ def _choice(explanation: Explanation, place: int) -> dict[str, Any]:
         else {"label": contrast.label, "foil": contrast.foil_label, "probability": _plain(contrast.foil_probability)},
         "runners_up": _runners_up(explanation, choice),
         "value": _plain(explanation.values[place]),
+        "spelling_margin": _plain(explanation.spellings.margin[place]),
+        "spelling_prior": _plain(explanation.spellings.prior[place]),
+        "own": np.flatnonzero(explanation.own_sound[place]).tolist(),
+        "remarks": {"all": remarks_of(explanation, place), "besides": remarks_of(besides, place)},
         "probability": _plain(choice.probability),
         "claimed": {name: _plains(claim.values[place]) for name, claim in claims},
         "claimed_error": {name: _plains(claim.errors[place]) for name, claim in claims if claim.errors is not None},
+        "specific": {name: _plains(explanation.specific[name][place]) for name, _ in claims},
         "by_frame": {name: _in_bytes(parts.values[place]) for name, claim in claims if (parts := claim.by_frame)},
         "rest": {name: _plain(claim.rest[place]) for name, claim in claims if claim.rest is not None},
         "value_without": _plains(explanation.value_without[place]),
         "drop": _plains(explanation.drops[place]),
+        "drop_low": _plains(explanation.drop_range[0][place]),
+        "drop_high": _plains(explanation.drop_range[1][place]),
+        "drop_by_fill": [_plains(drops) for drops in explanation.drop_by_fill[:, place]],
         "probability_without": _plains(explanation.probability_without[place]),
         "pairs": [
             {"first": pair.first, "second": pair.second, "kind": pair.kind, "beyond": _plain(pair.beyond)}
+            | {"drop_first": _plain(pair.drop_first), "drop_second": _plain(pair.drop_second), "fills": pair.fills}
             | {"drop_both": _plain(pair.drop_both), "probability": _plain(pair.probability_without)}
             for pair in explanation.pairs
             if pair.choice == place

@@ -1,4 +1,4 @@
-"""Explanations drawn: what each written word came from, or one word with what is claimed and what is shown.
+"""Explanations drawn: what each written word came from, or one word with its attributions and the effects of removal.
 
 In: an `Explanation` of `speechmix.explain`. Out: a Figure, nothing written. Written words go downwards and sources to the
 right; the colours are those of coloured tokens: blue speaks for the word, red against it, each row by its own largest number.
@@ -69,7 +69,7 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
 
 
 def explained_word(explanation: Explanation, place: int) -> Figure:
-    """One word: a panel of bars for each measure, how likely the word is without each source, and the waveform by frame.
+    """One word: a panel of bars for each measure, what the word loses without each source, and the waveform by frame.
 
     Parameters
     ----------
@@ -80,7 +80,8 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     Returns
     -------
     Figure
-        Below the bars a waveform for each measure that tells frames apart, coloured by what each frame gives.
+        The last panel has the median over fills and a line from the lowest to the highest. Below the bars there is a waveform
+        for each measure that tells frames apart, coloured by what each frame gives.
     """
     choice = explanation.choices[place]
     known = [np.isfinite(claim.values[place]) for claim in explanation.claims.values()]
@@ -101,13 +102,13 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
         ax.axvline(0, color="0.4", linewidth=0.6)
         ax.set_title(panels.spoken(name), size=LABEL_SIZE)
         ax.set_xlabel(claim.unit, size=TICK_SIZE)
-    last = axes[-1]
-    last.plot(explanation.probability_without[place, kept], heights, "o", color="0.2", markersize=4)
-    last.axvline(choice.probability, color="0.4", linewidth=0.8, linestyle="--")
-    last.set(xlim=(-0.03, 1.03))
-    last.set_title("shown", size=LABEL_SIZE)
-    last.set_xlabel("probability without it", size=TICK_SIZE)
-    labels = [panels.shortened(explanation.sources[index].name, 20) for index in kept]
+    last, (low, high) = axes[-1], explanation.drop_range
+    last.hlines(heights, low[place, kept], high[place, kept], color="0.5", linewidth=1.2)
+    last.plot(explanation.drops[place, kept], heights, "o", color="0.2", markersize=4)
+    last.axvline(0, color="0.4", linewidth=0.6)
+    last.set_title("effect of removal", size=LABEL_SIZE)
+    last.set_xlabel("nats lost, range over fills", size=TICK_SIZE)
+    labels = [panels.shortened(explanation.source_name(place, index), 24) for index in kept.tolist()]
     axes[0].set_yticks(heights, labels, size=TICK_SIZE, parse_math=False)
     axes[0].invert_yaxis()
     for ax in axes:

@@ -25,8 +25,9 @@ from .study_clips import PAGE_BYTES, audible_clip
 _TITLE = "Why did the model write this?"
 _WHAT = (
     "What trained models wrote about the first clips of the run, and about clips in whose transcript the target is missing. "
-    "Where a clip has a foil, its target held against that comes first. Claimed is what a measure says; without it is what "
-    "happens when a word is taken out of the sound, or of the text that was written before: a claim is no cause."
+    "Where a clip has a foil, its target held against that comes first. The number of a measure is an attribution. Without it "
+    "is what the word loses when a source is replaced in the sound, or in the text that was written before: the median over "
+    "several fills, with its range."
 )
 _BYTES = int(0.3 * PAGE_BYTES)  # of all that is shown here
 

@@ -36,7 +36,7 @@ def scores_of(model, inputs):
 )
 def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
     model, said = loaded(name), clip("le chat dort")
-    why = speechmix.explain(model, said, text="it is", against="runner_up")
+    why = speechmix.explain(model, said, text="it is", against="runner_up", sound_fill="zeros", token_fill="e")
     assert (why.text, why.by, why.said) == ("it is", "given", ())
     assert why.provenance["prompt"] == "Who is it?"
     assert [(source.side, source.label) for source in why.sources] == [
@@ -47,7 +47,7 @@ def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
     view = seen_by(fed, said, Question())
     view.prepare(("encoder", "decoder"))
     inputs, place = view.prepared.inputs, why.choice("is")
-    fill = model.tokenizer.convert_tokens_to_ids(getattr(model.tokenizer, f"{why.provenance['token_fill']}_token"))
+    fill = model.tokenizer.convert_tokens_to_ids("e")
     tokens = [why.tokens[token] for token in why.choices[place].tokens]
     for index, source in enumerate(why.sources[:-1]):
         if source.side == "sound":

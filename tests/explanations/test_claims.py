@@ -91,4 +91,4 @@ def test_one_that_is_not_defined_is_left_out_and_the_others_are_there(monkeypatc
     monkeypatch.setattr("speechmix.scoring.by_layers.output_head", fails)
     why = speechmix.explain(model, clip_named(), top=0)
     assert ("alti_logit", "not today") in why.left_out
-    assert {"value_zeroing", "gradient_input"} <= why.claims.keys()
+    assert {"occlusion", "gradient_input"} <= why.claims.keys()

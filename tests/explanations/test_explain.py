@@ -16,8 +16,8 @@ from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.spelling import transcribe
 from speechmix.explanations.drafts import pieces_of
+from speechmix.explanations.removals import Removal, read_without
 from speechmix.explanations.tables import COLUMNS
-from speechmix.explanations.taken_away import Fills
 from speechmix.explanations.written import label_of
 from speechmix.planted.case_table import CUE, OTHER, TARGET
 from tests.shared_models import shared
@@ -39,7 +39,11 @@ def explained(request):
     """One clip with each bundled model, and what of it can be computed cheaply."""
     model = model_named(request.param)
     measures = ["occlusion", "gradient_input", "alti_logit", *(["decompx"] if request.param == CTC else [])]
-    return model, clip_named(), speechmix.explain(model, clip_named(), measures=measures, against=("runner_up", "foil"))
+    return (
+        model,
+        clip_named(),
+        speechmix.explain(model, clip_named(), measures=measures, against=("runner_up", "foil"), sound_fill="zeros"),
+    )
 
 
 def log_probabilities(model, clip, ids=None):
@@ -135,7 +139,7 @@ class TestShown:
     def test_occlusion_is_the_intervention_to_the_bit(self):
         """The very batch that is run: the clip, and the clip without each word."""
         model, clip = model_named(CTC), clip_named()
-        why = speechmix.explain(model, clip, measures="occlusion", by="token")
+        why = speechmix.explain(model, clip, measures="occlusion", by="token", sound_fill="zeros")
         sounds = [clip, *(speechmix.silence(clip, word) for word in range(2))]
         features = torch.cat([model.features(one.audio(16_000))["input_values"] for one in sounds]).double()
         with torch.no_grad():
@@ -174,7 +178,7 @@ class TestShown:
 
     def test_pairs_are_the_interventions_of_both(self):
         model, clip = model_named(WHISPER), clip_named()
-        why = speechmix.explain(model, clip, measures="occlusion", pairs=3)
+        why = speechmix.explain(model, clip, measures="occlusion", pairs=3, sound_fill="zeros", token_fill="unk")
         ids, place = fed_ids(model, clip), why.choice("maisons")
         tokens = [why.tokens[token] for token in why.choices[place].tokens]
         pairs = [pair for pair in why.pairs if pair.choice == place]
@@ -264,17 +268,17 @@ class TestClaims:
 
     def test_shapley_values_of_a_side_add_up_to_what_all_of_it_does(self):
         from speechmix.explanations.choices import Readings
-        from speechmix.explanations.taken_away import read_without
         from speechmix.explanations.writers import writing_of_clip
 
         model, clip = model_named(WHISPER), clip_named()
         why = speechmix.explain(model, clip, measures="shapley")
         writing = writing_of_clip(model, clip, text=None, by_token=False)
         readings = Readings.of(writing, why.choices)
-        fills = Fills("zeros", why.provenance["token_fill"])
+        sound, text = (next(fill for fill in why.fills if fill.side == side) for side in ("sound", "text"))
         for side in ("sound", "written"):
             players = [i for i, source in enumerate(why.sources) if source.side == side]
-            clean, without = read_without(writing, [(), players], fills, readings.read) @ readings.of_choices
+            removals = [Removal(), Removal(tuple(players), sound, text)]
+            clean, without = read_without(writing, removals, readings.read) @ readings.of_choices
             added = np.nansum(why.claims["shapley"].values[:, players], axis=1)
             reached = np.isfinite(why.claims["shapley"].values[:, players]).all(axis=1)
             np.testing.assert_allclose(added[reached], (clean - without)[reached], atol=1e-8)
@@ -359,14 +363,6 @@ class TestTexts:
         own = speechmix.explain(model, "the cats", max_tokens=3, measures="occlusion")
         assert len(own.tokens) == 3
 
-    def test_without_a_token_to_blank_with_nothing_is_shown_and_that_is_said(self):
-        why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
-        assert np.isnan(why.value_without).all()
-        assert "no mask, unknown or padding token" in dict(why.left_out)["shown"]
-        assert "occlusion" not in speechmix.explain(gpt2(), "the cats", text=" are", by="token").claims
-        with pytest.raises(InputError, match=r"occlusion: .* has no mask"):
-            speechmix.explain(gpt2(), "the cats", text=" are", measures="occlusion")
-
     def test_a_measure_that_says_nothing_of_a_word_has_no_first_source(self):
         why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
         silent = replace(why.claims["value_zeroing"], values=np.full_like(why.claims["value_zeroing"].values, np.nan))
@@ -399,7 +395,9 @@ class TestPlanted:
     @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
     def test_the_word_that_decides_is_named_first_and_its_loss_is_shown(self, seed):
         model, model.tokenizer, prompt = self.planted_reader(seed)
-        why = speechmix.explain(model, prompt, max_tokens=1, measures=self.MEASURES, against="runner_up")
+        why = speechmix.explain(
+            model, prompt, max_tokens=1, measures=self.MEASURES, against="runner_up", token_fill="unk"
+        )
         assert why.text == "no"
         for name in self.MEASURES:
             against = "runner_up" if name in ("gradient_input", "alti_logit", "shapley") else ""
@@ -416,7 +414,9 @@ class TestPlanted:
             (["occlusion", "attention"], 4),
             (["occlusion"], 8),
         ):  # four that attention names, or all there are
-            why = speechmix.explain(model, prompt, max_tokens=1, measures=measures, against="runner_up", pairs=most)
+            why = speechmix.explain(
+                model, prompt, max_tokens=1, measures=measures, against="runner_up", pairs=most, token_fill="unk"
+            )
             pairs = why.pairs_to_dataframe().query("against == 'runner_up'")
             assert len(pairs) == (6 if most == 4 else 15)
             drops = why.drops[why.choice(0, "runner_up")]
@@ -429,7 +429,9 @@ class TestPlanted:
 
     def test_where_one_cue_decides_no_pair_tells_more(self):
         model, model.tokenizer, prompt = self.planted_reader(0)
-        why = speechmix.explain(model, prompt, max_tokens=1, measures=["occlusion"], against="runner_up", pairs=4)
+        why = speechmix.explain(
+            model, prompt, max_tokens=1, measures=["occlusion"], against="runner_up", pairs=4, token_fill="unk"
+        )
         assert set(why.pairs_to_dataframe().query("against == 'runner_up'")["kind"]) == {""}
 
     def test_untrained_twins_do_not_agree_on_it(self):
@@ -437,7 +439,9 @@ class TestPlanted:
         named = []
         for seed in range(8):
             twin = speechmix.load(model.module, processor=tokenizer, init="random", seed=seed)
-            why = speechmix.explain(twin, prompt, max_tokens=1, measures="occlusion", against="runner_up")
+            why = speechmix.explain(
+                twin, prompt, max_tokens=1, measures="occlusion", against="runner_up", token_fill="unk"
+            )
             named.append(why.top(0, "occlusion", "runner_up").source.positions)
         assert named.count((CUE,)) <= 4
         assert len(set(named)) > 1
@@ -485,7 +489,7 @@ class TestForms:
             ({"against": "random"}, "against should be some of"),
             ({"measures": "taste"}, "taste"),
             ({"measures": []}, "no measure asked for"),
-            ({"sound_fill": "music"}, "sound_fill should be one of"),
+            ({"sound_fill": "music"}, "sound_fill should be some of"),
             ({"token_fill": "mask"}, "is fed no text"),
             ({"include": ["padding"]}, "include takes 'silence'"),
             ({"top": -1}, "expected top as how many"),

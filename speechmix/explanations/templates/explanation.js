@@ -2,8 +2,9 @@
 // The view of an explanation: explanationView(root, data, options) draws it, in a page, in a notebook, in the app.
 // options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
 (() => {
-  const NOTE = "Hover, tap or focus a word: blue speaks for it, red against it, each line by its own largest number. " +
-    "Claimed is what a measure says; without it is what happens when that source alone is taken away.";
+  const NOTE = "Hover, tap or focus a word: blue supports it, red opposes it, each line by its own largest number. " +
+    "A measure's number is an attribution; in brackets, how many points of share more this source has than for the other words. " +
+    "Without it: the nats that the word loses when that source alone is replaced, the median over fills [lowest to highest].";
   const FINE = " The waveform is coloured by frame where a measure tells frames apart, the words below it as wholes.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
@@ -40,21 +41,22 @@
 
   // The tables that the package writes, of the same columns, as rows by name.
   function rowsOf(data) {
-    return data.measures.flatMap(({ name, of }) => data.choices.flatMap((choice) => {
+    return data.measures.flatMap(({ name, of, distance }) => data.choices.flatMap((choice) => {
       const values = choice.claimed[name], order = ranked(values), what = about(data, choice);
       return [...order].sort((a, b) => a - b).map((index) => {
         const { side, label, onset, offset, index: source } = data.sources[index], errors = choice.claimed_error[name];
-        return { ...what, error: choice.error, measure: name, of, side, source, label, onset, offset, claimed: values[index],
-          claimed_error: errors?.[index], rank: order.indexOf(index) + 1, value: choice.value, value_without: choice.value_without[index],
-          drop: choice.drop[index], probability_without: choice.probability_without[index] };
+        return { ...what, error: choice.error, measure: name, of, distance, side, source, label, own_sound: choice.own.includes(index) ? "True" : "False",
+          onset, offset, claimed: values[index], claimed_error: errors?.[index], specific: choice.specific[name][index], rank: order.indexOf(index) + 1,
+          value: choice.value, spelling_margin: choice.spelling_margin, spelling_prior: choice.spelling_prior, value_without: choice.value_without[index], drop: choice.drop[index],
+          drop_low: choice.drop_low[index], drop_high: choice.drop_high[index], probability_without: choice.probability_without[index] };
       });
     }));
   }
   function rowsOfPairs(data) {
-    return data.choices.flatMap((choice) => choice.pairs.map(({ first, second, kind, beyond, drop_both, probability }) => {
+    return data.choices.flatMap((choice) => choice.pairs.map(({ first, second, kind, beyond, drop_first, drop_second, drop_both, fills, probability }) => {
       const [one, other] = [first, second].map((index) => data.sources[index]);
       return { ...about(data, choice), first_side: one.side, first: one.label, second_side: other.side, second: other.label, kind, beyond,
-        drop_first: choice.drop[first], drop_second: choice.drop[second], drop_both, probability_without: probability };
+        drop_first, drop_second, drop_both, fills, probability_without: probability };
     }));
   }
   const about = (data, choice) => ({ item: data.item, written: data.units[choice.unit].label, unit: choice.unit, against: choice.against, foil: choice.contrast?.foil, probability: choice.probability });
@@ -101,7 +103,7 @@
 
   class View {
     constructor(root, data, options) {
-      Object.assign(this, { root, data, options, measure: data.measures[0]?.name, place: 0, aloud: true, fine: true, until: null });
+      Object.assign(this, { root, data, options, measure: data.measures[0]?.name, place: 0, aloud: true, fine: true, own: true, until: null });
       const wrapper = root.closest(".why-view");
       this.whole = wrapper && data.head ? `<!doctype html>\n<html lang="en"><head>${data.head}</head><body>${wrapper.outerHTML}</body></html>\n` : null;
       this.draw();
@@ -118,6 +120,7 @@
       this.instead = make("p", { class: "w-instead" });
       this.heading = make("p", { class: "w-heading", "aria-live": "polite" });
       this.lines = make("div", { class: "w-lines" });
+      this.remarks = make("div", { class: "w-remarks" });
       const canHear = this.audio || this.options.play;
       const hear = canHear ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.aloud = target.checked; } }), " hear it on hover") : null;
       const fine = data.frames.length ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.fine = target.checked; this.show(); } }), " waveform by frame") : null;
@@ -126,7 +129,7 @@
       list.addEventListener("keydown", (event) => this.walk(event));
       this.root.replaceChildren(...[
         make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
-        list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines,
+        list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines, this.remarks,
         ...data.notes.map((note) => make("p", { class: "quiet note" }, note)),
         make("p", { class: "quiet" }, NOTE, data.frames.length ? FINE : ""),
         make("p", { class: "w-tools" }, hear, fine, ...this.files()), this.audio,
@@ -142,10 +145,11 @@
     }
 
     measures() {
-      this.choosers = this.data.measures.map(({ name, title, unit }) => make("button", {
+      this.choosers = this.data.measures.map(({ name, title, unit, mark }) => make("button", {
         type: "button", title: `colour by ${title} (${unit})`, onclick: () => { this.measure = name; this.show(); },
-      }, title));
-      return make("p", { class: "w-measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers);
+      }, title, mark ? make("small", {}, `, ${mark}`) : null));
+      const own = this.data.choices.some((choice) => choice.own.length) ? make("label", {}, make("input", { type: "checkbox", class: "w-own", checked: true, onchange: ({ target }) => { this.own = target.checked; this.show(); } }), " with the word's own sound") : null;
+      return make("p", { class: "w-measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers, own);
     }
 
     // The outline of the sound, each source in the colour of what it gives; each frame, where a measure tells them apart.
@@ -228,10 +232,22 @@
       this.show();
     }
 
+    // Without the word's own sound, if it is set aside: a share is then one of all else.
+    besides(values, of) {
+      const { own } = this.choice;
+      if (this.own || !values) return values;
+      const rest = of === "share" ? 1 - own.reduce((sum, index) => sum + (values[index] ?? 0), 0) : 1;
+      return values.map((value, index) => (value === null || own.includes(index) || rest < 1e-12 ? null : value / rest));
+    }
+
+    values(name) { return this.besides(this.choice.claimed[name], this.data.measures.find((measure) => measure.name === name)?.of); }
+
+    name(index) { return this.data.sources[index].name + (this.choice.own.includes(index) ? " (own sound)" : ""); }
+
     show() {
       const { data, choice, measure } = this;
       if (!choice) return;
-      const values = choice.claimed[measure] ?? data.sources.map(() => null), shades = depths(values), { of } = data.measures.find(({ name }) => name === measure) ?? {};
+      const values = this.values(measure) ?? data.sources.map(() => null), shades = depths(values), { of } = data.measures.find(({ name }) => name === measure) ?? {};
       data.units.forEach((unit, index) => {
         const button = this.words[index], own = index === choice.unit;
         colour(button, unit.source === null || own ? 0 : shades[unit.source]);
@@ -249,12 +265,16 @@
       this.tellInstead();
       this.tell(values, of);
       this.lines.replaceChildren(...this.claimed(), this.shown(), this.together());
+      this.remarks.replaceChildren(...choice.remarks[this.own ? "all" : "besides"].map((remark) => make("p", { class: "w-remark" }, remark)));
     }
 
     // What each frame gives, if that is known and asked for.
     byFrame() {
-      const parts = this.fine && this.frames.length ? this.choice.by_frame[this.measure] : null;
-      return parts ? bytes(parts) : null;
+      const parts = this.fine && this.frames.length ? this.choice.by_frame[this.measure] : null, edges = this.data.frames;
+      if (!parts) return null;
+      const aside = this.own ? [] : this.choice.own.flatMap((index) => pieces(this.data.sources[index]));
+      const isAside = (middle) => aside.some(({ onset, offset }) => middle >= onset && middle < offset);
+      return bytes(parts).map((value, index) => (isAside((edges[index] + edges[index + 1]) / 2) ? null : value));
     }
 
     // What could have been written instead; where it was held against that, it has colours of its own.
@@ -274,10 +294,11 @@
 
     // In words, for who does not see colours.
     tell(values, of) {
-      const { choice, data } = this, [first] = ranked(values), strongest = this.strongest();
+      const { choice, data } = this, [first, second] = ranked(values), strongest = this.strongest(), isOwn = choice.own.includes(first);
       const name = choice.contrast ? choice.name : data.units[choice.unit].label;
       const parts = [`${name}, p ${digits(choice.probability)}`];
-      if (first !== undefined && values[first] > 0) parts.push(`first of all from ${data.sources[first].name} (${told(values[first], of)})`);
+      if (first !== undefined && values[first] > 0) parts.push(`first of all from ${this.name(first)} (${told(values[first], of)})`);
+      if (isOwn && second !== undefined && values[second] > 0) parts.push(`besides its own sound from ${this.name(second)} (${told(values[second], of)})`);
       if (strongest) parts.push(`in the sound from ${strongest.label}, ${seconds(strongest)}`);
       const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
       if (peak !== undefined && fine[peak] > 0) parts.push(`the frame that gives most is at ${data.frames[peak].toFixed(2)} s`);
@@ -286,23 +307,33 @@
 
     // The part of the sound that gives most to the word.
     strongest() {
-      const values = this.choice.claimed[this.measure] ?? [];
+      const values = this.values(this.measure) ?? [];
       const index = ranked(values).find((place) => timed(this.data.sources[place]));
       return index !== undefined && values[index] > 0 ? this.data.sources[index] : null;
     }
 
     claimed() {
-      return this.data.measures.map(({ name, title, of, unit }) => {
-        const rest = this.choice.rest[name];
-        return this.line(title, `${unit}${rest === undefined || rest === null ? "" : `, rest ${signed(rest)}`}`, this.choice.claimed[name], (value) => told(value, of));
+      const effects = this.choice.drop.some((drop) => drop !== null);
+      return this.data.measures.filter(({ name }) => !(effects && name === "occlusion")).map(({ name, title, of, unit, mark }) => {
+        const rest = this.choice.rest[name], notes = [unit, mark, rest === undefined || rest === null ? "" : `rest ${signed(rest)}`].filter(Boolean);
+        return this.line(title, notes.join(", "), this.values(name), (value, index) => told(value, of) + this.specific(name, index));
       });
     }
 
+    // Points of share that a source has more than for the other written words.
+    specific(name, index) {
+      const value = this.choice.specific[name]?.[index];
+      return value === null || value === undefined ? "" : ` (${value > 0 ? "+" : ""}${(100 * value).toFixed(0)})`;
+    }
+
+    // What is printed first is what is coloured and sorted by: the nats that are lost.
     shown() {
-      const { choice } = this;
+      const { choice, data } = this, drops = this.besides(choice.drop);
       if (choice.drop.every((drop) => drop === null)) return "";
-      const numbers = (_, index) => `p ${digits(choice.probability_without[index])}`;
-      return this.line("without it", `probability, now ${digits(choice.probability)}`, choice.drop, numbers);
+      const range = (index) => (choice.drop_low[index] === choice.drop_high[index] ? "" : ` [${signed(choice.drop_low[index])} to ${signed(choice.drop_high[index])}]`);
+      const numbers = (drop, index) => `${signed(drop)}${range(index)}${this.specific("occlusion", index)}; p ${digits(choice.probability_without[index])}`;
+      const fills = (index) => data.fills.map(({ label }, fill) => [label, choice.drop_by_fill[fill][index]]).filter(([, drop]) => drop !== null).map(([label, drop]) => `${label} ${signed(drop)}`).join(", ");
+      return this.line("without it", `nats lost [range over fills]; probability, now ${digits(choice.probability)}`, drops, numbers, fills);
     }
 
     // Two sources taken away together: what that takes beyond the sum of what each takes alone.
@@ -320,11 +351,12 @@
     }
 
     // One line of sources, the strongest first.
-    line(title, note, values, number) {
+    line(title, note, values, number, hint = () => "") {
       const shades = depths(values), order = ranked(values), strong = [...order].sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, MOST);
       const chips = order.filter((index) => strong.includes(index)).map((index) => {
-        const source = this.data.sources[index], label = [source.name, make("small", {}, number(values[index], index))];
-        const chip = timed(source) ? make("button", { type: "button", class: "w-chip", title: seconds(source), onclick: () => this.play(source) }, ...label) : make("span", { class: "w-chip" }, ...label);
+        const source = this.data.sources[index], label = [this.name(index), make("small", {}, number(values[index], index))];
+        const title = [timed(source) ? seconds(source) : "", hint(index)].filter(Boolean).join("; ");
+        const chip = timed(source) ? make("button", { type: "button", class: "w-chip", title, onclick: () => this.play(source) }, ...label) : make("span", { class: "w-chip", title: title || null }, ...label);
         return colour(chip, shades[index]);
       });
       const more = order.length - strong.length;

@@ -1,0 +1,171 @@
+"""What replaces a source that is removed: several fills for the sound and for a text, each named by what it really is.
+
+In: a `Writing` and the fills that a caller wants. Out: `Fills`. One fill is no evidence: replacing one written word of the
+bundled Whisper-style model costs nearly nothing with one letter and 30 nats where the token is left out. So an effect is the
+median over fills, with its range. A fill of a text is named by the token that is really fed: what Whisper's tokenizer calls
+unknown is its end of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..interventions.sound import SOUND_FILLS
+from ..interventions.tokens import id_of_fill
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from .written import SourceUnit, Writing
+
+SOUND, TEXT = "sound", "text"
+REMOVE = "remove"
+DEFAULT_SOUND_FILLS = ("zeros", "noise")
+_SOUND_LABELS = {"zeros": "silence", "room": "room tone", "noise": "noise", "word": "another word"}
+_SPECIAL_TOKENS = ("mask", "unk", "pad", "eos", "bos")
+_NEUTRAL_TEXTS = (" ", "e", "-", ".")  # a space, the commonest letter, punctuation: tokens that most tokenizers have
+_TOKENS_BY_DEFAULT = 2  # fills that are a token; removal is the third
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What replaces a source.
+
+    Parameters
+    ----------
+    side : {"sound", "text"}
+    name : str
+        As the caller names it: "zeros", "room", "noise" or "word"; "remove", "mask", "unk", "pad" or the text of a token.
+    label : str
+        For readers: "silence", "removal", or the text of the token that is really fed.
+    token : int or None
+        Id of the token that is fed; None for a sound and for removal.
+    """
+
+    side: str
+    name: str
+    label: str
+    token: int | None = None
+
+
+@dataclass(frozen=True)
+class Fills:
+    """The fills of both sides of the input; each source is removed once with each fill of its side.
+
+    Parameters
+    ----------
+    sound, text : tuple of Fill
+        Empty where the model has no such input, or nothing can replace it.
+    """
+
+    sound: tuple[Fill, ...] = ()
+    text: tuple[Fill, ...] = ()
+
+    @property
+    def all(self) -> tuple[Fill, ...]:
+        return (*self.sound, *self.text)
+
+    def of_source(self, source: SourceUnit) -> tuple[Fill, ...]:
+        """The fills that can replace a source."""
+        return self.sound if source.side == SOUND else self.text
+
+    def combinations(self, sources: Sequence[SourceUnit]) -> list[tuple[Fill | None, Fill | None]]:
+        """Fills (sound, text) with which several sources are removed together: each fill at least once."""
+        sides = {source.side == SOUND for source in sources}
+        sound, text = (self.sound if True in sides else ()), (self.text if False in sides else ())
+        return [
+            (sound[turn % len(sound)] if sound else None, text[turn % len(text)] if text else None)
+            for turn in range(max(len(sound), len(text)))
+        ]
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """For the provenance of an explanation."""
+        return {"sound_fill": [fill.label for fill in self.sound], "token_fill": [fill.label for fill in self.text]}
+
+
+def fills_for(writing: Writing, *, sound: str | Sequence[str] | None, text: str | Sequence[str] | None) -> Fills:
+    """Resolve the fills of an explanation.
+
+    Parameters
+    ----------
+    writing : Writing
+    sound : str or sequence of str, optional
+        Some of `SOUND_FILLS`; silence and noise by default.
+    text : str or sequence of str, optional
+        "remove", "mask", "unk", "pad", or the text of one token. By default two tokens (a mask, an unknown token that stands
+        for nothing else, a space, "e", in this order) and removal.
+
+    Raises
+    ------
+    InputError
+        For a fill that is not possible.
+    """
+    names = _as_names(sound) or DEFAULT_SOUND_FILLS
+    if unknown := [name for name in names if name not in SOUND_FILLS]:
+        raise InputError(f"sound_fill should be some of {SOUND_FILLS}, found {unknown[0]!r}")
+    of_sound = tuple(Fill(SOUND, name, _SOUND_LABELS[name]) for name in names)
+    sides = {source.side for source in writing.sources}
+    of_sound = of_sound if SOUND in sides else ()
+    if sides == {SOUND}:
+        if text is not None:
+            raise InputError(f"token_fill={text!r}: {writing.model.name} is fed no text whose words could be removed")
+        return Fills(of_sound)
+    if text is None:
+        return Fills(of_sound, default_text_fills(writing.model))
+    return Fills(of_sound, tuple(_text_fill(writing.model, name) for name in _as_names(text)))
+
+
+def default_text_fills(model: Model) -> tuple[Fill, ...]:
+    """Two neutral tokens and removal (of an audio language model three tokens); the same for each use of a tokenizer.
+
+    A special token that marks the end or the beginning of a text is used only if the tokenizer has no other neutral token.
+    """
+    marks = {id_of_fill(model, name) for name in ("eos", "bos", "pad")}
+    names = [name for name in ("mask", "unk") if id_of_fill(model, name) not in {None, *marks}]
+    fills = [*(_text_fill(model, name) for name in names), *filter(None, (_neutral(model, t) for t in _NEUTRAL_TEXTS))]
+    if not fills:
+        fills = [_text_fill(model, name) for name in ("unk", "pad", "eos") if id_of_fill(model, name) is not None]
+    distinct = list({fill.token: fill for fill in reversed(fills)}.values())[::-1]
+    if model.converses:  # where a token is left out, positions of the sound would move
+        return tuple(distinct[: _TOKENS_BY_DEFAULT + 1])
+    return (*distinct[:_TOKENS_BY_DEFAULT], _removal())
+
+
+def _text_fill(model: Model, name: str) -> Fill:
+    if name == REMOVE:
+        if model.converses:
+            raise InputError(
+                f"token_fill={name!r}: in {model.name} the positions of the sound would move; name a token"
+            )
+        return _removal()
+    if name in _SPECIAL_TOKENS:
+        token = id_of_fill(model, name)
+        fill = None if token is None else Fill(TEXT, name, str(model.tokenizer.convert_ids_to_tokens(token)), token)
+    else:
+        fill = _neutral(model, name)
+    if fill is None:
+        there = ", ".join(repr(other.name) for other in default_text_fills(model))
+        raise InputError(f"token_fill={name!r}: {model.name} has no such token; there is {there} by default")
+    return fill
+
+
+def _removal() -> Fill:
+    return Fill(TEXT, REMOVE, "removal")
+
+
+def _neutral(model: Model, text: str) -> Fill | None:
+    """A text that is one token of the tokenizer, and no unknown one."""
+    ids = model.tokenizer(text, add_special_tokens=False).input_ids
+    if len(ids) != 1 and text == " ":  # SentencePiece writes no token for a space alone
+        ids = [model.tokenizer.convert_tokens_to_ids("▁")]
+    is_token = len(ids) == 1 and ids[0] is not None and ids[0] not in model.tokenizer.all_special_ids
+    if not is_token or id_of_fill(model, ids[0]) is None:
+        return None
+    return Fill(TEXT, text, "a space" if text == " " else f'"{text}"', ids[0])
+
+
+def _as_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if names is None else (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))

@@ -1,0 +1,161 @@
+"""The numbers of an explanation: what measures assign to the sources of each written word, and the effects of removing them.
+
+In: what `speechmix.explain` computed. Out: `ExplanationNumbers`, arrays by choice [C] and source [S], and what follows from
+them alone. Values are parts of a log-probability in nats, unless a claim says that they are parts of a logit, shares or sizes;
+above zero supports the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from .effects import range_over_fills
+from .own_sound import claim_besides
+from .specificity import LEAST_DISTANCE
+
+if TYPE_CHECKING:
+    from ..inputs.clips import Clip
+    from .choices import Choice
+    from .claims import Claim
+    from .fills import Fill
+    from .pairs import Pair
+    from .spelling_prior import SpellingMargins
+    from .transcript_errors import TranscriptError
+    from .written import SourceUnit, WrittenToken
+
+
+@dataclass(frozen=True, eq=False)
+class ExplanationNumbers:
+    """What was computed about the words that a model wrote.
+
+    Parameters
+    ----------
+    item : str
+    text : str
+        What was written.
+    by : str
+        Who wrote it.
+    tokens : tuple of WrittenToken
+    units : tuple of Choice
+        Each written word (or token), in order.
+    choices : tuple of Choice
+        What is explained [C]: errors against what was said first, then each unit, then what else units are held against.
+    sources : tuple of SourceUnit
+        What words may have come from [S].
+    errors : tuple of TranscriptError
+    said : tuple of str
+        The reference; empty where there is none.
+    values : ndarray [C]
+        What is explained, in nats: the log-probability of a word, or its difference to that of something else.
+    claims : dict of measure to Claim
+    value_without, probability_without : ndarray [C, S]
+        The same, and the probability of the word, with the source removed: the median over fills. NaN where it was not removed.
+    fills : tuple of Fill
+        What replaced the sources [F].
+    value_by_fill : ndarray [F, C, S]
+        What is explained, with the source replaced by each fill.
+    own_sound : ndarray of bool [C, S]
+        Whether the source is the audio segment of the very word that is explained.
+    specific : dict of measure to ndarray [C, S]
+        Share of the source for this word less its mean share for the other written words; NaN where there is none.
+    distances : dict of measure to float
+        How far the shares of a word are from the mean of the others', 0 to 1 (`specificity.distance_between_words`); NaN for
+        one written word.
+    spellings : SpellingMargins
+        Of a CTC model: margins between the text as written and with another spelling, with and without the sound of the words.
+    pairs : tuple of Pair
+        Sources taken away together, where that was asked for (``explain(pairs=4)``).
+    frames : ndarray [F, 2]
+        Beginning and end of each frame of the sound, in seconds, where a claim tells them apart (``Claim.by_frame``).
+    left_out : tuple of (measure, reason)
+    clip : Clip or None
+        With the words that are sources, if it is a sound.
+    provenance : dict
+    """
+
+    item: str
+    text: str
+    by: str
+    tokens: tuple[WrittenToken, ...]
+    units: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
+    sources: tuple[SourceUnit, ...]
+    errors: tuple[TranscriptError, ...]
+    said: tuple[str, ...]
+    values: np.ndarray
+    claims: Mapping[str, Claim]
+    value_without: np.ndarray
+    probability_without: np.ndarray
+    fills: tuple[Fill, ...]
+    value_by_fill: np.ndarray
+    own_sound: np.ndarray
+    specific: Mapping[str, np.ndarray]
+    distances: Mapping[str, float]
+    spellings: SpellingMargins
+    pairs: tuple[Pair, ...] = ()
+    frames: np.ndarray = field(default_factory=lambda: np.empty((0, 2)), repr=False)
+    left_out: tuple[tuple[str, str], ...] = ()
+    clip: Clip | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> list[str]:
+        return list(self.claims)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why it is not sure where the words of the sound are; what is claimed of them, and shown, is as doubtful."""
+        return () if self.clip is None else tuple(self.clip.doubts)
+
+    @property
+    def drops(self) -> np.ndarray:
+        """What each choice loses when a source is removed, in nats [C, S]: the median over fills."""
+        return self.values[:, None] - self.value_without
+
+    @property
+    def drop_by_fill(self) -> np.ndarray:
+        """The same for each fill, [F, C, S]."""
+        return self.values[:, None] - self.value_by_fill
+
+    @cached_property
+    def drop_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest loss over fills, each [C, S]."""
+        return range_over_fills(self.drop_by_fill)
+
+    def tells_words_apart(self, measure: str) -> bool:
+        """Whether a measure differs between the written words; true where there is only one to look at."""
+        return not self.distances[measure] < LEAST_DISTANCE
+
+    def source_name(self, choice: int, source: int) -> str:
+        """Name of a source, as one of a choice: its own sound is called so."""
+        name = self.sources[source].name
+        return f"{name} (own sound)" if self.own_sound[choice, source] else name
+
+    def without_own_sound(self) -> Self:
+        """The same with each word's own sound set aside.
+
+        Nothing is assigned to it any more, shares are of all other sources, and its removal has no row. What is specific to a
+        word stays a number of all sources.
+
+        Examples
+        --------
+        >>> import speechmix
+        >>> from speechmix import bundled
+        >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
+        >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion")   # synthetic: "nos maisons"
+        >>> why.top("maisons").name, why.without_own_sound().top("maisons").name
+        ('maisons', 'nos')
+        """
+        own = self.own_sound
+        return replace(
+            self,
+            claims={name: claim_besides(claim, own, self.sources) for name, claim in self.claims.items()},
+            value_without=np.where(own, np.nan, self.value_without),
+            probability_without=np.where(own, np.nan, self.probability_without),
+            value_by_fill=np.where(own, np.nan, self.value_by_fill),
+        )

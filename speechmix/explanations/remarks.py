@@ -1,0 +1,109 @@
+"""What a reader must know before trusting one word's numbers, in plain sentences.
+
+In: an `Explanation` and the place of a choice. Out: sentences: measures and effects of removal disagree about the first source;
+fills disagree; a CTC model prefers a spelling without any sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..interventions.shapley import OCCLUSION
+from .fills import Fill
+
+if TYPE_CHECKING:
+    from .explanation import Explanation
+
+LEAST_NATS = 0.1  # an effect below this is none: then no source is first, and no sign counts
+
+
+def remarks_of(explanation: Explanation, place: int) -> list[str]:
+    """Sentences about one choice.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        `Explanation.without_own_sound` says it of the other sources.
+    place : int
+        Among its choices.
+    """
+    return [
+        *_spellings(explanation, place),
+        *_measures_disagree(explanation, place),
+        *_fills_disagree(explanation, place),
+    ]
+
+
+def _spellings(explanation: Explanation, place: int) -> list[str]:
+    margin, prior = explanation.spellings.margin[place], explanation.spellings.prior[place]
+    if not np.isfinite(prior):
+        return []
+    by_fill = explanation.spellings.prior_by_fill[:, place]
+    low, high = (min(by_fill), max(by_fill)) if prior >= 0 else (-max(by_fill), -min(by_fill))
+    return [
+        f"The text as written is {_compared(margin)} than with the other spelling by {abs(margin):.1f} nats. Without any word "
+        f"in the sound it is {_compared(prior)} by {abs(prior):.1f} nats ({low:.1f} to {high:.1f} over fills), so the sound "
+        f"contributes {margin - prior:+.1f} nats."
+    ]
+
+
+def _compared(margin: float) -> str:
+    return "more probable" if margin >= 0 else "less probable"
+
+
+def _measures_disagree(explanation: Explanation, place: int) -> list[str]:
+    if np.isfinite(explanation.drops[place]).sum() < 2:
+        return []
+    largest = _first(explanation.drops[place])
+    others: dict[int, list[str]] = {}
+    for name, claim in explanation.claims.items():
+        known = np.where(np.isfinite(explanation.drops[place]), claim.values[place], np.nan)
+        first = _first(known, least=0.0)
+        if name != OCCLUSION and first is not None and first != largest:
+            others.setdefault(first, []).append(name.replace("_", " "))
+    if not others:
+        return []
+    named = "; ".join(
+        f"{_listed(names)} {'ranks' if len(names) == 1 else 'rank'} {explanation.source_name(place, source)} first"
+        for source, names in others.items()
+    )
+    if largest is None:
+        return [f"No single removal lowers the word by {LEAST_NATS} nats, but {named}."]
+    return [f"The removal of {explanation.source_name(place, largest)} has the largest effect, but {named}."]
+
+
+def _fills_disagree(explanation: Explanation, place: int) -> list[str]:
+    drops, sentences = explanation.drop_by_fill[:, place], []
+    for side in ("sound", "text"):
+        rows = [row for row, fill in enumerate(explanation.fills) if fill.side == side]
+        firsts = {row: _first(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
+        if len(set(firsts.values())) > 1:
+            told = "; ".join(
+                f"{_with(explanation.fills[row])} {'none' if source is None else explanation.source_name(place, source)}"
+                for row, source in firsts.items()
+            )
+            what = "segment of the sound" if side == "sound" else "word of the text"
+            sentences.append(f"The fill decides which {what} counts most: {told}.")
+    low, high = explanation.drop_range
+    mixed = np.flatnonzero((low[place] <= -LEAST_NATS) & (high[place] >= LEAST_NATS))
+    if len(mixed):
+        named = _listed([explanation.source_name(place, index) for index in mixed.tolist()])
+        sentences.append(f"The fill decides whether the word gains or loses by the removal of {named}.")
+    return sentences
+
+
+def _first(values: np.ndarray, *, least: float = LEAST_NATS) -> int | None:
+    """The source with the largest value; None if no value reaches the least."""
+    known = np.where(np.isfinite(values), values, -np.inf)
+    return int(known.argmax()) if len(known) and known.max() > least else None
+
+
+def _with(fill: Fill) -> str:
+    return "after removal" if fill.name == "remove" else f"with {fill.label}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
