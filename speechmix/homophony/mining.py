@@ -23,7 +23,7 @@ from .template_tables import CueForm, Template
 from .templates import load_templates
 
 # Raised whenever the same sentence and template give other pairs, foils or columns: what was mined before is mined again then.
-RULES = 5
+RULES = 6
 
 
 def mine(
