@@ -59,7 +59,7 @@ class Chorus:
         cepstra = []
         for speaker in self.speakers:
             power = mel_power(speaker.audio)
-            level = self.recording.loud - np.percentile(decibels(power.sum(1)), 90)
+            level = self.recording.loudness - np.percentile(decibels(power.sum(1)), 90)
             cepstra.append(cepstra_of(power * 10 ** (level / 10) + 1.3 * self.recording.noise))
         return cepstra
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .words import WordKind
 
 # Nobody is meant by il before these verbs (il faut), or with a clause or a noun behind (il semble que, il existe un).
-IMPERSONAL_VERBS = frozenset("falloir pleuvoir neiger grêler venter bruiner advenir".split())
+IMPERSONAL_VERBS = frozenset("falloir pleuvoir neiger geler grêler venter bruiner advenir".split())
 _IMPERSONAL_BEFORE = {
     # "parer" is paraître without its circumflex (il parait que)
     "que": frozenset(
@@ -30,7 +30,7 @@ _OF_DEEDS = frozenset(
     """
     possible impossible difficile facile nécessaire utile inutile permis défendu interdit urgent rare superflu logique normal
     important essentiel indispensable préférable souhaitable juste injuste naturel évident inconcevable dangereux agréable
-    recommandé conseillé obligatoire temps question
+    recommandé conseillé obligatoire bon
     """.split()
 )
 _COPULAS = frozenset("être devenir sembler paraître".split())
@@ -55,6 +55,8 @@ def is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
         return True
     if "en" in clitics and (kinds[verb].key in ("soit", "fût") or lemmas & {"résulter", "ressortir"}):
         return True  # quoi qu'il en soit, il en résulte
+    if "rester" in lemmas and clitics & _EXPERIENCERS:
+        return True  # il me reste
     infinitive = _infinitive_behind(kinds, verb)
     if infinitive is not None and lemmas & _WITH_INFINITIVE:
         if clitics & _EXPERIENCERS and lemmas & _COPULAS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .impersonal import IMPERSONAL_VERBS, is_adverb, is_impersonal
+from .impersonal import IMPERSONAL_VERBS, is_impersonal
 from .text import Token
 from .words import CONJUNCTIONS, RELATIVES, SINGULAR, WordKind
 
