@@ -16,7 +16,7 @@ from ..inputs.spans import Word
 
 # Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other doubts than before: word
 # times that are kept with another revision are made again.
-REVISION = 4
+REVISION = 5
 
 # Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
 _SPOKEN_MARKS = frozenset("%‰&@#§°")

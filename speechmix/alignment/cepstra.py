@@ -56,7 +56,8 @@ class HeardRecording:
     def speech(self) -> np.ndarray:
         """Frames that may hold speech, bool [T]: runs of sound with short pauses in them, and 100 ms around each.
 
-        In noise all frames may. A short and faint run that is apart from the others (a bump of the microphone, a click, a breath) is no speech.
+        In noise all frames may. A short and faint run that is apart from the others (a bump of the microphone, a click, a
+        breath) is no speech.
         """
         may_be_speech = np.zeros(len(self.energy), bool)
         if self.loud - self.quiet < _LITTLE_NOISE:  # soft speech rises as little out of the noise as anything else

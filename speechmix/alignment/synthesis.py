@@ -107,7 +107,7 @@ def align_by_synthesis(
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = own is not None
-    doubts = doubts_of(words, evidence, adapted=adapted)
+    doubts = doubts_of(words, evidence, adapted=adapted, language=language)
     return Alignment(words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes)
 
 

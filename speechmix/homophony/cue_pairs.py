@@ -66,7 +66,8 @@ def confounded_numbers(examples: pd.DataFrame) -> list[str]:
             if share[cue] > _MOSTLY and share_of_pair < 1 / 2:
                 sentences.append(
                     f'{template}: {100 * share[cue]:.0f} % of the {name} have the cue "{cue}", and '
-                    f"{100 * share_of_pair:.0f} % of the other number a cue of that pair. A difference between the numbers may be one between cue words: "
+                    f"{100 * share_of_pair:.0f} % of the other number a cue of that pair. "
+                    "A difference between the numbers may be one between cue words: "
                     "balance by cue pair (--balance number cue_pair)."
                 )
     return sentences
