@@ -3,7 +3,7 @@
 In: models by name, on the command line. Out: a page at Gradio's own address. It wraps `speechmix.app.answers`, as
 `speechmix serve` does, which has more (borders, all layers at once, comparison) and needs no Gradio:
 
-    pip install 'speechmix[gradio]'
+    pip install '.[gradio]'    # in a checkout
     python recipes/gradio_app.py openai/whisper-small
 """
 

@@ -29,4 +29,4 @@ class MissingExtraError(SpeechmixError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str):
-        super().__init__(f"{purpose} needs {package}: pip install 'speechmix[{extra}]'")
+        super().__init__(f"{purpose} needs {package}: pip install '.[{extra}]' in a checkout")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import io
 import os
@@ -171,6 +172,44 @@ def test_every_public_name_is_in_the_reference():
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
     for name in set(speechmix.__all__) - {"__version__"}:
         assert re.search(rf"(heading: |::: )speechmix\.{name}\b|members: \[.*\b{name}\b", text), name
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or leads from one to something it has."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[count:]:
+            found = getattr(found, attribute, None)
+            if found is None:
+                return False
+        return True
+    return False
+
+
+def test_every_dotted_name_on_a_page_is_one_that_there_is():
+    missing = []
+    for path in (ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "data_templates").rglob("*.md")):
+        names = re.findall(r"`(speechmix(?:\.\w+)+)[`(]", path.read_text(encoding="utf-8"))
+        missing += [f"{path.relative_to(ROOT)}: {name}" for name in names if not exists(name)]
+    assert not missing
+    assert exists("speechmix.Clip.from_file")
+    assert not exists("speechmix.evaluation.no_such_function")
+
+
+def test_nobody_is_told_to_install_another_project():
+    """The package index has another project of the same name: extras are installed in a checkout."""
+    wrong = []
+    for folder in ("docs", "speechmix", "recipes", "data_templates", "README.md", "CONTRIBUTING.md", "Makefile"):
+        path = ROOT / folder
+        for file in [path] if path.is_file() else path.rglob("*"):
+            if file.suffix in (".py", ".md", ".ipynb", ".html", ".js", ".toml", "") and file.is_file():
+                text = file.read_text(encoding="utf-8", errors="replace")
+                wrong += [str(file.relative_to(ROOT)) for _ in re.findall(r"pip install[^\n`]*[ '\"]speechmix\b", text)]
+    assert not wrong, "write: pip install '.[extra]' in a checkout"
 
 
 def test_pages_name_no_machine():

@@ -9,16 +9,18 @@ of this folder share this contract, so a pipeline can swap them. An aligner that
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..inputs.spans import Word
 
 # Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other doubts than before: word
 # times that are kept with another revision are made again.
-REVISION = 4
+REVISION = 5
 
 # Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
 _SPOKEN_MARKS = frozenset("%‰&@#§°")
+_APOSTROPHES, _MINUS_SIGNS = ("'", "’"), ("-", "−")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,31 @@ def words_of(text: str) -> list[str]:
     ["L'enfant", 'mange', '50', '%', 'bravo']
     """
     return [token for token in text.split() if any(map(_is_spoken, token))]
+
+
+def without_signs(words: Sequence[str]) -> list[str]:
+    """Cut off the signs around written words that are not read aloud: quotation marks, commas, question marks.
+
+    Aligners look for what this returns, so that a sign never moves a word. Apostrophes stay (``l'``), and so does a minus
+    sign before a figure (``-5``).
+
+    Examples
+    --------
+    >>> without_signs(["«L'enfant", "dit:", "(80%)", "est-il?", "l'", "Bon…"])
+    ["L'enfant", 'dit', '80%', 'est-il', "l'", 'Bon']
+    """
+    return [_without_signs(word) for word in words]
+
+
+def _without_signs(word: str) -> str:
+    inside = [index for index, character in enumerate(word) if _is_spoken(character)]
+    first, last = inside[0], inside[-1]
+    opens, closes = word[:first].endswith(_APOSTROPHES), word[last + 1 :].startswith(_APOSTROPHES)
+    if word[:first].endswith(_MINUS_SIGNS) and word[first].isdigit():
+        first -= 1
+    if opens != closes:  # both are quotation marks
+        first, last = first - opens, last + closes
+    return word[first : last + 1]
 
 
 def _is_spoken(character: str) -> bool:

@@ -20,11 +20,21 @@ _SPEECH_RANGE = 8  # dB between the clip's quiet and loud frames
 _QUIET_SHARE = 8  # percent of the frames that are taken for quiet
 _NOISE_VARIES = 2.0  # dB from the quietest frames to that share, in noise alone
 _BELOW_SOFT_SPEECH = 2.5  # dB below them for each dB more
+_PAUSE = 20  # frames of silence, 100 ms, that end a run of speech: a closure is shorter
+_AROUND = 20  # frames, 100 ms, on both sides of a run that may be a closure or a soft end
+_FAINT = 10.0  # dB below the loud level: a short run that never gets louder is a bump, a click or a breath
+_NOISE_COUNTS = 25.0  # dB below the loud level: noise that halves a band's weight
+_LITTLE_NOISE = 30.0  # dB between the loud level and the noise
+_SHORT_RUN = 100  # frames: 500 ms
+_LOUD_FRAMES = 6  # frames, 30 ms, that reach the level of a run
 
 
 @dataclass(frozen=True, eq=False)
 class HeardRecording:
-    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's mel power [40]."""
+    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's mel power [40].
+
+    In the energy a mel band counts the less, the more noise there is in it.
+    """
 
     power: np.ndarray
     energy: np.ndarray
@@ -32,10 +42,35 @@ class HeardRecording:
     loud: float
     noise: np.ndarray
 
+    @cached_property
+    def loudness(self) -> float:
+        """Loud level in dB of all bands alike."""
+        return float(np.percentile(decibels(self.power.sum(1)), 95))
+
     @property
     def speech_level(self) -> float:
         """Energy in dB below which a frame passes for silence."""
         return max(self.quiet + 0.35 * (self.loud - self.quiet), self.quiet + 4)
+
+    @cached_property
+    def speech(self) -> np.ndarray:
+        """Frames that may hold speech, bool [T]: runs of sound with short pauses in them, and 100 ms around each.
+
+        In noise all frames may. A short and faint run that is apart from the others (a bump of the microphone, a click, a
+        breath) is no speech.
+        """
+        may_be_speech = np.zeros(len(self.energy), bool)
+        if self.loud - self.quiet < _LITTLE_NOISE:  # soft speech rises as little out of the noise as anything else
+            return ~may_be_speech
+        sounding = np.flatnonzero(self.energy > self.speech_level)
+        breaks = np.flatnonzero(np.diff(sounding) > _PAUSE)
+        firsts, lasts = sounding[np.append(0, breaks + 1)], sounding[np.append(breaks, len(sounding) - 1)]
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            run = np.sort(self.energy[first : last + 1])
+            is_faint = run[-min(_LOUD_FRAMES, len(run))] < self.loud - _FAINT
+            if not (is_faint and len(run) < _SHORT_RUN):
+                may_be_speech[max(0, first - _AROUND) : last + 1 + _AROUND] = True
+        return may_be_speech
 
     @cached_property
     def cepstra(self) -> np.ndarray:
@@ -62,7 +97,10 @@ def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
             f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found {loud - quiet:.0f} dB: "
             "silence or steady noise; leave clips without speech out"
         )
-    return HeardRecording(power, energy, quiet, loud, _noise(power, energy, quiet))
+    noise = _noise(power, energy, quiet)
+    speech_power = 10 ** ((loud - _NOISE_COUNTS) / 10) / N_MELS
+    energy = decibels(power @ (speech_power / (speech_power + noise)))
+    return HeardRecording(power, energy, *_levels(energy), noise)
 
 
 def _levels(energy: np.ndarray) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from ..adapters.ctc_paths import best_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.spans import Word
-from .base import Alignment, words_of
+from .base import Alignment, without_signs, words_of
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model reaches about 1/letters).
 _DOUBTFUL = 0.2
@@ -64,7 +64,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     log_probs = _letter_log_probs(model, audio)
     # A tokenizer may hold more than the model can say: Wav2Vec2CTCTokenizer adds "|" where the vocabulary lacks it.
     vocabulary = {token: i for token, i in model.tokenizer.get_vocab().items() if i < log_probs.shape[1]}
-    letters, left_out = _spell(words, vocabulary)
+    letters, left_out = _spell(without_signs(words), vocabulary)
     delimiter = vocabulary.get(getattr(model.tokenizer, "word_delimiter_token", None))
     path, scores = _best_path(log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter)
     grid = model.grid(len(audio))

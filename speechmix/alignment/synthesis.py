@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import AlignmentError
 from ..inputs.spans import Word
-from .base import Alignment, words_of
+from .base import Alignment, without_signs, words_of
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording, listen
 from .confidence import Evidence, Warp, doubts_of, seconds_in, text_score, word_scores
 from .espeak import speak
@@ -90,22 +90,24 @@ def align_by_synthesis(
     >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
     [True, True, True]
     """
-    if not words_of(text):
+    written = words_of(text)
+    if not written:
         raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
+    spoken_text = " ".join(without_signs(written))
     with on_one_thread():
         recording = listen(audio, sample_rate)
-        chorus = Chorus(recording, [speak(text, voice=language + speaker) for speaker in SPEAKERS], own)
+        chorus = Chorus(recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own)
         _check_length(recording, chorus.natural)
         evidence = gather(chorus)
     edges = np.maximum(0.0, (evidence.edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE)
     scores = word_scores(evidence)
     words = tuple(
-        Word(word.text, float(start), float(end), float(score))
-        for word, (start, end), score in zip(chorus.words, edges, scores, strict=True)
+        Word(word, float(start), float(end), float(score))
+        for word, (start, end), score in zip(written, edges, scores, strict=True)
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = own is not None
-    doubts = doubts_of(words, evidence, adapted=adapted)
+    doubts = doubts_of(words, evidence, adapted=adapted, language=language)
     return Alignment(words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes)
 
 

@@ -20,6 +20,7 @@ from .own_voice import OwnVoice, sounds_at
 
 _RIDGE = 30.0  # frames' worth of belief in an unchanged voice
 _TEMPO = (0.4, 3.0)  # times the synthesis's durations
+_NO_SPEECH = 0.6  # what a word's frame costs more where the recording holds no speech
 _SLOW = 7  # cepstra that follow the sounds more than the speaker: level, tilt, the first formants
 
 
@@ -58,7 +59,7 @@ class Chorus:
         cepstra = []
         for speaker in self.speakers:
             power = mel_power(speaker.audio)
-            level = self.recording.loud - np.percentile(decibels(power.sum(1)), 90)
+            level = self.recording.loudness - np.percentile(decibels(power.sum(1)), 90)
             cepstra.append(cepstra_of(power * 10 ** (level / 10) + 1.3 * self.recording.noise))
         return cepstra
 
@@ -89,6 +90,7 @@ class Chorus:
             own = self.own.distances(heard_deltas, sounds_at(self.speakers[0].phonemes, plan.times))
             own_sounds = np.isfinite(own[0])
             distances[:, own_sounds] = (distances[:, own_sounds] + own[:, own_sounds]) / 2
+        distances[~self.recording.speech] += np.float32(_NO_SPEECH)
         return distances
 
     def likeness(self, times: np.ndarray) -> float:

@@ -165,6 +165,11 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     if how == EVENLY:
         return bare.replace(words=_spread(bare), alignment=EVENLY)
     if how == "synthesis":
+        if not clip.language:
+            raise InputError(
+                f"in which language is {clip.name} spoken? Write it into the field language (fr, en-us, ...), or start the page "
+                "with speechmix serve --language: a synthetic voice speaks the text"
+            )
         method = how
     elif model is not None and places_words(model):
         method = "ctc" if has_ctc_head(model) else "whisper"

@@ -123,6 +123,7 @@ class App:
             "first_measures": list(answers.FIRST_MEASURES),
             "fills": list(SOUND_FILLS),
             "longest": self.session.longest,
+            "language": self.session.language,
             "examples": [{"name": clip.name, "text": clip.text} for clip in self.session.examples.values()],
             "run": self.session.run.out.name if self.session.run is not None else None,
         }

@@ -229,6 +229,7 @@ def serve(
     host: str = HOST,
     port: int = 0,
     longest: Seconds = LONGEST,
+    language: str | None = None,
     browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
@@ -252,6 +253,8 @@ def serve(
         0 takes one that is free.
     longest : float
         Seconds that a clip may last.
+    language : str, optional
+        Of recordings that say none ("fr").
     browser : bool
         Open it.
     say : callable
@@ -271,7 +274,7 @@ def serve(
 
     stored = None if run is None else open_run(run)
     session = Session(
-        choices(models, load or load_model), run=stored, audio=audio, examples=examples, longest=longest
+        choices(models, load or load_model), run=stored, audio=audio, examples=examples, longest=longest, language=language
     )  # fmt: skip
     with Turns() as turns, Server(App(session, turns), host=host, port=port) as server, ExitStack() as files:
         say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")

@@ -72,6 +72,8 @@ class Session:
         To begin with.
     longest : float
         Seconds that a clip may last.
+    language : str, optional
+        Of recordings that say none ("fr"): the synthetic voice that places words needs one.
     """
 
     def __init__(
@@ -82,9 +84,10 @@ class Session:
         audio: str | None = None,
         examples: Sequence[Clip] = (),
         longest: Seconds = LONGEST,
+        language: str | None = None,
     ):
         self.choices = {choice.name: choice for choice in models}
-        self.run, self.audio, self.longest = run, audio, longest
+        self.run, self.audio, self.longest, self.language = run, audio, longest, language
         self.examples = {clip.name: clip for clip in examples}
         self._recordings: OrderedDict[str, Clip] = OrderedDict()
         self._models: OrderedDict[tuple[str, str, int | None], Model] = OrderedDict()

@@ -270,6 +270,7 @@ def _select(options) -> int:
         seed=options.seed,
         audible_only=options.audible,
         keep_doubtful=options.keep_doubtful,
+        one_pair_per_sentence=options.one_pair_per_sentence,
     )
     print(summary(folder))
     print(f"\ndata set: {folder}")

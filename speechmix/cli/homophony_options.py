@@ -48,4 +48,9 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--audible", action="store_true", help="only cues that can be told by ear, as many of each number"
     )
+    command.add_argument(
+        "--one-pair-per-sentence",
+        action="store_true",
+        help="only pairs that are alone in their sentence, as the published evaluation",
+    )
     command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")

@@ -28,6 +28,9 @@ def add_command(commands) -> None:
     )
     serve.add_argument("--audio", metavar="FOLDER", help="where the run's audio files are, if they were moved")
     serve.add_argument("--longest", type=float, metavar="SECONDS", help="how long a clip may be (default: 60)")
+    serve.add_argument(
+        "--language", help="language of recordings that say none (fr, en-us, ...); the page has a field, too"
+    )
     add_prefix_options(serve)
     add_loading_options(serve, precision=True)
     door = serve.add_argument_group("where it listens")
@@ -50,6 +53,7 @@ def _serve(options) -> int:
         host=options.host or HOST,
         port=options.port,
         longest=LONGEST if options.longest is None else options.longest,
+        language=options.language,
         browser=not options.no_browser,
         say=partial(print, flush=True),
     )

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..files.text_files import read_csv, write_csv
 from ..stages.stage_lines import lines
+from .cue_pairs import confounded_numbers
 from .study import PAIRS, WORDS
 
 _KEPT = "kept"
@@ -164,6 +165,9 @@ def summary(folder: Path) -> str:
             f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there are, of {asked}"
             for template, value, drawn, asked in few[["template", "value", "drawn", "asked"]].itertuples(index=False)
         )
+    examples = read_csv(folder / "examples.csv")
+    if len(examples):
+        parts["confounded"] = "\n".join(confounded_numbers(examples))
     return "\n\n".join(part for part in parts.values() if part)
 
 

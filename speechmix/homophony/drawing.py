@@ -70,6 +70,9 @@ def parse_draw(text: str) -> dict[str, int]:
 def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: int | None, seed: int) -> set[str]:
     """Names drawn within each template and contrast: as many of each value, at most `most`, those with the lowest lots.
 
+    By "cue_pair", as many of each value of the other columns within each cue pair; a pair that lacks a value (on has no
+    plural) is left out.
+
     Parameters
     ----------
     candidates : sequence of Candidate
@@ -78,9 +81,11 @@ def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: 
     most : int, optional
     seed : int
     """
-    kinds: dict[tuple[str, str], dict[tuple[str, ...], list[str]]] = {}
+    kinds: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+    within = ("contrast", "cue_pair") if "cue_pair" in balance else ("contrast",)
+    balance = [column for column in balance if column != "cue_pair"]
     for candidate in candidates:
-        of_kind = kinds.setdefault((candidate.template, candidate.values.get("contrast", "")), {})
+        of_kind = kinds.setdefault((candidate.template, *(candidate.values.get(name, "") for name in within)), {})
         of_kind.setdefault(tuple(candidate.values[column] for column in balance), []).append(candidate.name)
     drawn: set[str] = set()
     for groups in kinds.values():
@@ -95,6 +100,23 @@ def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: 
 def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
     """Values of a column that must be there, or are; a contrast of one number alone has none to balance ("")."""
     return _ALL_VALUES.get(column, ()) if set(values) & set(_ALL_VALUES.get(column, ())) else tuple(sorted(values))
+
+
+def alone_in_sentence(names: Iterable[str]) -> set[str]:
+    """Names of the examples whose sentence has no other one; two readings of one pair count as one.
+
+    The published evaluation takes only these, of what was drawn over all templates.
+
+    Examples
+    --------
+    >>> sorted(alone_in_sentence(["a.det_noun.0-3", "a.det_noun.9-12", "b.both.0-3", "b.both.0-8"]))
+    ['b.both.0-3', 'b.both.0-8']
+    """
+    units: dict[str, set[str]] = {}
+    names = list(names)
+    for name in names:
+        units.setdefault(name.rsplit(".", 2)[0], set()).add(name.rpartition("-")[0])
+    return {name for name in names if len(units[name.rsplit(".", 2)[0]]) == 1}
 
 
 def drawn_by_count(

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..inputs.joined_words import GAP
 from .contrasts import ACROSS, IMPERSONAL, PERSON, TENSE
+from .cue_pairs import cue_pair_of
 from .template_tables import BALANCES
 
 _OF_PAIR = ("template", "number", "person", "tense", "lemma", "contrast", "meaning", "foil")
@@ -81,6 +82,7 @@ def balanced_values(example: Mapping[str, Any]) -> dict[str, str]:
     """
     values = {column: str(example.get(column)) for column in BALANCES}
     distance = example.get("distance")
+    values["cue_pair"] = cue_pair_of(example.get("cue_word"))
     values["distance"] = str(distance) if distance is None or distance < _FAR else f"{_FAR}+"
     if example.get("contrast") in _ONE_NUMBER:
         values["number"] = ""

@@ -137,6 +137,7 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
     choosing = {"contrasts": options.contrast, "balance": options.balance, "most": options.most, "seed": options.seed}
     choosing |= {"draw": parse_draw(options.draw) if options.draw else None}
     choosing |= {"audible_only": options.audible, "keep_doubtful": options.keep_doubtful}
+    choosing["one_pair_per_sentence"] = options.one_pair_per_sentence
     examples = select_examples(folder, models=[options_of(path)["model"] for path in sorted(transcripts)], **choosing)
     print(f"\n{summary(examples)}\n")
     clips = read_examples(examples, skipped=skipped)

@@ -23,7 +23,7 @@ from .template_tables import CueForm, Template
 from .templates import load_templates
 
 # Raised whenever the same sentence and template give other pairs, foils or columns: what was mined before is mined again then.
-RULES = 5
+RULES = 6
 
 
 def mine(
@@ -165,7 +165,10 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
     """Return the pair, or the reason why it is none."""
     cue, target = tokens[link.cue], tokens[link.target]
     agreement = form.agreement
+    target_form = text[target.start : target.stop]
     reason = unfit(template, agreement, tokens, link, lexicon)
+    if not reason and target_form in template.exclude_forms:
+        reason = "form is excluded by the template"
     if reason:
         return reason
     partner = _partner(template, agreement, target.key, link, lexicon)
@@ -178,7 +181,6 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
     number = "" if template.meanings else agreement[-1]
     audible, liaison = _heard(template, form, partner.contrast, tokens, link)
     numeral, attractor = _between(tokens, link, number, lexicon)
-    target_form = text[target.start : target.stop]
     return Pair(
         template=template.name,
         cue=(cue.start, cue.stop),

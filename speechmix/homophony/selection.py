@@ -23,7 +23,7 @@ from ..versions import package_versions
 from .contrasts import CONTRASTS, INVARIANT
 from .counts import Counts, write_counts
 from .dataset import write_examples
-from .drawing import PUBLISHED_SEED, Candidate, drawn_by_count, drawn_evenly
+from .drawing import PUBLISHED_SEED, Candidate, alone_in_sentence, drawn_by_count, drawn_evenly
 from .example_rows import balanced_values, cue_places, example_name, example_row
 from .mining import RULES
 from .study import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs
@@ -42,6 +42,7 @@ def select_examples(
     seed: int | None = None,
     audible_only: bool = False,
     keep_doubtful: bool = False,
+    one_pair_per_sentence: bool = False,
 ) -> Path:
     """Choose the examples and write the annotated data set.
 
@@ -70,6 +71,9 @@ def select_examples(
         numbers: the plural of a pronoun is heard far more seldom (on parle; ils y pensent).
     keep_doubtful : bool
         Keep clips whose word times the aligner itself doubts.
+    one_pair_per_sentence : bool
+        Of what was drawn, keep only pairs that are alone in their sentence, as the published evaluation does. What is
+        left may no longer be balanced.
 
     Returns
     -------
@@ -98,6 +102,8 @@ def select_examples(
     options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful, "contrasts": taken}
     if draw is not None:
         options["draw"] = dict(draw)
+    if one_pair_per_sentence:
+        options["one_pair_per_sentence"] = True
 
     def examples(counts: Counts | None = None) -> Iterator[dict[str, Any]]:
         return _examples(study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful)
@@ -111,6 +117,8 @@ def select_examples(
     else:
         columns, readings = _rules(study, candidates, balance)
         drawn, counts.draws = drawn_by_count(candidates, draw, balance=columns, readings=readings, seed=seed)
+    if one_pair_per_sentence:
+        drawn = alone_in_sentence(drawn)
     root = os.path.commonpath(folders or {str(study.resolve())})
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -119,7 +127,9 @@ def select_examples(
                 counts.example(example)
                 yield {**example, "audio": Path(os.path.relpath(example["audio"], root)).as_posix()}
             else:
-                counts.drop_pair(example["name"], "not drawn", "left out for balance, or beyond the number asked for")
+                counts.drop_pair(
+                    example["name"], "not drawn", "for balance, beyond the number, or not alone in its sentence"
+                )
 
     stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
     about = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}

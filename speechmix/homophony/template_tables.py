@@ -19,7 +19,10 @@ from .tags import PARTICIPLES, PARTS_OF_SPEECH, VERBAL
 # These any parser can tell: the cue is a word before (behind) the target, whatever the grammar.
 BESIDE = ("before", "after")
 HEARD = ("always", "before_vowel", "never")
-BALANCES = ("number", "contrast", "meaning", "audible", "cue_word", "distance", "position", "attractor", "numeral")
+BALANCES = (
+    *("number", "contrast", "meaning", "audible", "cue_word", "cue_pair"),
+    *("distance", "position", "attractor", "numeral"),
+)
 AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
 _ENTRIES = "name language description relation balance contrasts lexicon cues between noun target sentence".split()
 
@@ -76,6 +79,8 @@ class Template:
     endings : mapping of str to tuple of str
         By agreement: the target must end in one of these; empty: anything.
     exclude_lemmas, exclude_lemma_endings : tuple of str
+    exclude_forms : tuple of str
+        Targets written exactly so are left out.
     sentence_initial : bool
         Whether a cue with a capital letter counts.
     first_only : bool
@@ -98,6 +103,7 @@ class Template:
     endings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude_lemmas: tuple[str, ...] = ()
     exclude_lemma_endings: tuple[str, ...] = ()
+    exclude_forms: tuple[str, ...] = ()
     sentence_initial: bool = True
     first_only: bool = False
     balance: tuple[str, ...] = ()
@@ -138,7 +144,7 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
     _known(between, ("words_at_most", "pos", "noun_may_tell", "coordinated"), f"{where}: [between]")
     _known(
         target,
-        "pos partner without_partner meanings tenses endings exclude_lemmas exclude_lemma_endings".split(),
+        "pos partner without_partner meanings tenses endings exclude_lemmas exclude_lemma_endings exclude_forms".split(),
         f"{where}: [target]",
     )
     _known(sentence, ("capital_cue", "first_only"), f"{where}: [sentence]")
@@ -163,6 +169,7 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
         endings=_endings(_section(target, "endings", where), where),
         exclude_lemmas=_strings(target, "exclude_lemmas", where),
         exclude_lemma_endings=_strings(target, "exclude_lemma_endings", where),
+        exclude_forms=_strings(target, "exclude_forms", where),
         sentence_initial=_flag(sentence, "capital_cue", where, default=True),
         first_only=_flag(sentence, "first_only", where, default=False),
         balance=_choices(table, "balance", BALANCES, where),

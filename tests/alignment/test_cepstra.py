@@ -44,3 +44,13 @@ def test_noise_is_that_of_the_frames_that_hold_nothing_else():
     expected = listen(np.r_[hiss, speech_like(1)], RATE).power[:200].mean(0)
     heard = listen(padded + hiss, RATE).noise
     assert np.median(np.abs(10 * np.log10(heard / expected))) < 0.5
+
+
+def test_a_short_faint_run_before_the_speech_is_no_speech():
+    rng = np.random.default_rng(0)
+    audio = 1e-4 * rng.standard_normal(2 * 16_000)
+    audio[1_000:3_000] += 0.02 * rng.standard_normal(2_000)  # a bump
+    audio[16_000:28_000] += 0.3 * rng.standard_normal(12_000)
+    speech = listen(audio, 16_000).speech
+    assert not speech[:170].any()
+    assert speech[205:340].all()

@@ -106,6 +106,25 @@ def test_more_is_expected_of_a_text_with_a_voice_that_was_learnt():
     assert "expected at least 0.75" in doubts_of(WORDS, between, adapted=True)[0]
 
 
+def test_a_word_that_lies_in_silence_is_named():
+    doubts = doubts_of(WORDS, evidence([BORDERS] * 4, sounds=[(0, 10), (140, 240), (280, 360)]))
+    assert any("silence" in doubt and "a" in doubt.split(":")[1] for doubt in doubts)
+
+
+def test_a_doubtful_text_in_another_language_says_that_french_calibrates_the_score():
+    wrong = evidence([BORDERS] * 4, decoy=0.48, likeness=0.3)
+    assert "calibrated on French" in doubts_of(WORDS, wrong, language="en-us")[0]
+    assert "calibrated" not in doubts_of(WORDS, wrong, language="fr-be")[0]
+
+
+def test_sound_behind_a_word_that_none_takes_makes_it_less_sure():
+    quiet, noisy = evidence([BORDERS] * 4), evidence([BORDERS] * 4, sounds=[(40, 140), (140, 360)])
+    assert noisy.sound_behind.tolist() == pytest.approx([0, 0.2, 0])
+    before, after = word_scores(quiet), word_scores(noisy)
+    assert after[1] < before[1]
+    assert after[[0, 2]].tolist() == pytest.approx(before[[0, 2]].tolist())
+
+
 def test_words_of_low_score_are_named():
     words = [Word("a", 0.2, 0.7, 0.9), Word("b", 0.7, 1.2, 0.3), Word("c", 1.4, 1.8, 0.9)]
     (doubt,) = doubts_of(words, evidence([BORDERS] * 4))

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ from speechmix.errors import AlignmentError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
 
-from speechmix.alignment import synthesis
+from speechmix.alignment import confidence, synthesis
 from speechmix.alignment.espeak import speak
 from speechmix.inputs.signals import resampled
 
 align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000
+BORDERS = Path(__file__).parents[1] / "benchmarks" / "real_borders.json"
 SENTENCES = [
     "donc souvent je mange des pommes dans la cuisine avec ma mère",
     "les enfants du village ont perdu trois livres de grammaire",
@@ -67,7 +69,8 @@ def test_read_sentence_against_a_recogniser(shared):
     alignment = align_by_synthesis(read(shared / "data/clips_read/leopard_test_fr.wav"), truth["transcript"])
     errors = [abs(word.start - true["start_sec"]) for word, true in zip(alignment.words, truth["words"], strict=True)]
     assert np.median(errors) <= 0.060
-    assert alignment.trusted
+    # The recogniser has "des" end 100 ms earlier: words may be doubted, the text may not.
+    assert not any("may not be what is said" in doubt for doubt in alignment.doubts)
     assert alignment.score > 0.5
 
 
@@ -111,7 +114,7 @@ def test_wrong_text_is_not_trusted(shared):
         audio, "Sous le consulat il devient conservateur des eaux et forêts et conseiller général"
     )
     wrong = align_by_synthesis(audio, "Les deux autres sont situés au bord de la mer jaune avec une petite plage")
-    assert right.trusted
+    assert not any("may not be what is said" in doubt for doubt in right.doubts)
     assert not wrong.trusted
     assert "may not be what is said" in wrong.doubts[0]
     assert wrong.score < 0.5 < right.score
@@ -198,3 +201,39 @@ def test_a_repetition_that_is_not_in_the_text_lies_in_a_gap():
     words = align_by_synthesis(audio, SENTENCES[1]).words
     errors = [abs(found.start - offset - true.start) for found, true in zip(words, rest.words, strict=True)]
     assert max(errors[2:]) < 0.06
+
+
+@pytest.mark.parametrize("written", ["{} ?", "{}!", "« {} »", "{}…", "({}),"])
+def test_a_sign_moves_no_word(shared, written):
+    audio, text = read(shared / "data/clips_fr/combien_de_temps_reste_t_il.wav"), "combien de temps reste-t-il"
+    bare, signed = align_by_synthesis(audio, text), align_by_synthesis(audio, written.format(text))
+    assert [(word.start, word.end, word.score) for word in signed.words] == [
+        (word.start, word.end, word.score) for word in bare.words
+    ]
+    assert [word.text for word in signed.words] == words_of(written.format(text))
+
+
+@pytest.mark.parametrize("name", ["supprime_le_minuteur", "ferme_les_rideaux_du_bureau", "eteins_toutes_les_lumieres"])
+def test_no_word_lies_in_the_bump_with_which_a_recording_begins(shared, name):
+    """The microphone was switched on at 0.04 s, speech begins half a second later; a word too many is tempting."""
+    audio = read(shared / f"data/clips_fr/{name}.wav")
+    onset = json.loads(BORDERS.read_text())[name][0][0]
+    words = align_by_synthesis(audio, "quelle " + name.replace("_", " ")).words
+    assert words[0].start > onset - 0.1
+
+
+@pytest.mark.long
+def test_words_that_are_off_are_named_with_the_stated_recall_and_precision(shared):
+    """Held-out synthetic sentences and voices; the stated figures (83 and 45 %) are of more of them."""
+    sys.path.insert(0, str(BORDERS.parent))
+    from alignment_material import samples
+
+    off, named = [], []
+    for sample in samples(shared, "kept", count=3, seed=0):
+        alignment = align_by_synthesis(sample.audio, sample.text)
+        for word, (start, end) in zip(alignment.words, sample.times, strict=True):
+            off.append(max(abs(word.start - start), abs(word.end - end)) > 0.1)
+            named.append(word.score < confidence._TRUSTED_WORD)
+    both = np.sum(np.array(off) & np.array(named))
+    assert both / np.sum(off) > 0.6
+    assert both / np.sum(named) > 0.25

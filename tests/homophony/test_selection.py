@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.homophony.counts import Counts, count_figure
+from speechmix.homophony.counts import Counts, count_figure, summary
+from speechmix.homophony.cue_pairs import confounded_numbers, cue_pair_of
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
+from speechmix.homophony.drawing import Candidate, alone_in_sentence, drawn_evenly
 from speechmix.homophony.example_rows import balanced_values
 from speechmix.homophony.mining import RULES
 from speechmix.homophony.selection import select_examples
@@ -292,6 +295,37 @@ def test_columns_to_balance_by():
     values = balanced_values(example)
     assert [values[name] for name in ("distance", "position", "attractor", "numeral")] == ["3+", "end", "True", "False"]
     assert set(values) == set(BALANCES)
+
+
+def test_balance_by_cue_pair_leaves_out_a_cue_that_has_no_plural():
+    cues = [("on", "s")] * 20 + [("il", "s")] * 5 + [("ils", "p")] * 3 + [("elles", "p")] * 4 + [("elle", "s")] * 2
+    of = [
+        Candidate(f"{i}.v.0-3", "v", {"contrast": "number", "number": number, "cue_pair": cue_pair_of(cue)})
+        for i, (cue, number) in enumerate(cues)
+    ]
+    names = drawn_evenly(of, ["number", "cue_pair"], None, 0)
+    assert Counter(cues[int(name.split(".")[0])][0] for name in names) == {"il": 3, "ils": 3, "elle": 2, "elles": 2}
+
+
+def test_a_cue_word_that_stands_for_a_number_is_named(tmp_path):
+    columns = ["template", "number", "cue", "audible", "liaison", "count"]
+    on = [("v", "s", "on", 80), ("v", "s", "elle", 20), ("v", "p", "ils", 50), ("v", "p", "elles", 50)]
+    pairs = [("d", "s", "le", 90), ("d", "s", "un", 10), ("d", "p", "les", 80), ("d", "p", "des", 20)]
+    table = pd.DataFrame([(*row[:3], True, False, row[3]) for row in (*on, *pairs)], columns=columns)
+    (sentence,) = confounded_numbers(table)
+    assert sentence.startswith('v: 80 % of the singulars have the cue "on", and 0 % of the other number')
+    for name in ("counts", "models"):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    table.to_csv(tmp_path / "examples.csv", index=False)
+    assert sentence in summary(tmp_path)
+
+
+def test_only_pairs_that_are_alone_in_their_sentence(study):
+    lines = [json.loads(line) for line in (study / PAIRS).read_text(encoding="utf-8").splitlines()]
+    assert alone_in_sentence(["a.d.0-3", "a.v.9-12", "b.d.0-3"]) == {"b.d.0-3"}
+    alone = select_examples(study, models=[], one_pair_per_sentence=True)
+    assert about(alone)["select"]["one_pair_per_sentence"] is True
+    assert len(chosen(alone)) == len([line for line in lines if len(line.get("pairs", ())) == 1]) - 1  # one is doubted
 
 
 def test_the_documented_row_has_the_schema_and_every_column_is_explained():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.homophony import load_template, load_templates
+from speechmix.homophony import load_template, load_templates, mine
 from speechmix.homophony import templates as module
 from speechmix.homophony.template_tables import CueForm
 
@@ -111,3 +111,17 @@ def test_missing_file_and_unknown_name(tmp_path):
         load_template(tmp_path / "none.toml")
     with pytest.raises(InputError, match="is not one of"):
         load_template("det_nouns")
+
+
+def test_the_published_list_of_nouns_is_compared_as_written():
+    """The published script drops le ciel, and lets œil pass: its list has oeil."""
+    det_noun = load_template("det_noun_paper")
+    assert [pair.target_form for pair in mine("Je vois le ciel et un œil.", templates=[det_noun]).pairs] == ["œil"]
+    assert "not published" not in "".join(path.read_text(encoding="utf-8") for path in DOCUMENTED.glob("*.toml"))
+
+
+def test_the_published_list_of_verbs():
+    pronoun_verb = load_template("pronoun_verb_paper")
+    found = mine("Il adapte le livre.", templates=[pronoun_verb])
+    assert not found.pairs
+    assert [one.reason for one in found.dropped] == ["form is excluded by the template"]

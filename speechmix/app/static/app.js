@@ -1,7 +1,7 @@
 // The page: opens clips, lets words be written and placed, keeps the panels up to date, tells what the server is doing.
 
 import { get, onWork, post, sendSound, standing, work } from "./api.js";
-import { asked, make, on, open, page, setPlaced, setRole, setText, takeBack } from "./clip.js";
+import { asked, make, on, open, page, setLanguage, setPlaced, setRole, setText, takeBack } from "./clip.js";
 import { setUpListing } from "./listing.js";
 import { Panel, stored } from "./panel.js";
 import { setUpQuiet } from "./quiet.js";
@@ -141,6 +141,8 @@ function facts() {
     clip.words ? `words placed: ${how[clip.alignment] ?? `by ${clip.alignment}`}` : null, ...(clip.doubts ?? []).map((doubt) => `doubtful: ${doubt}`), ...(clip.notes ?? [])];
   find("#facts").textContent = parts.filter(Boolean).join(" · ");
   find("#text").value = clip.text ?? "";
+  clip.language ??= page.session.language;
+  find("#language").value = clip.language ?? "";
   find("#undo").disabled = !page.past.length;
   document.title = `${clip.name} · speechmix`;
   for (const name of ["#write", "#place", "#play"]) find(name).disabled = !clip.recording;
@@ -231,6 +233,7 @@ function listen() {
   find("#notice button").addEventListener("click", forgive);
   find("#write").addEventListener("click", write);
   find("#said").addEventListener("submit", (event) => { event.preventDefault(); forgive(); setText(find("#text").value.trim()); place(); });
+  find("#language").addEventListener("change", ({ target }) => setLanguage(target.value.trim()));
   find("#play").addEventListener("click", () => page.player.toggle());
   find("#undo").addEventListener("click", takeBack);
   find("#mark-cue").addEventListener("click", () => setRole("cue", page.word));

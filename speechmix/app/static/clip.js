@@ -47,6 +47,9 @@ export function setText(text) {
   tell("text");
 }
 
+// What is spoken ("fr"), for whoever places the words.
+export function setLanguage(language) { page.clip.language = language || null; }
+
 function sameWords(words, others) {
   return others?.length === words.length && words.every((word, i) => word[0] === others[i][0]);
 }

@@ -24,6 +24,9 @@ from .partners import NoPartner, Partner, meaning_partner, nominal_partner, verb
 
 # Called plural, but alike in both numbers: fois is no plural of foi.
 _NO_PLURAL = frozenset("fois cours avis bas rébus haras hachis hollandais épars".split())
+# How the forms of a person end, where French spelling leaves no choice. Lexique calls 15 forms like donnes the first person
+# plural, so that they passed for the plural of je donne, and infinitives the second.
+_ENDINGS = {"1p": ("ons", "mes"), "2p": ("ez", "tes"), "3p": ("nt",)}
 _INFLECTED = frozenset(("NOUN", "VERB", "AUX", "ADJ"))
 
 
@@ -148,7 +151,7 @@ class Lexicon:
         features = []
         for part in verb.strip('"').split(";"):
             mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
-            if part:
+            if part and not (self.is_french and _is_mistagged(form, person)):
                 features.append((mood_tense, person))
         if self.is_french and pos in ("NOUN", "ADJ") and (not number or form == lemma):
             number = self._number(form, lemma, number)
@@ -280,6 +283,10 @@ class Lexicon:
         'there'
         """
         return meaning_partner(self, form, meaning, others)
+
+
+def _is_mistagged(form: str, person: str) -> bool:
+    return not form.endswith(_ENDINGS.get(person, ("",)))
 
 
 @functools.lru_cache(maxsize=4)

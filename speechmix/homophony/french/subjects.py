@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .impersonal import IMPERSONAL_VERBS, is_impersonal
 from .text import Token
 from .words import CONJUNCTIONS, RELATIVES, SINGULAR, WordKind
 
@@ -30,21 +31,6 @@ _ADVERBIAL = frozenset(
 )
 _ANSWERS = frozenset("oui non si là même dont voilà".split())
 _BEFORE_DETERMINER = frozenset("tout toute tous toutes".split())
-# Nobody is meant by il before these verbs (il faut), or with a clause or a noun behind (il semble que, il existe un).
-_IMPERSONAL = frozenset("falloir pleuvoir neiger grêler venter bruiner advenir".split())
-_IMPERSONAL_BEFORE = {
-    "que": frozenset("sembler paraître arriver suffire importer convenir apparaître résulter ressortir être".split()),
-    "de": frozenset("convenir suffire importer".split()),
-    "un": frozenset("exister rester manquer suffire arriver venir survenir".split()),
-}
-_COUNTS = frozenset("un une des plusieurs".split())
-# Il est difficile de partir: these are said of what is done, not of him who does it.
-_OF_DEEDS = frozenset(
-    "possible impossible difficile facile nécessaire utile inutile permis défendu interdit urgent rare superflu".split()
-)
-_COPULAS = frozenset("être devenir sembler paraître".split())
-_SEASONS = frozenset("froid chaud beau nuit jour noir sombre doux frais bon mauvais".split())
-_HOURS = frozenset("temps tard tôt midi minuit".split())
 _AUXILIARIES = frozenset(("avoir", "être"))
 _INSERTION = 6  # words between two commas
 
@@ -80,53 +66,9 @@ def verb_of_pronoun(kinds: Sequence[WordKind], index: int, following: Callable[[
         if not word.clitic:
             if kind.subject not in word.persons:
                 return None
-            return Verb(at, impersonal=kind.key == "il" and _is_impersonal(kinds, index, at))
+            return Verb(at, impersonal=kind.key == "il" and is_impersonal(kinds, index, at))
         at = following(at)
     return None
-
-
-def _is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
-    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il est dix heures, il semble que.
-
-    Where both can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is worse than a
-    pair that is left out.
-    """
-    lemmas = kinds[verb].verbs
-    clitics = {kind.key for kind in kinds[pronoun + 1 : verb]}
-    if lemmas & _IMPERSONAL or ("y" in clitics and "avoir" in lemmas) or ("s'" in clitics and "agir" in lemmas):
-        return True
-    if "valoir" in lemmas and verb + 1 < len(kinds) and kinds[verb + 1].key == "mieux":
-        return True
-    behind = [
-        kind
-        for kind in kinds[verb + 1 : verb + 5]
-        if kind.key in _HOURS or not (kind.before_adjective or _is_adverb(kind))
-    ]
-    if not behind:
-        return False
-    if "avoir" in lemmas and behind[0].verbs:
-        mieux = "mieux" in {kind.key for kind in kinds[verb + 1 : verb + 3]}
-        if behind[0].verbs <= _IMPERSONAL or (mieux and "valoir" in behind[0].verbs):
-            return True  # il a fallu, il aurait mieux valu
-    if "faire" in lemmas and behind[0].key in _SEASONS:
-        return True
-    second = behind[1].key if len(behind) > 1 else ""
-    if lemmas & _COPULAS and not clitics & {"se", "s'"} and behind[0].key in _OF_DEEDS and second in ("de", "d'"):
-        return True
-    counts = len(behind) > 1 and (second in _COUNTS or behind[1].counted)
-    if counts and "être" in lemmas and behind[0].past_participle and behind[0].verbs & _IMPERSONAL_BEFORE["un"]:
-        return True  # il est arrivé un
-    if "être" in lemmas:
-        is_hour = second in ("heure", "heures") and not behind[0].preposition
-        return behind[0].key in _HOURS or is_hour or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
-    key = "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
-    if not key and (behind[0].key in _COUNTS or behind[0].counted):
-        key = "un"
-    return bool(lemmas & _IMPERSONAL_BEFORE.get(key, frozenset()))
-
-
-def _is_adverb(kind: WordKind) -> bool:
-    return kind.key == "pas" or (kind.adverb > 0 and kind.adverb > kind.noun + kind.adjective + kind.finite)
 
 
 class SubjectNouns:
@@ -271,7 +213,7 @@ class SubjectNouns:
 
     def _is_verb(self, word: WordKind, following: WordKind | None, person: str, *, certain: bool) -> bool:
         """Whether a word is the finite verb of a subject in this person."""
-        if person not in word.persons or word.verbs <= _IMPERSONAL:
+        if person not in word.persons or word.verbs <= IMPERSONAL_VERBS:
             return False
         if certain and not word.noun_share > 0.5:
             return True
