@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EXPLANATIONS = "explanations"  # kind of result
 _AGAINST = ("foil", "reference", "runner_up")
 _MISSED_AMONG = 10  # times as many clips are looked through for targets that the transcript lacks
-_REVISION = 1  # of what is kept
+_REVISION = 2  # of what is kept
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ _ROWS, _DROPS = VALUE_COLUMNS[2:], DROP_COLUMNS[2:]  # of an item, which the lin
 _READ_OFF = ("text", "target", "foil")  # what ties items, and decides what is found of them
 _TIES = "ties"  # what else ties them: where it changes nothing is judged again
 _NOT_ALIGNED = "not aligned"
+_COMPOSED = "layers weighted by mixing strength"  # how maps of layers become one: part of what a stored trial was asked
 _SECONDS_OF_A_LOCK = 120  # that another shard may take to write the tables
 
 
@@ -126,7 +127,7 @@ def faithfulness_of_clips(
     output = Path(out) / TRIALS / f"{safe_name(model.label)}.jsonl"
     run_stage(
         output, ((clip.name, (at, clip)) for at, clip in enumerate(clips) if shard.holds(clip.name)), work,
-        options={**_described(model, aligner), **told, **asked, "align": align_method},
+        options={**_described(model, aligner), **told, **asked, "align": align_method, "composed": _COMPOSED},
         ingredients=items.ingredients, unimportant=(AT, _TIES), why="not judged",
         inputs={"corpus": digest(item_table(clips).to_csv(index=False))}, shard=shard,
         overwrite=overwrite, progress=progress,
