@@ -17,7 +17,7 @@ REVISIONS = {
     "states": 1,
     "speech_ablation": 1,
     "explanations": 2,  # several fills, what is specific to a word, other default measures
-    "trials": 1,  # faithfulness evaluation
+    "trials": 2,  # faithfulness evaluation; 2: layers are composed by their mixing strength
 }
 
 

@@ -1,9 +1,9 @@
 """What is claimed: how much each source counts for each written word, by measures of the whole model.
 
 In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices, sources]. Measures of one layer
-(Value Zeroing, attention, ...) are rolled out, or composed over encoder, cross-attention and decoder; those of one number
-(gradients) are taken where sources enter the model, of a word's tokens one by one where they must be read at one position;
-ALTI-Logit and DecompX are sums over a logit's parts.
+(Value Zeroing, attention, ...) are rolled out, or composed over encoder, cross-attention and decoder, layers weighted by mixing
+strength (`maps.aggregation.compose`); those of one number (gradients) are taken where sources enter the model, of a word's
+tokens one by one where they must be read at one position; ALTI-Logit and DecompX are sums over a logit's parts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InputError, SpeechmixError
 from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY, Remembered, shapley_values
+from ..maps.aggregation import rolled_out
 from ..maps.facts import TO_OUTPUT, facts_of
 from ..scoring.by_layers import writing_stack
 from ..scoring.carried_parts import check_carried
@@ -229,7 +230,7 @@ def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps:
         columns = columns_of_composed(whole)
     else:
         (stack,) = model.stacks
-        whole = maps[measure, stack].rollout()
+        whole = rolled_out(maps[measure, stack])
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
     rows = [[row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]

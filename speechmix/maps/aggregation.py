@@ -6,7 +6,7 @@ each decoder layer (Ferrando et al. 2022b, Towards Opening the Black Box of Neur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.spans import Span
-from .facts import FACTS, residual_left_out
+from .facts import FACTS, composed_by_strength, residual_left_out
 from .numerics import normalize_rows
-from .rollout import layer_maps
+from .rollout import layer_maps, strength_weights
 
 if TYPE_CHECKING:
     from .mixing import MixingMap
@@ -33,6 +33,7 @@ def compose(
     cross: MixingMap,
     decoder: MixingMap,
     share: float | None = None,
+    weighted: bool | None = None,
     prefix: bool = True,
 ) -> MixingMap:
     """Compose three maps into one: from audio words (or source tokens) to the decoder's tokens.
@@ -43,15 +44,21 @@ def compose(
         X_l = diag(g_l) G_l E + diag(1 - g_l) S_l X_{l-1}        X_0 = 0        (the encoder's units)
         P_l =                   diag(1 - g_l) S_l P_{l-1}        P_0 = I        (the decoder's own input tokens)
 
-    so that each row of [X_l, P_l] sums to one. A unit to which nothing contributes keeps what it holds.
+    so that each row of [X_l, P_l] sums to one. A unit to which nothing contributes keeps what it holds. Weighted by mixing
+    strengths s, with w = s / (1 + s), each layer's map A of encoder and decoder is w A + (1 - w) I and g is w of
+    cross-attention: a layer that moves nothing passes on what is there, and a decoder that does not hear has no share of E.
 
     Parameters
     ----------
     encoder, cross, decoder : MixingMap
         Of one clip and model. The encoder's is rolled out here, unless it was before (`rollout`, `flow`).
     share : float, optional
-        g, the same everywhere. By default ALTI's own, which its raw cross map holds, and one half for other measures:
-        the residual stream then weighs as much as cross-attention, as in rollout with the identity.
+        g, the same everywhere. By default that of the measure (ALTI's own, which its raw cross map holds); for other
+        measures by mixing strength, or one half without: the residual stream then weighs as much as cross-attention, as in
+        rollout with the identity.
+    weighted : bool, optional
+        Weight layers by their mixing strengths. By default where the maps have them, but for measures that hold the size of
+        the residual stream themselves (ALTI, HTA, attention norms with the residual).
     prefix : bool
         Keep the decoder's own tokens as sources. False leaves the encoder's units alone, rows summing to one over them.
 
@@ -63,7 +70,7 @@ def compose(
     Raises
     ------
     InputError
-        If the maps do not fit together.
+        If the maps do not fit together, or should be weighted and have no mixing strengths.
 
     Examples
     --------
@@ -78,8 +85,10 @@ def compose(
     """
     _check_fit(encoder, cross, decoder)
     rolled = any(step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", []))
-    below = with_own_rows(normalize_rows((encoder if rolled else encoder.rollout()).mean_heads().scores[-1]))
-    gates, through, own, name_of_share = decoder_steps(cross, decoder, share)
+    weighted = for_all(weighted, (cross, decoder) if rolled else (encoder, cross, decoder))
+    encoder = encoder if rolled else rolled_out(encoder, weighted=weighted)
+    below = with_own_rows(normalize_rows(encoder.mean_heads().scores[-1]))
+    gates, through, own, name_of_share = decoder_steps(cross, decoder, share, weighted=weighted)
     n_tokens = own.shape[-1]
     heard, written, layers = np.zeros((n_tokens, below.shape[-1])), np.eye(n_tokens), []
     for layer, gate in enumerate(gates):
@@ -87,7 +96,9 @@ def compose(
         written = (1 - gate) * (own[layer] @ written)
         layers.append(np.concatenate([heard, written], axis=1) if prefix else normalize_rows(heard))
     measures = f"encoder {encoder.measure}, cross {cross.measure}, decoder {decoder.measure}"
-    steps = [*cross.provenance.get("steps", []), f"composed ({measures}; share {name_of_share}, prefix={prefix})"]
+    by_strength = ", layers weighted by mixing strength" if _weights(decoder, weighted) is not None else ""
+    name = f"composed ({measures}; share {name_of_share}{by_strength}, prefix={prefix})"
+    steps = [*cross.provenance.get("steps", []), name]
     return replace(
         cross,
         scores=np.stack(layers).astype(cross.scores.dtype),
@@ -99,8 +110,37 @@ def compose(
     )
 
 
+def rolled_out(mixing_map: MixingMap, *, weighted: bool | None = None) -> MixingMap:
+    """Roll one stack out over layers as `compose` does.
+
+    Parameters
+    ----------
+    weighted : bool, optional
+        As for `compose`; False gives `MixingMap.rollout` as it is published.
+    """
+    return mixing_map.rollout(residual=None if _weights(mixing_map, weighted) is None else "strength")
+
+
+def weighted_layers(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray:
+    """Matrices [L, W, W] that `rolled_out` multiplies; rows sum to one, and rows of zeros are those of the identity."""
+    scores, weights = mixing_map.mean_heads().scores, _weights(mixing_map, weighted)
+    return with_own_rows(layer_maps(scores, residual=residual_left_out(mixing_map.measure), weights=weights))
+
+
+def for_all(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
+    """Whether maps that go together are weighted by mixing strengths: by default not, if one of them has none."""
+    return weighted or False if any(mixing_map.mixing_strength is None for mixing_map in maps) else weighted
+
+
+def _weights(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray | None:
+    """Weight of each row against the residual stream, [L, W_t]; None where there is to be none."""
+    if weighted is None:
+        weighted = mixing_map.mixing_strength is not None and composed_by_strength(mixing_map.measure)
+    return strength_weights(mixing_map) if weighted else None
+
+
 def decoder_steps(
-    cross: MixingMap, decoder: MixingMap, share: float | None = None
+    cross: MixingMap, decoder: MixingMap, share: float | None = None, *, weighted: bool | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
     """What a decoder's rows take from where, layer by layer: g [L, U, 1], G [L, U, W] and S [L, U, U] of `compose`.
 
@@ -111,8 +151,8 @@ def decoder_steps(
         How to call the share in a map's steps.
     """
     through = normalize_rows(cross.mean_heads().scores)
-    own = with_own_rows(layer_maps(decoder.mean_heads().scores, residual=residual_left_out(decoder.measure)))
-    gates, name_of_share = _gates(cross, share)
+    own = weighted_layers(decoder, weighted)
+    gates, name_of_share = _gates(cross, share, weighted)
     return np.where(through.sum(axis=-1) > 0, gates, 0)[..., None], through, own, name_of_share
 
 
@@ -186,14 +226,15 @@ def what_to_ask(measure: str) -> str:
     return f"ask for all stacks and rows in one call, {call}, without stacks=, layers=, targets= or window="
 
 
-def _gates(cross: MixingMap, share: float | None) -> tuple[np.ndarray, str]:
+def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tuple[np.ndarray, str]:
     """Share of each row [L, U] that comes through cross-attention, and how to call it in the map's steps."""
     if share is not None:
         if not 0 <= share <= 1:
             raise InputError(f"share should be between 0 and 1, found {share!r}")
         return np.full(cross.scores.shape[:1] + cross.scores.shape[-2:-1], share), f"{share:g}"
     if cross.measure not in FACTS or FACTS[cross.measure].residual != "share":
-        return _gates(cross, 0.5)
+        weights = _weights(cross, weighted)
+        return _gates(cross, 0.5, False) if weights is None else (weights, "mixing strength")
     if cross.provenance.get("steps"):
         raise InputError(
             f"compose: the share of cross-attention is read off the raw {cross.measure} map, but this one went through "

@@ -44,6 +44,9 @@ class Facts:
     residual : {"in", "out", "share"}
         Where the residual stream is: in a target's own score; left out, so that rolling maps out adds the identity (Abnar
         & Zuidema 2020); or, in cross-attention, what a row lacks to one.
+    residual_size : bool
+        True if a target's own score holds the size of the residual stream, so that a layer that changes nothing has the
+        identity as its map: such maps are composed without mixing strengths.
     cross : bool
         True if it is defined for cross-attention.
     norms : int
@@ -64,6 +67,7 @@ class Facts:
     word: str = "mean per frame"
     length_exponent: Mapping[str, float] = field(default_factory=dict)
     residual: Literal["in", "out", "share"] = "in"
+    residual_size: bool = False
     cross: bool = True
     norms: int = 0
     no_heads: str = ""
@@ -135,6 +139,7 @@ _IN_ORDER = (
         "attention norm with the residual stream in a target's own vector",
         _KOBAYASHI_2021,
         cross=False,
+        residual_size=True,
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
     Facts(
@@ -143,6 +148,7 @@ _IN_ORDER = (
         _KOBAYASHI_2021,
         cross=False,
         norms=1,
+        residual_size=True,
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
     Facts(
@@ -152,6 +158,7 @@ _IN_ORDER = (
         "Transformers, NAACL",
         cross=False,
         norms=2,
+        residual_size=True,
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
     Facts(
@@ -160,6 +167,7 @@ _IN_ORDER = (
         _ALTI,
         word="as a whole",
         residual="share",
+        residual_size=True,
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
     Facts(
@@ -168,12 +176,14 @@ _IN_ORDER = (
         _ALTI,
         word="as a whole",
         residual="share",
+        residual_size=True,
         no_heads=_RESIDUAL_HAS_NO_HEAD,
     ),
     Facts(
         "hta",
         "length of the Jacobian of a target's layer output with respect to the source's state that enters the layer",
         _HTA,
+        residual_size=True,
         no_heads=_LAYER,
     ),
     Facts(
@@ -181,6 +191,7 @@ _IN_ORDER = (
         "as hta, with respect to the source's state that enters the stack",
         _HTA,
         scope="pass",
+        residual_size=True,
         no_heads=_MODEL,
     ),
     Facts(
@@ -313,3 +324,14 @@ def revision_of(name: str) -> int:
 def residual_left_out(measure: str) -> bool:
     """True if a map of this measure leaves out the residual stream; of a name nobody knows: False."""
     return measure in FACTS and FACTS[measure].residual == "out"
+
+
+def composed_by_strength(measure: str) -> bool:
+    """True if maps of this measure are weighted by mixing strengths when layers are composed, where they have some.
+
+    Examples
+    --------
+    >>> composed_by_strength("value_zeroing"), composed_by_strength("alti")
+    (True, False)
+    """
+    return measure not in FACTS or not FACTS[measure].residual_size

@@ -158,31 +158,9 @@ class MixingMap:
         flat = self._square("rollout")
         residual = residual_left_out(self.measure) if residual is None else residual
         options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
-        weights = flat.strength_weights() if residual == "strength" else None
+        weights = strength_weights(flat) if residual == "strength" else None
         rolled = rollout(flat.scores, residual=residual is True, normalize=normalize, weights=weights)
         return flat._step(f"rollout ({options})", scores=rolled, mixing_strength=None)
-
-    def strength_weights(self) -> np.ndarray:
-        """Weight of each row against the residual stream, [L, W_t]: s / (1 + s) of its mixing strength s.
-
-        Raises
-        ------
-        InputError
-            If the map has no mixing strengths.
-
-        Examples
-        --------
-        >>> unit, strength = (Span(0, 5, "les"),), np.array([[1.0], [0.0]])
-        >>> MixingMap(np.ones((2, 1, 1)), unit, unit, "attention", "encoder", (0, 1), {}, strength).strength_weights()
-        array([[0.5],
-               [0. ]])
-        """
-        if self.mixing_strength is None:
-            raise InputError(
-                f"{self!r} has no mixing strengths: it is of an earlier version, rolled out, or of a measure of one number of "
-                "the output. Compute the map again with speechmix.mix, or give residual=True or False"
-            )
-        return strength_weights(self.mixing_strength)
 
     def flow(self, *, residual: bool | None = None) -> MixingMap:
         """Attention flow over layers: maximum flow from each state down to each input, rows normalised after.
@@ -381,7 +359,9 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
     def __contains__(self, key: object) -> bool:
         return key in self._maps
 
-    def composed(self, measure: str, *, share: float | None = None, prefix: bool = True) -> MixingMap:
+    def composed(
+        self, measure: str, *, share: float | None = None, weighted: bool | None = None, prefix: bool = True
+    ) -> MixingMap:
         """Encoder, cross and decoder maps of one measure in one; see `speechmix.maps.aggregation.compose`.
 
         Raises
@@ -389,7 +369,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         InputError
             If one of the three is not there, or they do not fit together: the error says what to ask `mix` for.
         """
-        return compose(**maps_to_compose(self, measure), share=share, prefix=prefix)
+        return compose(**maps_to_compose(self, measure), share=share, weighted=weighted, prefix=prefix)
 
     def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
         """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see `speechmix.maps.tiers.write_score_tiers`."""

@@ -9,10 +9,15 @@ mixing strengths, w A_l + (1 - w) I. The matrix product of raw maps is GlobEnc's
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ..errors import InputError
 from .numerics import normalize_rows
+
+if TYPE_CHECKING:
+    from .mixing import MixingMap
 
 
 def layer_maps(maps: np.ndarray, *, residual: bool, weights: np.ndarray | None = None) -> np.ndarray:
@@ -33,14 +38,27 @@ def layer_maps(maps: np.ndarray, *, residual: bool, weights: np.ndarray | None =
     return (weights * maps + (1 - weights) * identity).astype(maps.dtype)
 
 
-def strength_weights(strengths: np.ndarray) -> np.ndarray:
-    """s / (1 + s) of mixing strengths: how much of a target's length is the block's where both point anywhere.
+def strength_weights(mixing_map: MixingMap) -> np.ndarray:
+    """Weight of each row of a map against the residual stream, [L, W_t]: s / (1 + s) of its mixing strength s.
+
+    Raises
+    ------
+    InputError
+        If the map has no mixing strengths.
 
     Examples
     --------
-    >>> strength_weights(np.array([0.0, 1.0, 3.0, np.inf]))
+    >>> from speechmix import MixingMap, Span
+    >>> unit, strengths = (Span(0, 5, "les"),), np.array([[0.0], [1.0], [3.0], [np.inf]])
+    >>> strength_weights(MixingMap(np.ones((4, 1, 1)), unit, unit, "attention", "encoder", (0, 1, 2, 3), {}, strengths))[:, 0]
     array([0.  , 0.5 , 0.75, 1.  ])
     """
+    strengths = mixing_map.mixing_strength
+    if strengths is None:
+        raise InputError(
+            f"{mixing_map!r} has no mixing strengths: it is of an earlier version, rolled out, or of a measure of one number. "
+            "Compute it again with speechmix.mix, or do without: rollout(residual=True or False), composed(weighted=False)"
+        )
     return np.divide(strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths))
 
 

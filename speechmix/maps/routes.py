@@ -1,7 +1,7 @@
 """Routes: by which layers and over which other units something went from a source to a row, the strongest first.
 
 In: the maps of all layers of a measure, of one stack or of encoder, cross-attention and decoder. Out: `Routes`. Rolled-out and
-composed maps are sums over all ways through the layers, each the product of the steps it takes (`rollout`, `compose`). Here
+composed maps are sums over all ways through the layers, each the product of the steps it takes (`rolled_out`, `compose`). Here
 the ways stand one by one: one that passes over a third unit is a relay.
 """
 
@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from .aggregation import decoder_steps, maps_to_compose, with_own_rows
-from .facts import facts_of, residual_left_out
-from .rollout import layer_maps
+from .aggregation import decoder_steps, for_all, maps_to_compose, weighted_layers
+from .facts import facts_of
 
 if TYPE_CHECKING:
     from ..inputs.spans import Span
@@ -102,6 +101,7 @@ def strongest_routes(
     *,
     stack: str | None = None,
     share: float | None = None,
+    weighted: bool | None = None,
     most: int = 12,
 ) -> Routes:
     """The strongest ways from sources to one row of the last layer.
@@ -116,8 +116,9 @@ def strongest_routes(
         Which target, by its place; of a decoder behind an encoder the position that predicts the token.
     stack : str, optional
         One stack alone; by default encoder, cross-attention and decoder where there are all three, else the only one.
-    share : float, optional
-        How much of a decoder's row comes through cross-attention, as in `compose`.
+    share, weighted : optional
+        How much of a decoder's row comes through cross-attention, and whether layers are weighted by their mixing strengths:
+        as in `compose`. With ``weighted=False`` the ways through one stack add up to `MixingMap.rollout`.
     most : int
         How many routes.
 
@@ -146,13 +147,13 @@ def strongest_routes(
         )
     of_measure = [name for kind, name in maps if kind == measure]
     if stack is None and {"encoder", "cross", "decoder"} <= set(of_measure):
-        steps, targets, units = _through_both(maps, measure, share)
+        steps, targets, units = _through_both(maps, measure, share, weighted)
         side = "decoder"
     else:
         side = stack or next(iter(of_measure), "encoder")
         if (measure, side) not in maps or side == "cross":
             raise InputError(f"expected all layers of one stack of {measure!r}, found {list(maps)} and stack={stack!r}")
-        steps = _of_stack(maps[measure, side])
+        steps = _of_stack(maps[measure, side], weighted)
         targets, units = maps[measure, side].targets, {side: maps[measure, side].sources}
     if not 0 <= row < len(targets):
         raise InputError(f"row={row} should be one of 0 to {len(targets) - 1}")
@@ -161,9 +162,9 @@ def strongest_routes(
     return Routes(measure, targets[row].label, shares, nodes, tuple(steps), units)
 
 
-def _of_stack(mixing_map: MixingMap) -> list[Step]:
+def _of_stack(mixing_map: MixingMap, weighted: bool | None) -> list[Step]:
     """The layers of one stack, the last first."""
-    matrices = with_own_rows(layer_maps(mixing_map.mean_heads().scores, residual=residual_left_out(mixing_map.measure)))
+    matrices = weighted_layers(mixing_map, weighted)
     return [
         Step(name := f"{mixing_map.stack} {layer}", name, _edges(mixing_map.stack, mixing_map.stack, matrix))
         for layer, matrix in reversed(list(zip(mixing_map.layers, matrices, strict=True)))
@@ -171,11 +172,12 @@ def _of_stack(mixing_map: MixingMap) -> list[Step]:
 
 
 def _through_both(
-    maps: Mapping[tuple[str, str], MixingMap], measure: str, share: float | None
+    maps: Mapping[tuple[str, str], MixingMap], measure: str, share: float | None, weighted: bool | None
 ) -> tuple[list[Step], tuple[Span, ...], dict[str, tuple[Span, ...]]]:
     """The decoder's layers, each with its cross-attention, then the encoder's."""
     parts = maps_to_compose(maps, measure)
-    gates, through, own, _ = decoder_steps(parts["cross"], parts["decoder"], share)
+    weighted = for_all(weighted, parts.values())
+    gates, through, own, _ = decoder_steps(parts["cross"], parts["decoder"], share, weighted=weighted)
     steps = []
     for index in reversed(range(len(gates))):
         layer = parts["decoder"].layers[index]
@@ -183,7 +185,7 @@ def _through_both(
         for node, crossing in _edges("decoder", "encoder", gates[index] * through[index]).items():
             sources[node] = [*sources[node], *crossing]
         steps.append(Step(f"decoder {layer}", f"cross {layer}", sources))
-    steps += _of_stack(parts["encoder"])
+    steps += _of_stack(parts["encoder"], weighted)
     units = {"encoder": parts["encoder"].sources, "decoder": parts["decoder"].sources}
     return steps, parts["decoder"].targets, units
 

@@ -9,6 +9,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.maps.aggregation import rolled_out
 from speechmix.maps.routes import strongest_routes
 from speechmix.plots import routes_figure
 from tests.conftest import maps_of
@@ -35,12 +36,15 @@ def test_all_routes_of_a_row_are_the_composed_map():
             np.testing.assert_allclose(few["share"], table["share"][:5])
 
 
-@pytest.mark.parametrize("measure", ["value_zeroing", "attention"])
+@pytest.mark.parametrize("measure", ["value_zeroing", "attention", "alti"])
 def test_all_routes_of_one_stack_are_the_rollout_and_none_is_missed(measure):
     maps = maps_of("gpt2", (measure,))
     rolled = maps[measure, "decoder"].rollout()
     count, layers = len(rolled.sources), len(rolled.layers)
-    table = strongest_routes(maps, measure, 5, most=10**6).to_dataframe()
+    by_strength = strongest_routes(maps, measure, 5, most=10**6).to_dataframe()
+    expected = rolled_out(maps[measure, "decoder"]).scores[-1, 5]
+    np.testing.assert_allclose(sums_by_source(by_strength, count, 0), expected, atol=1e-6)
+    table = strongest_routes(maps, measure, 5, weighted=False, most=10**6).to_dataframe()
     np.testing.assert_allclose(sums_by_source(table, count, 0), rolled.scores[-1, 5], atol=1e-6)
     matrices = (
         maps[measure, "decoder"].with_identity() if measure == "attention" else maps[measure, "decoder"].normalized()

@@ -46,12 +46,14 @@ def test_composed_maps_weigh_the_stacks_by_the_measured_share():
     names = ["value_zeroing", "value_zeroing_share"]
     maps = speechmix.mix(model, inputs_of(model), measures=names, spans=[(0, 30), (30, 60)])
     composed = maps.composed(names[1])
-    assert composed.provenance["steps"][-1].endswith("share value_zeroing_share, prefix=True)")
+    assert composed.provenance["steps"][-1].endswith(
+        "share value_zeroing_share, layers weighted by mixing strength, prefix=True)"
+    )
     gates = maps[names[1], "cross"].scores.sum(-1)
     np.testing.assert_allclose(composed.scores[0, :, :2].sum(-1), gates[0])
-    half = maps.composed(names[0]).scores
+    half = maps.composed(names[0], weighted=False).scores
     np.testing.assert_allclose(half[0, :, :2].sum(-1), 0.5)
-    np.testing.assert_allclose(maps.composed(names[1], share=0.5).scores, half)
+    np.testing.assert_allclose(maps.composed(names[1], share=0.5, weighted=False).scores, half)
 
 
 def test_a_decoder_that_only_hears_and_one_that_only_remembers():

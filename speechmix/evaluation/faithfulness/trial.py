@@ -71,9 +71,9 @@ def faithfulness(
         "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence (zeros)" and "blank (unk)". By
         default all that the items can have but "states"; that alone for a model without a head.
     aggregations : sequence of str
-        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "composed", "to the output" (of measures that
-        explain the margin itself, from the input on): each is a row of its own. When asked for: "each layer"; "residual
-        rollout".
+        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "strength rollout" and "composed" (layers weighted
+        by their mixing strengths), "to the output" (of measures that explain the margin itself, from the input on): each is a
+        row of its own. When asked for: "each layer"; "residual rollout".
     metrics : sequence of str
         Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the model for each vector of
         scores, and are left out by default.

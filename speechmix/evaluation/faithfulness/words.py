@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...maps.facts import facts_of
+from ...maps.facts import composed_by_strength, facts_of
 from ...maps.numerics import normalize_rows
 from ...scoring.from_input import columns_of_composed, values_at
 
@@ -33,9 +33,11 @@ LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"
 DRAWS = 20  # of random orders, over which a baseline is the mean
 RESIDUAL_ROLLOUT = "residual rollout"
+STRENGTH_ROLLOUT = "strength rollout"
 TO_THE_OUTPUT = "to the output"  # of measures that explain the margin itself; see `to_output`
 COMPOSED = "composed"
-AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT, COMPOSED, TO_THE_OUTPUT)
+AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT)
+AGGREGATIONS += (STRENGTH_ROLLOUT, COMPOSED, TO_THE_OUTPUT)
 
 
 class WordScores(NamedTuple):
@@ -157,8 +159,9 @@ def word_scores(
     aggregations : sequence of str
         Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "each layer" gives them to
         be kept; "mean" of layers' shares; "last"; "rollout", where targets and sources are the same units; "residual rollout",
-        the identity added for every measure; "composed", encoder, cross and decoder in one: a row of what the encoder is given,
-        and one of what the decoder is fed.
+        the identity added for every measure; "strength rollout", layers weighted by their mixing strengths, for measures that
+        do not hold the size of the residual stream themselves; "composed", encoder, cross and decoder in one, weighted
+        likewise: a row of what the encoder is given, and one of what the decoder is fed.
     """
     stacks = [stack for name, stack in maps if name == measure]
     for stack in stacks:
@@ -189,6 +192,9 @@ def scores_by_layers(
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
         if name in aggregations and stack != "cross" and _is_of_layers(measure):
             aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
+    by_strength = mixing_map.mixing_strength is not None and composed_by_strength(measure)
+    if STRENGTH_ROLLOUT in aggregations and stack != "cross" and by_strength and _is_of_layers(measure):
+        aggregated[STRENGTH_ROLLOUT] = shares_of(mixing_map.rollout(residual="strength"))[-1]
     for name in [name for name in aggregated if name in aggregations]:
         yield WordScores(stack, measure, name, None, aggregated[name])
 

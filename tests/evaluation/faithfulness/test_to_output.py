@@ -164,10 +164,8 @@ def test_the_composed_row_of_what_was_written_is_that_of_the_whole_map():
     values = trial.values.set_index(["measure", "stack", "aggregation"])["value"]
     whole = speechmix.mix(model, clip, measures="value_zeroing").composed("value_zeroing")
     row = whole.scores[-1, decision.read_at[0]]
-    tokens = [place for place, span in enumerate(whole.sources) if span.kind == "token"]
-    words = [
-        sum(row[tokens[0] + position] for position in word.positions) for word in source_words(decision, "decoder")
-    ]
+    fed = row[len(whole.sources) - len(whole.targets) :]  # the decoder's own tokens, those of its prefix first
+    words = [sum(fed[position] for position in word.positions) for word in source_words(decision, "decoder")]
     drops = trial.drops[trial.drops["judge"] == "blank (unk)"]["drop"].to_numpy()[: len(words)]
     expected = np.sign(words[0] - words[1]) * np.sign(drops[0] - drops[1])  # Spearman of two
     assert values["value_zeroing", "decoder", "composed"] == pytest.approx(expected)
