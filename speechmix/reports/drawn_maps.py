@@ -52,9 +52,7 @@ def drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -
         for mixing_map in by_model.values()
         for of_units in by_units(_audible(mixing_map.without("silence", "padding").mean_heads(), seconds))
     ]
-    drawable = [
-        drawn for drawn in audible if drawn[-1].scores.size and max(drawn[-1].scores.shape[1:]) <= MOST_UNITS
-    ]
+    drawable = [drawn for drawn in audible if drawn[-1].scores.size and max(drawn[-1].scores.shape[1:]) <= MOST_UNITS]
     one_layer = sum(drawn[-1].scores[0].size for drawn in drawable) * 8 / 3  # two bytes a cell, in base64
     most = max(1, int(most_bytes / one_layer)) if drawable else 1
     return [
@@ -124,6 +122,8 @@ def _drawn(label: str, units: str, mixing_map: MixingMap, layer: int | None, lay
     shares = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
     top = panels.color_limits(list(shares))[1]
     column, row = side_names(mixing_map)
+    if units == "word":  # the special tokens and spaces between words stay units of their own
+        column, row = column.replace("token", "word"), row.replace("token", "word")
     numbers = np.where(np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)).astype("<u2")
     return {
         "model": label,

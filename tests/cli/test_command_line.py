@@ -248,7 +248,7 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
     described = tmp_path / "run" / "report.json"
     for seeds, told in (([0], "0"), ([0, 1], "0, 1"), ([], "none")):
         describe_page(tmp_path / "run", examples, seeds)
-        expected = {"title": TITLE, "notes": [f"Clips: fr. Random twins: seeds {told}."]}
+        expected = {"title": TITLE, "notes": [f"Clips: fr. Untrained twins: seeds {told}."]}
         assert json.loads(described.read_text(encoding="utf-8")) == expected
     for own in ({"title": "My study", "notes": expected["notes"]}, {"title": TITLE, "notes": ["Read this first."]}):
         described.write_text(json.dumps(own), encoding="utf-8")
