@@ -170,8 +170,9 @@ def _facts(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
     if side is not None and row["clip"] in study.clip_values[side].index:
         values = study.clip_values[side]
         shares = values.loc[row["clip"], ["trained", "random"]].dropna().items()
-        gives = ", ".join(f"{share:.1f} % {init}" for init, share in shares) or "no number"
-        facts.append(f"the cue gives {gives} ({_place(study, side)})")
+        names = {"trained": "trained", "random": "untrained"}
+        listed = ", ".join(f"{share:.1f} % {names[str(init)]}" for init, share in shares) or "no number"
+        facts.append(f"contribution of the cue: {listed} ({_place(study, side)})")
     if row.get("doubts"):
         facts.append(f"word times are doubtful: {row['doubts']}")
     return "; ".join(facts)

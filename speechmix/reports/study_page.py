@@ -1,4 +1,4 @@
-"""The page of a study: trained models against their random twins, cue contribution beside ablation, clips to listen to.
+"""The page of a study: trained models against their untrained twins, cue contribution beside ablation, clips to listen to.
 
 In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the figures as PNG and PDF, the
 headline as Markdown, LaTeX and CSV, and the statistics layer by layer as CSV.
@@ -86,8 +86,8 @@ _EVERY_LAYER = (
 )
 _CAUTION = "A high contribution does not say that the model uses the cue: that is for ablation to say."
 _CHOSEN = (
-    "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
-    "for. "
+    "Clips with the highest, the median and the lowest difference between trained and untrained by Value Zeroing, and those "
+    "asked for. "
 )
 _LISTENING = (
     "Play a clip and its position moves over the map; click a word to hear it and to see what contributes to it. Rows are "
@@ -206,7 +206,7 @@ def _write_tables(study: Study) -> None:
 def _first_screen(
     study: Study, notes: Sequence[str], cards: Sequence[ClipCard], needs: Sequence[Picture]
 ) -> FirstScreen:
-    """What a reader must know, what the cue gives and whether it is needed, one figure, one clip to hear."""
+    """What a reader must know, what the cue contributes and whether it is needed, one figure, one clip to hear."""
     run = study.run
     stopped = [STOPPED] if run.description.get("state") == RUNNING else []
     answer: list[str] = short_answers(study.headline, study.need) if study.layers is not None else [_no_headline(study)]
@@ -299,18 +299,18 @@ def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str
 
 
 def _further_twins(study: Study) -> list[str]:
-    """That some random twins heard fewer clips than others, if so."""
+    """That some untrained twins scored fewer clips than others, if so."""
     if study.table.empty or "seed" not in study.table:
         return []
     clips = distinct(
         taken(study.table, ["model", "seed", "clip"], study.table["init"] == "random"), ["model", "seed", "clip"]
     )
-    heard = clips.groupby(["model", "seed"], observed=True).size()
-    if heard.empty or heard.min() == heard.max():
+    scored = clips.groupby(["model", "seed"], observed=True).size()
+    if scored.empty or scored.min() == scored.max():
         return []
     return [
-        f"One random twin of each model heard {heard.max()} clips, further ones {heard.min()} of them, evenly chosen. These "
-        "say how much the draw of weights matters: where twins are compared, it is over the clips that all of them heard."
+        f"One untrained twin of each model scored {scored.max()} clips, the others {scored.min()} of them, evenly chosen. "
+        "These say how much the draw of weights matters: twins are compared over the clips that all of them scored."
     ]
 
 
