@@ -112,8 +112,9 @@ print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
 # All six have the same three stacks: `encoder`, `decoder` and `cross` (the decoder's layers, attention to the sound). Of the
-# operations nine in ten are the plain forward pass, most of it in the encoder, which always hears 30 s: so turbo, with
-# an eighth of large-v3's decoder layers, takes half the memory and hardly less time.
+# operations nine in ten are the forward pass, most of it in the encoder, which always takes 30 s of audio. Turbo has an eighth
+# of large-v3's decoder layers: it needs 59 % of the memory and 12 % fewer operations. Seconds can differ by more than
+# operations do: the last figure compares the estimate with a measurement.
 #
 # ## The models
 
@@ -218,9 +219,11 @@ print(floors.round(0).astype(int).to_string())
 # %% [markdown]
 # ## What it took
 #
-# Where the time of a run went stands in its `times.csv`. Beside the estimate, on the machine that executed this notebook (two
-# cores shared with much else, one thread). Estimated is Value Zeroing in a clip of 5 s, measured are three measures in a clip
-# of a second: in both nearly all is the forward pass.
+# `times.csv` in a run's folder says how long each phase took. The figure compares this with the estimate, on the machine that
+# executed the notebook (two cores shared with other work, one thread, one clip a size). The estimate is for Value Zeroing in a
+# clip of 5 s; three measures were computed in a clip of one second. In both, most of the time is the forward pass.
+# One clip on a shared machine is a rough measurement. Where turbo takes less time here than its operations say, measure it on
+# your own machine before you rely on it.
 
 # %%
 rate = max(cost.rate for cost in costs.values())  # one machine: what it reached while nothing else kept it busy

@@ -16,7 +16,7 @@ from ..inputs.clips import Clip
 from ..interventions.sound import SOUND_FILLS
 from ..maps.mixing import MixingMap
 from ..plots.panels import spoken
-from ..reports.drawn_maps import MOST_UNITS, drawn_maps, model_label
+from ..reports.drawn_maps import MOST_UNITS, by_units, drawn_maps, model_label
 from ..storage.stored_clips import Maps, ModelKey
 from . import answers, saving
 from .requests import (
@@ -154,8 +154,10 @@ def save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
         if (measure_asked, stack) not in maps:
             raise InputError(f"{model.label} has no map of {measure_asked} in its {stack}")
         told("the picture is drawn", 0, 1)
+        forms = by_units(maps[measure_asked, stack])
+        shown = next((form for units, form in forms if units == asked.get("units")), forms[0][1])
         with session.drawing:
-            return saving.picture_of(clip, maps[measure_asked, stack], layer=layer)
+            return saving.picture_of(clip, shown, layer=layer)
 
     return work
 

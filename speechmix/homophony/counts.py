@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..evaluation.spelling import character_error_rate
 from ..files.text_files import read_csv, write_csv
 from ..stages.stage_lines import lines
 from .cue_pairs import confounded_numbers
@@ -36,6 +37,7 @@ class Counts:
         self.examples: Counter = Counter()
         self.draws: list[dict[str, Any]] = []
         self.models: dict[str, Counter] = {model: Counter() for model in models}
+        self.character_error_rates: dict[str, float] = dict.fromkeys(models, 0.0)  # summed over all transcribed clips
         self._heard: dict[str, str] = {}
         lost: set[str] = set()
         for line in lines(study / WORDS):
@@ -64,6 +66,13 @@ class Counts:
     def drop_pair(self, name: str, why: str, reason: str) -> None:
         self._drop("select", "pairs", name, why, reason)
 
+    def hear(self, line: dict[str, Any], transcripts: dict[str, dict[str, Any]]) -> None:
+        """Note the errors of all models in one transcribed clip, whether or not a pair of it is chosen."""
+        for model, spelled in transcripts.items():
+            rate = character_error_rate(line["text"], spelled["transcript"])
+            self.models[model].update(all_clips=1, all_errors=spelled["errors"], all_words=spelled["words"])
+            self.character_error_rates[model] += rate
+
     def judge(self, model: str, clip: str, spelled: dict[str, Any], wrong: list[str]) -> None:
         """Note whether a model spelled a pair right, and, once a clip, its errors."""
         counter = self.models[model]
@@ -87,14 +96,20 @@ class Counts:
         return pd.DataFrame([(*key, count) for key, count in rows], columns=["stage", "unit", "outcome", "count"])
 
     def model_table(self) -> pd.DataFrame:
-        """model, clips, word error rate, pairs, and the share of them (%) whose cue, target, both are right."""
+        """model; clips with pairs that were compared, word error rate, pairs, and the share of them (%) whose cue, target, both
+        are right; all clips that were transcribed, and their word and mean character error rate."""
         shares = ("cue_right", "target_right", "both_right")
+        of_all = ("transcribed_clips", "transcribed_wer_percent", "transcribed_cer_percent")
         rows = []
         for model, c in self.models.items():
             wer = round(100 * c["errors"] / max(1, c["words"]), 2)
             right = {name: round(100 * c[name] / max(1, c["pairs"]), 1) for name in shares}
-            rows.append({"model": model, "clips": c["clips"], "wer_percent": wer, "pairs": c["pairs"], **right})
-        return pd.DataFrame(rows, columns=["model", "clips", "wer_percent", "pairs", *shares])
+            all_wer = round(100 * c["all_errors"] / max(1, c["all_words"]), 2)
+            all_cer = round(100 * self.character_error_rates[model] / max(1, c["all_clips"]), 2)
+            everything = dict(zip(of_all, (c["all_clips"], all_wer, all_cer), strict=True))
+            row = {"model": model, "clips": c["clips"], "wer_percent": wer, "pairs": c["pairs"], **right, **everything}
+            rows.append(row)
+        return pd.DataFrame(rows, columns=["model", "clips", "wer_percent", "pairs", *shares, *of_all])
 
     def example_table(self) -> pd.DataFrame:
         """template, number, cue, audible, liaison, count."""
@@ -169,6 +184,33 @@ def summary(folder: Path) -> str:
     if len(examples):
         parts["confounded"] = "\n".join(confounded_numbers(examples))
     return "\n\n".join(part for part in parts.values() if part)
+
+
+def selection_facts(folder: Path) -> dict[str, Any]:
+    """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates of all transcribed clips.
+
+    Parameters
+    ----------
+    folder : path
+        A data set that `select_examples` wrote.
+
+    Returns
+    -------
+    dict
+        "stages": rows of counts.csv, [stage, unit, outcome, count]; "models": rows of models.csv by column. Empty for a data
+        set without these tables, or of an earlier version.
+    """
+    paths = [Path(folder) / f"{name}.csv" for name in ("counts", "models")]
+    if not all(path.is_file() for path in paths):
+        return {}
+    stages, models = map(read_csv, paths)
+    if "transcribed_clips" not in models:
+        return {}
+    rows = (
+        stages[["stage", "unit", "outcome"]].astype(str).assign(count=stages["count"].astype(int)).to_numpy().tolist()
+    )
+    numbers = models.drop(columns="model").astype(float)
+    return {"stages": rows, "models": numbers.assign(model=models["model"].astype(str)).to_dict("records")}
 
 
 def _kind(reason: str) -> str:

@@ -181,6 +181,7 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
     seeds : sequence of int
         Of the random twins.
     """
+    from .counts import selection_facts
     from .dataset import about
 
     path = RunFolder(Path(run)).page_description
@@ -192,18 +193,28 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
         is_ours = [str(note).startswith(of_no_twins.removesuffix("none.")) for note in former.get("notes") or ()]
         if former.get("title") != TITLE or is_ours != [True]:
             return
-    write_json(path, {"title": TITLE, "notes": study_notes(clips, seeds)})
+    chosen = {"selection": facts} if (facts := selection_facts(Path(examples))) else {}
+    write_json(path, {"title": TITLE, "notes": study_notes(clips, seeds), **chosen})
 
 
 def _report(run, options) -> Path:
     """Print the run's tables and write its page."""
     from ..reports.study import Study
-    from ..reports.study_page import transcription_notes, write_study
+    from ..reports.study_page import write_study
     from ..reports.study_tables import shown
+    from ..reports.transcription import transcription_notes
+    from .counts import selection_facts
+    from .study import EXAMPLES
 
     print(run.summary())
     if not run.done:
         raise SpeechmixError(f"no clip was scored; {run.out / 'skipped.csv'} says why, one by one")
+    source = options.clips or options.common_voice
+    clips = Path(source).name if source else "synthetic clips of the package"
+    notes = study_notes(clips, options.seeds)
+    notes = notes if source else [SYNTHETIC, *notes]
+    chosen = selection_facts(Path(options.out) / "corpus" / EXAMPLES) if options.common_voice else {}
+    write_json(RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen})
     study = Study.of(run)
     for note in transcription_notes(study.run):
         print(note)
@@ -215,9 +226,6 @@ def _report(run, options) -> Path:
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
             print(shown(study.ablation).to_string(index=False))
-    source = options.clips or options.common_voice
-    clips = Path(source).name if source else "synthetic clips of the package"
-    notes = study_notes(clips, options.seeds)
-    page = write_study(study, title=TITLE, notes=notes if source else [SYNTHETIC, *notes])
+    page = write_study(study, title=TITLE, notes=notes)
     print(f"\npage: {page}")
     return page

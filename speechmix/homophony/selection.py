@@ -209,6 +209,8 @@ def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> 
                 )
         failed = next(((model, spelled) for model, spelled in transcripts.items() if "why" in spelled), None)
         if failed is None:
+            if counts is not None:
+                counts.hear(line, transcripts)
             yield line, transcripts
         elif counts is not None:
             for pair in line["pairs"]:

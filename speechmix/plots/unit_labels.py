@@ -49,19 +49,19 @@ def side_names(mixing_map: MixingMap) -> tuple[str, str]:
     >>> fed = (Span(0, 1, "<s>", "special"), Span(1, 2, "les", "token", 0))
     >>> written = (Span(0, 1, "les", "token", 0), Span(1, 2, "livres", "token", 1))
     >>> side_names(MixingMap(np.ones((1, 2, 2)), written, fed, "attention", "decoder", (0,)))
-    ('token fed (gives)', 'token written (receives)')
+    ('token fed (source)', 'token written (target)')
     >>> side_names(MixingMap(np.ones((1, 2, 2)), fed, fed, "attention", "decoder", (0,)))
-    ('source (gives)', 'target (receives)')
+    ('source', 'target')
     """
     held = {span.start: span.label for span in mixing_map.sources}
     predicts = any(held.get(span.start, span.label) != span.label for span in mixing_map.targets)
     writes = mixing_map.stack in ("cross", "composed") or (mixing_map.stack == "decoder" and predicts)
     if not writes:
-        return "source (gives)", "target (receives)"
+        return "source", "target"
     written, source = (_kind(side) for side in (mixing_map.targets, mixing_map.sources))
     heard = all(span.onset is not None for span in mixing_map.sources)
     column = f"{written} fed" if mixing_map.stack == "decoder" else f"{source} heard" if heard else "source"
-    return f"{column} (gives)", f"{written} written (receives)"
+    return f"{column} (source)", f"{written} written (target)"
 
 
 def _kind(spans: Sequence[Span]) -> str:

@@ -21,6 +21,7 @@ from ..plots import panels
 from ..plots.sound_panels import sound_picture
 from ..storage.stored_clips import Maps, provenance_of
 from .drawn_maps import drawn_maps
+from .transcription import WrittenText
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,16 @@ class ClipCard:
     picture: str = ""
     silent: str = ""
     language: str | None = None
+    written: Sequence[WrittenText] = ()
     anchor: str = field(init=False)
 
     def __post_init__(self):
         object.__setattr__(self, "anchor", anchor_of(self.name))
+
+    @property
+    def differs(self) -> bool:
+        """Whether a model wrote something else than what was said."""
+        return any(one.differs for one in self.written)
 
 
 def anchor_of(name: str) -> str:
@@ -59,6 +66,7 @@ def clip_card(
     start: Mapping[str, Any],
     seconds: float,
     most_bytes: int,
+    written: Sequence[WrittenText] = (),
 ) -> ClipCard:
     """Put a clip's card together.
 
@@ -76,6 +84,8 @@ def clip_card(
         Length of the clip.
     most_bytes : int
         About how large the card may be.
+    written : sequence of WrittenText
+        What models wrote about the clip.
     """
     provenance = provenance_of(maps)
     words = _pieces([Word(*word) for word in provenance.get("words") or ()])
@@ -93,7 +103,7 @@ def clip_card(
     facts = " · ".join(part for part in (facts, *_fed_texts(maps)) if part)
     return ClipCard(
         name, heading, provenance.get("text"), facts, _placed(words, cue, target, seconds), _ticks(seconds), data,
-        sound=sound, picture=picture, silent=silent, language=clip.language if clip else None,
+        sound=sound, picture=picture, silent=silent, language=clip.language if clip else None, written=written,
     )  # fmt: skip
 
 

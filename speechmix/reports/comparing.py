@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..experiments.scored_run import Run
 
 WHOLE = "whole stack"
-QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
+QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")  # names that sort in this order
 _DEPTH = (
     "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in their order, each as wide "
     "as its "

@@ -37,9 +37,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees first: what must be known, the answer with its figure, and a clip to hear."""
+    """What a reader sees first: what must be known, warnings, the answer with its figure, and a clip to hear."""
 
     notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     answer: Sequence[str] = ()
     figure: Picture | None = None
     clip: ClipCard | None = None

@@ -37,8 +37,8 @@ _WHAT = (
     "rows in the decoder, whose number alone may tell a longer spelling), are in probes.csv."
 )
 _FIGURE = (
-    "Above, what a probe reads; below, what the cue gives. Where the cue comes in, the label should become readable. The "
-    "leftmost point is the input of the first layer."
+    "Above, what a probe reads; below, the contribution of the cue. Where the cue comes in, the label should become readable. "
+    "The leftmost point is the input of the first layer."
 )
 _PUBLISHED = (
     "The probes beside the published Figure 4; as there, mean over the target's frames or the rows that predict it."
@@ -109,7 +109,7 @@ def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_cross(table: pd.DataFrame) -> pd.DataFrame:
-    """The decoder's rows again for cross-attention, which brings what it gives into the same states."""
+    """The decoder's rows again for cross-attention, which adds to the same states."""
     return pd.concat([table, table[table["stack"] == "decoder"].assign(stack="cross")], ignore_index=True)
 
 

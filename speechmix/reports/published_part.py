@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 TITLE = "Beside the published figures"
 _HOW_KNOWN = (
     "The published numbers were not printed: they were read off pictures, and are no better than that (below, for each). They "
-    "are means over at most a thousand clips of Common Voice, of trained models and of one random draw each; clips and models "
-    "here are others."
+    "are means over at most a thousand clips of Common Voice, of trained models and of one untrained twin each; clips and "
+    "models here are others."
 )
-_FIGURE = (
-    "Dotted or in whole numbers: published, read off a picture. Trained and random models of both on one scale, {rows}."
-)
+_FIGURE = "Dotted or in whole numbers: published, read off a picture. Trained and untrained models of both on one scale, {rows}."
 _PROBING = (
     "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no contribution), read off a picture to "
     "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a range could be read."
@@ -87,7 +85,7 @@ def probing_figure(*, narrow: bool = False) -> Figure:
     axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
     handles = [Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()]
     handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
-    handles += [Line2D([], [], color="0.3", linestyle="--", label="random")]
+    handles += [Line2D([], [], color="0.3", linestyle="--", label="untrained")]
     panels.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
     return figure
 

@@ -1,4 +1,4 @@
-"""A study: a finished run asked for its trained models against their random twins, read once and computed once.
+"""A study: a finished run asked for its trained models against their untrained twins, read once and computed once.
 
 In: a run's folder (`storage.reading.open_run`), and what makes its clips groups. Out: a `Study`, a value whose attributes
 are what tables, figures and page are made of. Nothing here writes or draws, and nothing above reads the folder again.
@@ -108,7 +108,7 @@ class Study:
 
     @cached_property
     def ablation(self) -> pd.DataFrame:
-        """Share of clips (%) in which the target's own spelling wins, by what was silenced."""
+        """Share of clips (%) in which the target's own spelling wins, by what was ablated."""
         return ablation_table(self.run)
 
     @cached_property

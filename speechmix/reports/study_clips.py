@@ -23,6 +23,7 @@ from .clip_card import ClipCard, clip_card
 from .drawn_maps import model_label
 from .page import SortableTable
 from .study import Study
+from .transcription import written_texts
 
 PAGE_BYTES = 10_000_000  # what a mail attachment may have
 _CARD_SHARE = 0.6  # of the page, for all cards together
@@ -119,6 +120,7 @@ def clip_cards(
             clip_card(
                 name, clip, maps, heading=f"{name} ({why})", facts=_facts(study, side, row), start=_start(study, side),
                 seconds=float(row["seconds"]), most_bytes=int(_CARD_SHARE * PAGE_BYTES / len(reasons)),
+                written=written_texts(study.run, name),
             )
         )  # fmt: skip
     return cards
@@ -146,7 +148,7 @@ def _side(study: Study, row: Mapping[str, Any]) -> str | None:
 def _start(study: Study, side: str | None) -> dict[str, Any]:
     """What a card shows first: where the headline's difference is largest."""
     if side is None:
-        return {"layer": 0, "measure": spoken("value_zeroing")}
+        return {"layer": None, "measure": spoken("value_zeroing")}
     row, layer = study.main_rows[side], study.clip_values[side].attrs["layer"]
     label = model_label((row["model"], "trained", None))
     return {"model": label, "stack": row["stack"], "measure": spoken(row["measure"]), "layer": layer}
@@ -168,8 +170,9 @@ def _facts(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
     if side is not None and row["clip"] in study.clip_values[side].index:
         values = study.clip_values[side]
         shares = values.loc[row["clip"], ["trained", "random"]].dropna().items()
-        gives = ", ".join(f"{share:.1f} % {init}" for init, share in shares) or "no number"
-        facts.append(f"the cue gives {gives} ({_place(study, side)})")
+        names = {"trained": "trained", "random": "untrained"}
+        listed = ", ".join(f"{share:.1f} % {names[str(init)]}" for init, share in shares) or "no number"
+        facts.append(f"contribution of the cue: {listed} ({_place(study, side)})")
     if row.get("doubts"):
         facts.append(f"word times are doubtful: {row['doubts']}")
     return "; ".join(facts)

@@ -41,7 +41,7 @@ _DRAWN = (
 )  # fmt: skip
 Drawing = Callable[..., "Figure"]  # narrow=
 _BANDS = (
-    "Bands: of a trained model the 95 % interval of its mean over clips; of random twins where a new untrained model would "
+    "Bands: of a trained model the 95 % interval of its mean over clips; of untrained twins where a new untrained model would "
     "lie 95 of 100 times (with one twin there is no band)."
 )
 _STRIPS = (
@@ -49,15 +49,15 @@ _STRIPS = (
     f"{STRENGTH_FLOOR:g} a layer moves next to nothing, and its points are grey."
 )
 _CAPTIONS = {
-    "cue_contribution": f"Cue contribution over layers; trained models solid, random twins dashed. {_BANDS}",
-    "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; the random twin beside the trained model.",
-    "cue_difference": "Trained - random in percentage points; white is no difference. Bold: claimed (see In which layers).",
+    "cue_contribution": f"Cue contribution over layers; trained models solid, untrained twins dashed. {_BANDS}",
+    "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; untrained twin beside trained model.",
+    "cue_difference": "Trained - untrained in percentage points; white is no difference. Bold: claimed (see In which layers).",
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
 
 _GIVEN_CAPTION = (
-    "What the cue gives the target in each layer (solid: trained; dashed: untrained, of several twins with the band where a "
-    "new one would lie 95 of 100 times)"
+    "Contribution of the cue to the target in each layer (solid: trained; dashed: untrained, of several twins with the "
+    "band where a new one would lie 95 of 100 times)"
 )
 _NEED_CAPTION = (
     ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "
@@ -157,7 +157,7 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
 
 
 def need_pictures(study: Study) -> list[Picture]:
-    """Contribution above need, a figure for each side; contribution alone where nothing was silenced layer by layer."""
+    """Contribution above need, a figure for each side; contribution alone where nothing was ablated layer by layer."""
     if study.layers is None:
         return []
     drops = drops_by_layer(study.ablations)
@@ -192,7 +192,7 @@ def written(study: Study, name: str, figure: Figure, caption: str, *, narrow: Fi
 def _caption(name: str, table: pd.DataFrame) -> str:
     if name.startswith("by_"):
         what = name.removeprefix("by_").split("_")[0]
-        caption = f"Cue contribution by {what}; one measure, trained models solid, random twins dashed. {_BANDS}"
+        caption = f"Cue contribution by {what}; one measure, trained models solid, untrained twins dashed. {_BANDS}"
         return caption + _strips(table)
     caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
     return caption + (_strips(table) if name.startswith("cue_contribution") else "")

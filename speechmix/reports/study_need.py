@@ -34,7 +34,7 @@ def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
         From `study_tables.grouped_clips`.
     """
     table = run.ablation
-    if table.empty or "source" not in table:  # a run of an earlier version silenced the cue alone, and in whole stacks
+    if table.empty or "source" not in table:  # a run of an earlier version ablated the cue alone, and in whole stacks
         return pd.DataFrame(columns=[*_BY, "clip", "source", "layer", "margin", "right", "group"])
     columns = [name for name in ("side", "number", "control") if name in clips]
     table = table[table["init"] == "trained"].merge(clips[["clip", "group", *columns]], on="clip")
@@ -59,7 +59,7 @@ def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
 
 
 def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Drop of the margin with the cue silenced in one layer, for each side, model and stack."""
+    """Drop of the margin with the cue ablated in one layer, for each side, model and stack."""
     return need_by_layer(ablations, by=_BY)
 
 

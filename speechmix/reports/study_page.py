@@ -1,4 +1,4 @@
-"""The page of a study: trained models against their random twins, cue contribution beside ablation, clips to listen to.
+"""The page of a study: trained models against their untrained twins, cue contribution beside ablation, clips to listen to.
 
 In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the figures as PNG and PDF, the
 headline as Markdown, LaTeX and CSV, and the statistics layer by layer as CSV.
@@ -16,7 +16,6 @@ import pandas as pd
 from ..errors import InputError
 from ..evaluation.grouped_means import distinct, taken
 from ..evaluation.need import CHANCE, CHANCE_MARGIN, MARGIN, groups_for_equivalence
-from ..evaluation.spelling import TRANSCRIBES
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
 from ..inputs.clips import Clip
@@ -27,6 +26,7 @@ from .explanation_part import explanation_part
 from .faithfulness_part import faithfulness_part
 from .page import FirstScreen, Item, Part, Picture, page
 from .probing_part import probing_part
+from .selection_part import selection_part, selection_sentence
 from .speech_ablation_part import speech_ablation_part
 from .study import Study
 from .study_clips import clip_cards, clip_table
@@ -35,6 +35,7 @@ from .study_need import joint_sentences, need_by_number, short_answers, shown_ne
 from .study_parts import agreement_part, boundaries_part, length_part, models_part, times_part
 from .study_tables import shown, shown_layers
 from .text_tables import latex, markdown
+from .transcription import error_rate_notes, transcription_notes, transcription_warnings
 from .wording import LENGTH, READING, method, number_of, sentences
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ _EVERY_LAYER = (
 )
 _CAUTION = "A high contribution does not say that the model uses the cue: that is for ablation to say."
 _CHOSEN = (
-    "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
-    "for. "
+    "Clips with the highest, the median and the lowest difference between trained and untrained by Value Zeroing, and those "
+    "asked for. "
 )
 _LISTENING = (
     "Play a clip and its position moves over the map; click a word to hear it and to see what contributes to it. Rows are "
@@ -171,13 +172,14 @@ def write_study(
         needs = need_pictures(study)
         parts = [
             *_clips_to_hear(study, cards), *explanation_part(study, audio=audio, clips=clips), *_claims(study, needs),
-            *_transcription(study.run), *_results(study),
+            *selection_part(study.run), *_transcription(study.run), *_results(study),
             *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
             *boundaries_part(study), *_ablation(study), *speech_ablation_part(folder.path),
             *probing_part(study, published=published), *faithfulness_part(folder.path),
             *_control(study), *_all_clips(study, cards, unreadable), _provenance(study),
         ]  # fmt: skip
-        write_json(folder.page_description, {"title": title, "notes": notes})
+        kept = {"selection": chosen} if (chosen := study.run.description.get("selection")) else {}
+        write_json(folder.page_description, {"title": title, "notes": notes, **kept})
         write_text(path, page(title, parts, first=_first_screen(study, notes, cards, needs)))
     except OSError as error:
         raise InputError(f"cannot write the page {path} and the tables in {folder.path} ({error})") from error
@@ -204,12 +206,13 @@ def _write_tables(study: Study) -> None:
 def _first_screen(
     study: Study, notes: Sequence[str], cards: Sequence[ClipCard], needs: Sequence[Picture]
 ) -> FirstScreen:
-    """What a reader must know, what the cue gives and whether it is needed, one figure, one clip to hear."""
+    """What a reader must know, what the cue contributes and whether it is needed, one figure, one clip to hear."""
     run = study.run
     stopped = [STOPPED] if run.description.get("state") == RUNNING else []
     answer: list[str] = short_answers(study.headline, study.need) if study.layers is not None else [_no_headline(study)]
     return FirstScreen(
-        notes=[*stopped, *notes, _counts(run)],
+        notes=[*stopped, *notes, *_counts(run), *error_rate_notes(run)],
+        warnings=transcription_warnings(run),
         answer=answer,
         figure=needs[0] if needs else None,
         clip=cards[0] if cards else None,
@@ -295,34 +298,19 @@ def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str
     return [("All clips", clip_table(study, cards)), ("Left out", left_out or ["Nothing was left out."])]
 
 
-def transcription_notes(run: StoredRun) -> list[str]:
-    """Whether each trained model transcribes the clips at all, and what can be read if it does not."""
-    notes = []
-    for model, rates in run.transcripts.groupby("model", sort=False) if len(run.transcripts) else ():
-        rate = rates.character_error_rate.mean()
-        note = f"{model}: character error rate {100 * rate:.0f} % over {len(rates)} clips."
-        if rate > TRANSCRIBES:
-            note += (
-                " It does NOT transcribe these clips. Its maps show how its layers mix these sounds; they say nothing of how "
-                "it would decide a spelling, and its ablation row is no evidence."
-            )
-        notes.append(note)
-    return notes
-
-
 def _further_twins(study: Study) -> list[str]:
-    """That some random twins heard fewer clips than others, if so."""
+    """That some untrained twins scored fewer clips than others, if so."""
     if study.table.empty or "seed" not in study.table:
         return []
     clips = distinct(
         taken(study.table, ["model", "seed", "clip"], study.table["init"] == "random"), ["model", "seed", "clip"]
     )
-    heard = clips.groupby(["model", "seed"], observed=True).size()
-    if heard.empty or heard.min() == heard.max():
+    scored = clips.groupby(["model", "seed"], observed=True).size()
+    if scored.empty or scored.min() == scored.max():
         return []
     return [
-        f"One random twin of each model heard {heard.max()} clips, further ones {heard.min()} of them, evenly chosen. These "
-        "say how much the draw of weights matters: where twins are compared, it is over the clips that all of them heard."
+        f"One untrained twin of each model scored {scored.max()} clips, the others {scored.min()} of them, evenly chosen. "
+        "These say how much the draw of weights matters: twins are compared over the clips that all of them scored."
     ]
 
 
@@ -332,9 +320,11 @@ def _versions(run: StoredRun) -> str:
     return f"Scored with {'; and with '.join(scored) or 'versions that are not known'}{page}."
 
 
-def _counts(run: StoredRun) -> str:
+def _counts(run: StoredRun) -> list[str]:
+    """Clips of the run, and those that were left out before it and in it."""
     clips = run.clips
     doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     pairs = number_of(run.done, "scored (clip, model) pair")
-    text = f"{number_of(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out."
-    return text + (f" The word times of {number_of(doubtful, 'clip')} are doubtful." if doubtful else "")
+    text = f"{number_of(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out while scoring."
+    text += f" The word times of {number_of(doubtful, 'clip')} are doubtful." if doubtful else ""
+    return [text for text in (selection_sentence(run), text) if text]

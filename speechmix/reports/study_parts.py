@@ -28,7 +28,7 @@ from .study_tables import KEYS, shown, without_control
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
 _EXPONENT = (
-    "In the random twins a word's share grows as its number of frames to this power (slope of log share against log frames "
+    "In the untrained twins a word's share grows as its number of frames to this power (slope of log share against log frames "
     "within rows). 2 for Value Zeroing and 0 for the others is what the length-matched column above assumes."
 )
 _AGREEMENT = (
@@ -69,7 +69,7 @@ def _listed(value: Any) -> str:
 
 
 def length_part(run: StoredRun) -> list[Part]:
-    """How a word's share grows with its frames in the random twins, by measure and stack."""
+    """How a word's share grows with its frames in the untrained twins, by measure and stack."""
     rows = []
     for model in scored_models(run):
         by_place: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)

@@ -270,7 +270,7 @@ def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was silenced, and how many clips that is.
+    """Share of clips (%) in which the target's own spelling wins, by what was ablated, and how many clips that is.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()
     order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
-    headings = {"none": "nothing silenced", **{name: f"cue silenced in {name}" for name in order if name != "none"}}
+    headings = {"none": "nothing ablated", **{name: f"cue ablated in {name}" for name in order if name != "none"}}
     return result[[*keys, *order, "clips"]].rename(columns=headings)
 
 

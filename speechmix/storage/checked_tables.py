@@ -122,6 +122,22 @@ def _are_texts(column: pd.Series) -> bool:
     return bool(column.map(lambda cell: isinstance(cell, str)).all())
 
 
+def _is_selection(facts: dict[str, Any]) -> bool:
+    """Whether it is what `homophony.counts.selection_facts` returns: counts of stages, and error rates of models."""
+    stages, models = facts.get("stages", []), facts.get("models", [])
+    if not isinstance(stages, list) or not isinstance(models, list):
+        return False
+    counted = all(isinstance(row, list) and [type(cell) for cell in row] == [str, str, str, int] for row in stages)
+    rates = ("transcribed_clips", "transcribed_wer_percent", "transcribed_cer_percent")
+    rated = all(
+        isinstance(row, dict)
+        and isinstance(row.get("model"), str)
+        and all(type(row.get(name)) is float for name in rates)
+        for row in models
+    )
+    return counted and rated
+
+
 def described_run(folder: RunFolder) -> dict[str, Any]:
     """Options, versions and state of a run, and title and notes of the page that was written at its end.
 
@@ -131,14 +147,18 @@ def described_run(folder: RunFolder) -> dict[str, Any]:
         If these files are damaged.
     """
     description: dict[str, Any] = {}
-    kinds = {"options": dict, "state": str, "title": str, "notes": list, "parts": dict}
+    kinds = {"options": dict, "state": str, "title": str, "notes": list, "parts": dict, "selection": dict}
     for path in (folder.description, folder.page_description):
         if not path.is_file():
             continue
         content = read_json_object(path)
         wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key, kind()), kind)]
-        if wrong or not all(isinstance(note, str) for note in content.get("notes", [])):
-            raise damaged(path, f"other values for {', '.join(wrong) or 'notes'}")
+        if not all(isinstance(note, str) for note in content.get("notes", [])):
+            wrong.append("notes")
+        if "selection" not in wrong and not _is_selection(content.get("selection", {})):
+            wrong.append("selection")
+        if wrong:
+            raise damaged(path, f"other values for {', '.join(wrong)}")
         if isinstance(content.get("standing"), dict) and isinstance(content["standing"].get("options"), dict):
             content["options"] = content["standing"]["options"]  # the run was stopped: its tables are of before
         description |= content

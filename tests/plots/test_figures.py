@@ -192,7 +192,7 @@ def test_long_dollar_accent_and_empty_labels_are_plain_text():
 def test_frame_map_has_few_ticks_in_seconds():
     frames = frame_units(250)
     ax = heat_map(mixing_map(1, frames, frames))
-    assert ax.get_xlabel() == "source (gives), time (s)"
+    assert ax.get_xlabel() == "source, time (s)"
     assert 3 <= len(ax.get_xticks()) <= 16
     assert labels(ax.xaxis)[-1] == "5"
     assert ax.get_xticks()[-1] == pytest.approx(250)
@@ -202,7 +202,7 @@ def test_frame_map_has_few_ticks_in_seconds():
 def test_frames_without_times_are_numbered_and_chosen_frames_are_labelled():
     frames = frame_units(300, timed=False)
     ax = heat_map(mixing_map(1, (frames[7], frames[90]), frames))
-    assert ax.get_xlabel() == "source (gives), frame"
+    assert ax.get_xlabel() == "source, frame"
     assert "100" in labels(ax.xaxis)
     assert labels(ax.yaxis) == ["7", "90"]
 
@@ -342,7 +342,7 @@ def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and
     maps = {(f"measure_{number}", "decoder"): decoder_maps(1) for number in range(measures)}
     figure = clip_figure(sine_clip(), maps)
     texts = [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert "decoder: row = token written (receives), column = token fed (gives)" in texts
+    assert "decoder: row = token written (target), column = token fed (source)" in texts
     for image in maps_of(figure):
         ticks = dict(zip(image.axes.get_yticks(), labels(image.axes.yaxis), strict=True))
         assert ticks[8.5] == "s"
@@ -355,8 +355,8 @@ def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and
 def test_a_text_decoders_rows_are_not_called_written():
     held = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS))
     axes = [mixing_map(1, held, held, stack="decoder").plot(ax=Figure().add_subplot()), decoder_maps(1).plot()]
-    assert [ax.get_ylabel() for ax in axes] == ["target (receives)", "token written (receives)"]
-    assert [ax.get_xlabel() for ax in axes] == ["source (gives)", "token fed (gives)"]
+    assert [ax.get_ylabel() for ax in axes] == ["target", "token written (target)"]
+    assert [ax.get_xlabel() for ax in axes] == ["source", "token fed (source)"]
     pyplot.close("all")
 
 
@@ -461,7 +461,7 @@ def test_heads_and_layers_are_small_multiples_on_one_scale():
         np.testing.assert_allclose(image.get_array(), 100 * shares[layer, head])
         assert outlines(image.axes) == [(1, 3, 4, 9)]
     assert [image.axes.get_title() for image in images] == ["head 3", "head 1", "", ""]
-    assert (figure.get_supylabel(), figure.get_supxlabel()) == ("token written (receives)", "token fed (gives)")
+    assert (figure.get_supylabel(), figure.get_supxlabel()) == ("token written (target)", "token fed (source)")
     saved(figure)
     for wrong in ({"layers": [7]}, {"heads": [4]}, {"heads": []}):
         with pytest.raises(InputError):

@@ -39,7 +39,7 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(reci
     assert set(table["rows"]) == {"target", "deciding"}
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "SYNTHETIC" in html
-    assert "cue silenced in decoder" in html
+    assert "cue ablated in decoder" in html
     assert 'id="why-left_00_pl"' in html  # two clips are explained
     for name in ("cue_contribution_left_cue.png", "cue_heat_map_right_cue.png"):
         assert (tmp_path / name).is_file()

@@ -82,3 +82,11 @@ def test_runs_and_gives_what_is_committed(name, tmp_path):
             assert abs(width - wide) <= 5, f"{cell['id']}: {again}"
             assert abs(height - high) <= 5, f"{cell['id']}: {again}"
     assert not list(tmp_path.iterdir())  # notebooks leave nothing behind where they run
+
+
+def test_the_text_about_turbo_agrees_with_the_table_above_it():
+    text = "\n".join(printed(cell) + "".join(cell["source"]) for cell in committed("compare_whisper_sizes")["cells"])
+    rows = {name: text.split(f"\n{name:>8} ")[1].split("\n")[0].split() for name in ("turbo", "large-v3")}
+    memory, operations = (float(rows["turbo"][i]) / float(rows["large-v3"][i]) for i in (4, 5))
+    assert f"{100 * memory:.0f} % of the memory" in text
+    assert f"{100 * (1 - operations):.0f} % fewer operations" in text

@@ -166,9 +166,9 @@ def test_ablation_by_number_shows_the_answer_that_is_left_without_the_cue(run):
     assert set(by_number.number) == {"sg", "pl"}
     assert set(by_number.clips) == {2}
     trained = mean[mean.init == "trained"]
-    for column in ("nothing silenced", "cue silenced in decoder"):
+    for column in ("nothing ablated", "cue ablated in decoder"):
         assert by_number[column].mean() == trained[column].item()
-    assert set(by_number["cue silenced in decoder"]) == {0, 100}
+    assert set(by_number["cue ablated in decoder"]) == {0, 100}
     for column in ("template", "nothing of the kind"):
         assert ablation_table(opened, by=column).empty
     assert "The same by number" in (run / "index.html").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ export const page = {
   session: null, // what the server has: models, measures, examples
   clip: null, // name, recording, seconds, text, words [text, start, end], alignment, cue, target, foil
   word: null, // index of the word that is looked at
-  depth: 1, // layer, 0 the first and 1 the last
+  depth: null, // layer, 0 the first and 1 the last; null until a map of the clip is there
   past: [], // words as they were, with their text and who placed them, to take changes back
   player: new Player(),
 };
@@ -25,7 +25,7 @@ export function open(facts, prepare) {
   page.clip = { cue: [], placedText: facts.text, ...facts };
   page.past = [];
   page.word = firstWord();
-  page.depth = 1;
+  page.depth = null;
   prepare();
   tell("clip");
 }

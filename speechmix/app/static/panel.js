@@ -1,13 +1,11 @@
-// One model at work on the clip: which model, measure, stack and layer; what a word is made of and gives; the map.
+// One model at work on the clip: which model, measure, stack and layer; what contributes to a word, and to what it contributes; the map.
 
 import { standing, work } from "./api.js";
 import { asked, hear, look, make, on, page, roleOf, setDepth } from "./clip.js";
 import { Store } from "./store.js";
 import { colour } from "./words.js";
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const NIGHT = COLORS.match(/.{6}/g).reverse().join(""); // zero is dark where the page is
-const MOST_TOKENS = 60;
+const MOST_TOKENS = 60, PITCH = 26; // tokens in a line; pixels of a row, where there are few
 const store = new Store();
 const number = (share) => (Number.isNaN(share) ? "–" : share >= 9.95 ? share.toFixed(0) : share.toFixed(1));
 
@@ -28,7 +26,7 @@ export class Panel {
     this.find(".map canvas").addEventListener("click", (event) => this.pick(event));
     for (const kind of ["focusin", "pointerdown"]) element.addEventListener(kind, () => { if (!leads()) lead(this); });
     new ResizeObserver(() => this.draw()).observe(this.find(".map"));
-    dark.addEventListener("change", () => this.draw());
+    DARK.addEventListener("change", () => this.draw());
     on("layer", () => this.draw());
     on("word", () => { this.rows = null; this.draw(); });
     on("roles", () => this.draw());
@@ -44,7 +42,10 @@ export class Panel {
 
   depthOf(index) { return this.map && this.map.layers.length > 1 ? index / (this.map.layers.length - 1) : 1; }
 
-  get layer() { return this.map ? Math.round(page.depth * (this.map.layers.length - 1)) : 0; }
+  get layer() { return this.map ? Math.round((page.depth ?? 1) * (this.map.layers.length - 1)) : 0; }
+
+  // What is measured: tokens are those of a measurement of words.
+  get measuredUnits() { return this.units === "frame" ? "frame" : "word"; }
 
   // Fill the choices, get what is missing, show what there is.
   async refresh() {
@@ -55,7 +56,7 @@ export class Panel {
     choose(this.find(".model"), names.map((name) => [name, name]), this.model);
     choose(this.find(".measure"), page.session.measures.map(({ name }) => [name, name.replaceAll("_", " ")]), this.measure ??= "value_zeroing");
     const words = Boolean(page.clip.words?.length);
-    this.find(".units option[value=word]").disabled = !words;
+    for (const name of ["word", "token"]) this.find(`.units option[value=${name}]`).disabled = !words;
     if (!words) this.units = "frame";
     else if (this.hadWords === false) this.units = "word";
     this.hadWords = words;
@@ -64,7 +65,7 @@ export class Panel {
   }
 
   async measured() {
-    const { measure, units, entry } = this, question = store.question(entry, units);
+    const { measure, measuredUnits: units, entry } = this, question = store.question(entry, units);
     this.stop?.abort();
     if (!store.has(question, measure)) {
       const first = page.session.first_measures;
@@ -86,7 +87,7 @@ export class Panel {
         if (error.name !== "AbortError") this.fail(error.message);
         return;
       }
-      if (question !== store.question(this.entry, this.units) || measure !== this.measure) return; // asked for another meanwhile
+      if (question !== store.question(this.entry, this.measuredUnits) || measure !== this.measure) return; // asked for another meanwhile
     }
     this.element.classList.remove("busy");
     this.show(question);
@@ -96,12 +97,20 @@ export class Panel {
     const maps = store.maps(question, this.measure);
     if (!maps.length) { this.fail(store.why(question, this.measure)); return; }
     if (!maps.some((map) => map.stack === this.stack)) this.stack = maps[0].stack;
-    choose(this.find(".stack"), maps.map(({ stack }) => [stack, stack]), this.stack);
-    this.map = maps.find((map) => map.stack === this.stack);
+    choose(this.find(".stack"), [...new Set(maps.map(({ stack }) => stack))].map((stack) => [stack, stack]), this.stack);
+    const forms = maps.filter((map) => map.stack === this.stack); // words first, then tokens
+    this.map = this.units === "word" ? forms[0] : forms.at(-1);
+    if (page.depth === null && this.leads()) setDepth(this.depthOf(this.opening()));
     this.find(".body").hidden = false;
     this.note("");
     this.draw();
     this.changed();
+  }
+
+  // Index of the layer that is shown first: where the stack moves its targets, and unevenly.
+  opening() {
+    const index = this.map.layers.indexOf(this.map.opens);
+    return index < 0 ? this.map.layers.length - 1 : index;
   }
 
   fail(reason) {
@@ -124,9 +133,8 @@ export class Panel {
     slider.setAttribute("aria-valuetext", `layer ${map.layers[layer]}`);
     this.find("output").replaceChildren(make("b", { text: String(map.layers[layer]) }), ` (${map.layers[0]} to ${map.layers.at(-1)})`);
     this.find(".overlay").hidden = !isTimed(map, page.clip.seconds);
-    const colors = dark.matches ? NIGHT : COLORS;
-    drawMap(this.find(".map canvas"), map, layer, { rows, seconds: page.clip.seconds, colors, frame: dark.matches ? "#3ddc97" : "#0b8457", pitch: 26 });
-    drawScale(this.find(".bar canvas"), colors);
+    drawMap(this.find(".map canvas"), map, layer, { rows, seconds: page.clip.seconds, frame: DARK.matches ? "#3ddc97" : "#0b8457", pitch: PITCH });
+    drawScale(this.find(".bar canvas"));
     this.find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
     this.label(rows);
     this.tell(layer, rows);
@@ -135,11 +143,11 @@ export class Panel {
 
   // Names of rows beside the map, and of columns below it where these have no times.
   label(rows) {
-    const { targets, sources } = this.map, many = targets.length > MOST_TOKENS;
-    this.find(".targets").replaceChildren(...targets.map((target, row) => make("button", {
-      type: "button", text: many ? "" : target.label, title: `row of ${target.label}`, className: roleOf(target.word),
+    const { targets, sources } = this.map;
+    placeRowLabels(this.find(".targets"), this.map, (row, text) => make("button", {
+      type: "button", text, title: `row of ${targets[row].label}`, className: roleOf(targets[row].word),
       tabindex: rows.includes(row) ? 0 : -1, "aria-pressed": rows.includes(row), onclick: () => this.take(row),
-    })));
+    }), { most: PITCH });
     const named = isTimed(this.map, page.clip.seconds) || sources.length > MOST_TOKENS ? [] : sources.map((source, column) => {
       const [from, to] = edgesOf(this.map, column, page.clip.seconds), span = make("span", { text: source.label, title: source.label });
       span.style.left = `${100 * from}%`;
@@ -165,16 +173,16 @@ export class Panel {
     if (column >= 0 && sources[column].word !== null) hear(sources[column].word);
   }
 
-  // What each word of the clip gives to the rows, as a part of the scale.
+  // What each word of the clip contributes to the rows, as a part of the scale.
   byWord(layer, rows) {
     if (!rows.length || !page.clip.words) return null;
     const mean = meanRow(this.map, layer, rows), sums = new Array(page.clip.words.length).fill(0);
     this.map.sources.forEach((source, column) => { if (source.word !== null) sums[source.word] += mean[column]; });
-    const top = this.units === "frame" ? Math.max(...sums) : this.map.top;
+    const top = this.map.units !== "word" ? Math.max(...sums) : this.map.top;
     return sums.map((sum) => sum / top);
   }
 
-  // The word as coloured words: what it is made of, and what it gives to each of the others.
+  // The word as coloured words: what it is made of, and what it contributes to each of the others.
   tell(layer, rows) {
     const { map } = this, looked = page.clip.words?.[page.word]?.[0], name = this.rows ? map.targets[this.rows[0]].label : looked;
     const made = rows.length ? grouped(map.sources, meanRow(map, layer, rows)) : [];
@@ -183,7 +191,7 @@ export class Panel {
     const gives = columns.length ? grouped(map.targets, sums, true) : [];
     const none = looked ? "No row of this map is this word's." : "Choose a row of the map, or place words.";
     this.find(".made").replaceChildren(...line(map, name ? `${name} is made of` : "", made, "gives", none));
-    this.find(".given").replaceChildren(...(looked ? line(map, `${looked} gives to`, gives, "takes", "No column of this map is this word's.") : []));
+    this.find(".given").replaceChildren(...(looked ? line(map, `${looked} contributes to`, gives, "takes", "No column of this map is this word's.") : []));
   }
 
   run() {

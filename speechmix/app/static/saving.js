@@ -28,7 +28,7 @@ export function setUpSaving(panels, failed) {
 // All models that are looked at, with every measure that was looked at; the first panel's is shown first.
 function pageAsked(panels) {
   const shown = panels.filter((panel) => panel.map), first = shown[0];
-  const measures = [first?.measure ?? "value_zeroing", ...shown.flatMap((panel) => stored().measures(stored().question(panel.entry, panel.units)))];
+  const measures = [first?.measure ?? "value_zeroing", ...shown.flatMap((panel) => stored().measures(stored().question(panel.entry, panel.measuredUnits)))];
   return {
     clip: asked(), models: (shown.length ? shown : panels).map((panel) => ({ model: panel.entry.name, seed: panel.entry.seed })),
     measures: [...new Set(measures)], stack: first?.stack ?? null, layer: first ? first.map.layers[first.layer] : 0,
@@ -37,7 +37,7 @@ function pageAsked(panels) {
 
 function pictureAsked(panel) {
   const { name, seed } = panel.entry;
-  return { clip: asked(), model: name, seed, measures: [panel.measure], stack: panel.stack, layer: panel.map.layers[panel.layer] };
+  return { clip: asked(), model: name, seed, measures: [panel.measure], stack: panel.stack, units: panel.map.units, layer: panel.map.layers[panel.layer] };
 }
 
 export function download(blob, name) {

@@ -9,7 +9,7 @@ function valuesOf(map) {
   return map.values;
 }
 
-// What a source gives to a target, in percent of the row; NaN where there is no value.
+// What a source contributes to a target, in percent of the row; NaN where there is no value.
 function shareOf(map, layer, row, column) {
   const value = valuesOf(map)[(layer * map.targets.length + row) * map.sources.length + column];
   return value === 65535 ? NaN : (100 * value) / 65534;
@@ -45,6 +45,13 @@ function piecesOf(map, column, seconds) {
   return times.map((piece) => piece.map((time) => Math.min(time / seconds, 1)));
 }
 
+// Zero is light on a light page and dark on a dark one, so that the strongest cell stands out; paper is always light.
+const DARK = matchMedia("screen and (prefers-color-scheme: dark)");
+const NIGHT = COLORS.match(/.{6}/g).reverse().join("");
+function pageColors() { return DARK.matches ? NIGHT : COLORS; }
+
+const UNITS = { word: "words", token: "tokens", frame: "frames" }; // kinds of units, as a reader calls them
+
 // Colour of a part of the scale, from 0 to 1; `colors` is the scale, six letters each.
 function colorOf(part, colors = COLORS) {
   if (Number.isNaN(part)) return "#c7c7c7"; // no value
@@ -62,10 +69,40 @@ function runsOf(places) {
   return runs;
 }
 
+const TALL = 420, MOST_TALL = 2100, LABEL = 13; // pixels: a map of few rows at most, one of many rows at most, a row with a label
+
+// How tall a row is, in pixels: the same for a row of cells and for its label. `most` is the pitch of a map with few rows.
+function pitchOf(map, most = 17) {
+  const rows = map.targets.length;
+  if (rows * most <= TALL) return Math.max(most, 60 / rows);
+  return Math.max(TALL / rows, map.units === "frame" ? 0 : Math.min(LABEL, MOST_TALL / rows));
+}
+
+// Rows that have room for their label: all of them, or as many as are not too close to each other; `first` go before others.
+function labelledRows(map, pitch, first = []) {
+  const step = Math.ceil((LABEL - 1) / pitch);
+  const rows = map.targets.map((_, row) => row);
+  if (step === 1) return new Set(rows);
+  const others = map.units === "frame" ? [] : rows.filter((row) => row % step === 0 && first.every((one) => Math.abs(one - row) >= step));
+  return new Set([...first, ...others]);
+}
+
+// Put a label of each row beside it; `make(row, text)` makes one.
+function placeRowLabels(container, map, make, { most = 17, first = [] } = {}) {
+  const pitch = pitchOf(map, most), labelled = labelledRows(map, pitch, first);
+  container.style.height = `${pitch * map.targets.length}px`;
+  container.replaceChildren(...map.targets.map((target, row) => {
+    const label = make(row, labelled.has(row) ? target.label : "");
+    label.style.top = `${row * pitch}px`;
+    label.style.height = label.style.lineHeight = `${pitch}px`;
+    return label;
+  }));
+}
+
 // One layer of a map on a canvas: one frame around neighbouring rows, and one outline around the cells of some rows and columns;
 // returns how tall a row is, in pixels of the canvas.
-function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "#0b8457", outlined = null, outline = "#0b8457", pitch = 17 }) {
-  const height = Math.min(Math.max(map.targets.length * pitch, 60), 420), scale = window.devicePixelRatio || 1;
+function drawMap(canvas, map, layer, { rows, seconds, colors = pageColors(), frame = "#0b8457", outlined = null, outline = "#0b8457", pitch = 17 }) {
+  const height = pitchOf(map, pitch) * map.targets.length, scale = window.devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
   canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
   canvas.height = Math.round(height * scale);
@@ -97,7 +134,7 @@ function drawMap(canvas, map, layer, { rows, seconds, colors = COLORS, frame = "
 }
 
 // A scale of colours from left to right.
-function drawScale(canvas, colors = COLORS) {
+function drawScale(canvas, colors = pageColors()) {
   const pen = canvas.getContext("2d");
   for (let x = 0; x < 256; x++) { pen.fillStyle = colorOf(x / 255, colors); pen.fillRect(x, 0, 1, 1); }
 }

@@ -47,7 +47,8 @@ function showClip(element) {
   const state = { map: null, rows: [], until: null };
 
   const chosen = {};
-  for (const name of ["model", "stack", "measure"]) {
+  const CHOICES = ["model", "stack", "measure", "units"];
+  for (const name of CHOICES) {
     find(`select.${name}`).addEventListener("change", (event) => { chosen[name] = event.target.value; choose(); });
   }
   const slider = find(".layer");
@@ -56,16 +57,17 @@ function showClip(element) {
   // Keep what is chosen where the others have it; else take the first there is.
   function choose() {
     let left = data.maps;
-    for (const name of ["model", "stack", "measure"]) {
+    for (const name of CHOICES) {
       const values = [...new Set(left.map((map) => map[name]))];
       if (!values.includes(chosen[name])) chosen[name] = values[0];
       const select = find(`select.${name}`);
-      select.replaceChildren(...values.map((value) => new Option(value, value, false, value === chosen[name])));
+      select.replaceChildren(...values.map((value) => new Option(UNITS[value] ?? value, value, false, value === chosen[name])));
       left = left.filter((map) => map[name] === chosen[name]);
     }
+    find("select.units").parentElement.hidden = find("select.units").options.length < 2;
     state.map = left[0];
     const map = state.map;
-    const layer = state.layer ?? data.start.layer;
+    const layer = state.layer ?? data.start.layer ?? map.opens ?? 0;
     slider.max = map.layers.length - 1;
     slider.value = Math.max(0, map.layers.findLastIndex((one) => one <= layer));
     const decides = state.word === undefined && map.deciding !== null; // nothing clicked yet
@@ -77,17 +79,17 @@ function showClip(element) {
 
   function label() {
     const { targets, sources } = state.map;
-    find(".targets").replaceChildren(...targets.map((target, row) => {
-      const button = document.createElement("button");
+    const decides = (row) => row === state.map.deciding;
+    placeRowLabels(find(".targets"), state.map, (row, text) => {
+      const button = document.createElement("button"), { label, word } = targets[row];
       button.type = "button";
-      const decides = row === state.map.deciding;
-      button.textContent = targets.length > 60 && !decides ? "" : target.label;
-      button.title = `row of ${target.label}${decides ? ", the deciding row" : ""}`;
-      button.className = `${roleOf(target.word)}${decides ? " deciding" : ""}`;
-      button.tabIndex = targets.length > 60 ? -1 : 0;
-      button.addEventListener("click", () => { state.rows = [row]; state.word = target.word; draw(); });
+      button.textContent = text;
+      button.title = `row of ${label}${decides(row) ? ", the deciding row" : ""}`;
+      button.className = `${roleOf(word)}${decides(row) ? " deciding" : ""}`;
+      button.tabIndex = text ? 0 : -1;
+      button.addEventListener("click", () => { state.rows = [row]; state.word = word; draw(); });
       return button;
-    }));
+    }, { first: state.map.deciding === null ? [] : [state.map.deciding] });
     const named = isTimed(state.map, data.seconds) || sources.length > 60 ? [] : sources.map((source, column) => {
       const span = document.createElement("span");
       const [from, to] = edgesOf(state.map, column, data.seconds);
@@ -112,13 +114,14 @@ function showClip(element) {
     const outlined = { rows: rowsOfWord(map, data.target), columns: cues.flatMap((cue) => columnsOfWord(map, cue)) };
     drawMap(find(".map canvas"), map, layer, { rows: state.rows, seconds: data.seconds, frame: "#4a90e2", outlined });
     [...find(".targets").children].forEach((button, row) => button.setAttribute("aria-pressed", state.rows.includes(row)));
+    drawScale(find(".bar canvas"));
     find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
-    find(".bar .sides").textContent = `of a row; row: ${map.row}, column: ${map.column}; green: what the cue gives the target`;
+    find(".bar .sides").textContent = `of a row; row: ${map.row}, column: ${map.column}; green: the share of the cue in the target`;
     tell(layer);
     move();
   }
 
-  // The chosen row in words: what gives to it, most first.
+  // The chosen row in words: what contributes to it, most first.
   function tell(layer) {
     const { targets, sources, measure, stack } = state.map, rows = state.rows;
     if (!rows.length) {
@@ -132,7 +135,7 @@ function showClip(element) {
     const name = rows.map((row) => targets[row].label).join(" ") + which;
     const listed = shares.slice(0, 12).map(([part, from]) => `${from} ${Number.isNaN(part) ? "no value" : part.toFixed(1) + " %"}`);
     const more = shares.length > 12 ? `, and ${shares.length - 12} more` : "";
-    find(".row").textContent = `${name} receives in layer ${state.layer} (${stack}, ${measure}) from: ${listed.join(", ")}${more}`;
+    find(".row").textContent = `What contributes to ${name} in layer ${state.layer} (${stack}, ${measure}): ${listed.join(", ")}${more}`;
   }
 
   // The position of the player: a line over what has times, a frame around the columns of the word that sounds.
@@ -179,9 +182,9 @@ function showClip(element) {
   if (!data.maps.length) { element.querySelectorAll(".map, .targets, .sources").forEach((part) => part.remove()); return; }
   Object.assign(chosen, data.start);
   find(".controls").hidden = find(".bar").hidden = false;
-  drawScale(find(".bar canvas"));
   choose();
   new ResizeObserver(draw).observe(find(".map"));
+  DARK.addEventListener("change", draw);
 }
 
 // Seconds with tenths, which a browser's own player does not show; minutes where there are any.
