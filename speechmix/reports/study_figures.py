@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..evaluation.grouped_means import taken
+from ..evaluation.intervals import FEWEST_GROUPS
 from ..files.whole_files import whole_file
 from ..plots import panels
 from ..plots.computed_curves import cue_curves
@@ -39,19 +40,19 @@ _DRAWN = (
 )  # fmt: skip
 Drawing = Callable[..., "Figure"]  # narrow=
 _BANDS = (
-    "Bands: of a trained model the 95 % interval of its mean over clips; of random twins where a new untrained model would "
-    "lie 95 of 100 times (with one twin there is no band)."
+    f"Bands: of a trained model the 95 % interval of its mean over groups of clips (none below {FEWEST_GROUPS} groups); of "
+    "untrained twins from the lowest to the highest (none for one twin)."
 )
 _CAPTIONS = {
-    "cue_contribution": f"Cue contribution over layers; trained models solid, random twins dashed. {_BANDS}",
+    "cue_contribution": f"Cue contribution over layers; trained models solid, untrained twins dashed. {_BANDS}",
     "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; the random twin beside the trained model.",
     "cue_difference": "Trained - random in percentage points; white is no difference. Bold: claimed (see In which layers).",
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
 
-_GIVEN_CAPTION = (
-    "What the cue gives the target in each layer (solid: trained; dashed: untrained, of several twins with the band where a "
-    "new one would lie 95 of 100 times)"
+_CONTRIBUTION_CAPTION = (
+    "Cue contribution in each layer (solid: trained; dashed: untrained, with the band from the lowest to the highest untrained "
+    "twin)"
 )
 _NEED_CAPTION = (
     ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "
@@ -166,7 +167,7 @@ def need_pictures(study: Study) -> list[Picture]:
         figure, small = (draw_need(panels_of_side, narrow=narrow) for narrow in (False, True))
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
         of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}."
+        caption = f"{of_side}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(lost) else ''}."
         pictures.append(written(study, name, figure, caption, narrow=small))
     return pictures
 
@@ -183,7 +184,7 @@ def written(study: Study, name: str, figure: Figure, caption: str, *, narrow: Fi
 def _caption(name: str) -> str:
     if name.startswith("by_"):
         what = name.removeprefix("by_").split("_")[0]
-        return f"Cue contribution by {what}; one measure, trained models solid, random twins dashed. {_BANDS}"
+        return f"Cue contribution by {what}; one measure, trained models solid, untrained twins dashed. {_BANDS}"
     return next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
 
 
