@@ -216,6 +216,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
         The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too. Layers below the
         floor do not count. Without strengths (runs of before they were measured), and for a clip whose layers all lie below
         the floor, layers count alike.
+        A layer without a value (NaN) does not count.
 
     Examples
     --------
@@ -231,14 +232,15 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     if "seed" in columns:
         columns["seed"] = pd.array(table["seed"], dtype="Int64").fillna(_TRAINED)
     rows = pd.DataFrame(columns, copy=False)
-    weight = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
-    rows["weight"] = np.where(weight >= STRENGTH_FLOOR, weight, 0.0)
+    strength = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
+    strength = np.where(strength >= STRENGTH_FLOOR, strength, 0.0)
     result = grouped_means(rows, keys, "contribution")
-    total = grouped_means(rows, keys, "weight")["weight"].to_numpy()
     for name in values:
+        rows["weight"] = np.where(np.isfinite(rows[name]), strength, np.nan)
         rows["weighted"] = rows["weight"] * rows[name]
-        weighted = grouped_means(rows, keys, "weighted")["weighted"].to_numpy()
-        unweighted = grouped_means(rows, keys, name)[name].to_numpy()
+        total, weighted, unweighted = (
+            grouped_means(rows, keys, column)[column].to_numpy() for column in ("weight", "weighted", name)
+        )
         result[name] = np.where(total > 0, weighted / np.where(total > 0, total, 1), unweighted)
     if "seed" in result:
         seed = pd.array(result["seed"], dtype="Int64")

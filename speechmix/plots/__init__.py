@@ -20,7 +20,7 @@ there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the si
 |---|---|
 | `measure_heat_map`, `cue_heat_map` | layers by measures, trained beside random (Figures 1 and 2 of Mohebbi et al. 2023) |
 | `cue_difference_map` | the same for a difference of two conditions |
-| `layer_curves`, `cue_figure` | lines over layers or relative depth with bootstrap bands; panels per measure, template, cue |
+| `layer_curves`, `cue_figure` | lines over layers or relative depth with bands; panels per measure, template, cue |
 | `model_panels` | many models: a panel for each, its stacks over relative depth |
 | `clip_distribution`, `distribution_figure` | how single clips are spread |
 | `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |

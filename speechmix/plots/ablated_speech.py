@@ -159,5 +159,5 @@ def _add_legend(figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: p
     if rows["random"].notna().any():
         handles.append(Line2D([], [], color="0.45", linewidth=1, label="untrained"))
     if rows["twin_low"].notna().any():
-        handles.append(Patch(color=_TWINS, label="where a new untrained model would lie"))
+        handles.append(Patch(color=_TWINS, label="from the lowest to the highest untrained twin"))
     panels.add_legend(figure, handles, columns=min(len(handles), columns), loc="outside lower center")

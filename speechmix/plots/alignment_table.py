@@ -164,7 +164,7 @@ def _uncertainty(own: pd.DataFrame) -> str:
     if not {"low", "high"} <= set(own.columns) or own["low"].isna().all():
         return ""
     widest = float(((own["high"] - own["low"]) / 2).max())
-    return f"95 % bootstrap intervals of the means are at most ±{_number(widest)}."
+    return f"95 % intervals of the means are at most ±{_number(widest)}."
 
 
 def _source(published: pd.DataFrame) -> str:

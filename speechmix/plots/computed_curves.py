@@ -35,7 +35,7 @@ class PanelCurves:
 
 
 def panel_curves(
-    rows: pd.DataFrame, *, band: str = "bootstrap", value: str = "contribution", means: pd.DataFrame | None = None
+    rows: pd.DataFrame, *, band: str = "interval", value: str = "contribution", means: pd.DataFrame | None = None
 ) -> PanelCurves:
     """Compute what `draw_curves` draws.
 
@@ -111,7 +111,7 @@ def cue_curves(
     stacks: Sequence[str],
     values: Sequence[str],
     rows: str = "measure",
-    band: str = "bootstrap",
+    band: str = "interval",
     published: bool = False,
     means: pd.DataFrame | None = None,
 ) -> CueCurves:

@@ -176,7 +176,7 @@ def _colors(own: pd.DataFrame) -> list[str]:
 
 def _lines(note: str, beside: bool, with_diagonal: bool) -> list[str]:
     diagonal = "Identity: a map of nothing but the diagonal." if with_diagonal else "The diagonal is left out."
-    told = [f"Bands: 95 % bootstrap intervals of means over items. {diagonal}"]
+    told = [f"Bands: 95 % intervals of means over items. {diagonal}"]
     if beside:
         content = published("globenc_hta")
         told.append(f"Published: {content['source']} ({content['evidence']}; not known: {content['unknown']}).")

@@ -35,7 +35,7 @@ from .strength_strips import (
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 _BANDS = {
-    "bootstrap": "bands: trained, 95 % interval of the mean; random, where a new twin would lie 95 of 100 times",
+    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to the highest",
     "clips": "bands: the middle half of the clips",
     "none": "",
 }
@@ -46,7 +46,7 @@ def layer_curves(
     *,
     ax: Axes | None = None,
     x: str = "layer",
-    band: str = "bootstrap",
+    band: str = "interval",
     value: str = "contribution",
     label: str = CUE_LABEL,
     colors: Mapping[str, str] | None = None,
@@ -61,8 +61,10 @@ def layer_curves(
         By default a new figure, with title and legend, and a strip of mixing strengths where they are known.
     x : {"layer", "depth"}
         Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
-    band : {"bootstrap", "clips", "none"}
-        95 % interval of the mean (of two random twins or more: where a new one would lie); middle half of the clips; none.
+    band : {"interval", "clips", "none"}
+        With "interval", a trained model has the 95 % interval of its mean over groups of clips (none below
+        `evaluation.intervals.FEWEST_GROUPS`), and two untrained twins or more have a band from the lowest to the highest.
+        "clips" is the middle half of the clips.
     value, label : str
         Which column, drawn in percent, and what it is called.
     colors : mapping of model to colour, optional
@@ -118,7 +120,7 @@ def cue_figure(
     measures: Sequence[str] | None = None,
     rows: str = "measure",
     x: str = "layer",
-    band: str = "bootstrap",
+    band: str = "interval",
     published: bool = False,
     target_rows: str | None = None,
     narrow: bool = False,
@@ -165,7 +167,7 @@ def cue_figure(
     return draw_cue_figure(curves, x=x, band=band, narrow=narrow)
 
 
-def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "bootstrap", narrow: bool = False) -> Figure:
+def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "interval", narrow: bool = False) -> Figure:
     """Draw what `cue_curves` computed; see `cue_figure`."""
     values, stacks = curves.values, curves.stacks
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))

@@ -21,7 +21,7 @@ from ..evaluation.rank_test import twin_limits
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
-BANDS = ("bootstrap", "clips", "none")
+BANDS = ("interval", "clips", "none")
 DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
 _CURVE = ("model", "init", "stack", "measure")
 
@@ -182,7 +182,7 @@ def curve_table(
     table: pd.DataFrame,
     *,
     by: Sequence[str] = (),
-    band: str = "bootstrap",
+    band: str = "interval",
     value: str = "contribution",
     scale: float = 100.0,
     means: pd.DataFrame | None = None,
@@ -195,10 +195,10 @@ def curve_table(
         From `checked`.
     by : sequence of str
         Further columns that tell curves apart, e.g. ("template",).
-    band : {"bootstrap", "clips", "none"}
-        The 95 % interval of the mean (`evaluation.intervals`); the middle half of the units; none. For untrained twins
-        "interval" gives instead the lowest and the highest twin (`evaluation.rank_test.twin_limits`); nothing for a single
-        twin.
+    band : {"interval", "clips", "none"}
+        With "interval", a trained model has the 95 % interval of its mean over units (`evaluation.intervals`); untrained
+        twins have the lowest and the highest twin (`evaluation.rank_test.twin_limits`), a single twin has no band. "clips"
+        is the middle half of the units.
     means : DataFrame, optional
         `unit_means` of the table, if they are at hand.
 
@@ -220,14 +220,14 @@ def curve_table(
         low = high = np.full(len(curve), np.nan)
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
-        elif band == "bootstrap" and told["init"] != "random":  # of random twins see below
+        elif band == "interval" and told["init"] != "random":  # of random twins see below
             low, high = mean_intervals(values.to_numpy())
         curves.append(curve.assign(low=low, high=high, seeds=1, **told))
     result = pd.concat(curves, ignore_index=True)
-    return _with_new_twin(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "bootstrap" else result
+    return _with_twin_limits(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "interval" else result
 
 
-def _with_new_twin(
+def _with_twin_limits(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
     """Curves whose band is, for untrained twins, from the lowest to the highest."""

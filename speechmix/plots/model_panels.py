@@ -35,7 +35,7 @@ def model_panels(
     models: Sequence[str] | None = None,
     titles: Mapping[str, str] | None = None,
     columns: int = 3,
-    band: str = "bootstrap",
+    band: str = "interval",
     value: str = "contribution",
     label: str = CUE_LABEL,
     target_rows: str = DECIDING,
@@ -55,7 +55,7 @@ def model_panels(
         differ.
     columns : int
         Panels side by side.
-    band : {"bootstrap", "clips", "none"}
+    band : {"interval", "clips", "none"}
         As in `layer_curves`.
     value, label : str
         Which column, drawn in percent, and what it is called.

@@ -30,7 +30,7 @@ _COLUMNS = ("model", "init", "stack", "layer")
 _LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
 _SCALES = {"accuracy": 100.0, "compression": 1.0}
 _BANDS = (
-    "trained: 95 % interval over groups; random: where a new twin would lie 95 of 100 times; leftmost point: the input of the "
+    "trained: 95 % interval over groups; untrained twins: from the lowest to the highest; leftmost point: the input of the "
     "first layer"
 )
 

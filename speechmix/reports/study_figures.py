@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..evaluation.grouped_means import taken
+from ..evaluation.intervals import FEWEST_GROUPS
 from ..files.whole_files import whole_file
 from ..maps.numerics import STRENGTH_FLOOR
 from ..plots import panels
@@ -41,8 +42,8 @@ _DRAWN = (
 )  # fmt: skip
 Drawing = Callable[..., "Figure"]  # narrow=
 _BANDS = (
-    "Bands: of a trained model the 95 % interval of its mean over clips; of untrained twins where a new untrained model would "
-    "lie 95 of 100 times (with one twin there is no band)."
+    f"Bands: of a trained model the 95 % interval of its mean over groups of clips (none below {FEWEST_GROUPS} groups); of "
+    "untrained twins from the lowest to the highest (none for one twin)."
 )
 _STRIPS = (
     " Strips: how far each layer of the trained model moves the target, as a share of its length (mixing strength); below "
@@ -55,9 +56,9 @@ _CAPTIONS = {
     "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
 }
 
-_GIVEN_CAPTION = (
-    "Contribution of the cue to the target in each layer (solid: trained; dashed: untrained, of several twins with the "
-    "band where a new one would lie 95 of 100 times)"
+_CONTRIBUTION_CAPTION = (
+    "Cue contribution in each layer (solid: trained; dashed: untrained, with the band from the lowest to the highest untrained "
+    "twin)"
 )
 _NEED_CAPTION = (
     ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "
@@ -175,7 +176,7 @@ def need_pictures(study: Study) -> list[Picture]:
         figure, small = (draw_need(panels_of_side, narrow=narrow) for narrow in (False, True))
         name = f"contribution_and_need{suffixes[str(side)]}"
         of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}.{_strips(part)}"
+        caption = f"{of_side}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(lost) else ''}.{_strips(part)}"
         pictures.append(written(study, name, figure, caption, narrow=small))
     return pictures
 

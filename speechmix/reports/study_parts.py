@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..evaluation.agreement import curve_agreement, measure_agreement
+from ..evaluation.intervals import FEWEST_GROUPS
 from ..evaluation.length import length_exponent
 from ..evaluation.sensitivity import SHIFT, boundary_sensitivity, holds
 from ..maps.mixing import MixingMap
@@ -35,7 +36,7 @@ _AGREEMENT = (
     "Spearman's rank correlation between measures: do the same clips get more (over clips, layer by layer; mean, lowest "
     "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same order; 0: none."
 )
-
+_BOUNDARIES = "If word boundaries are off"
 _TIMES = (
     "Where the time went: seconds of all starts and processes together, each phase without those within it. What two measures "
     "share is charged to the one that comes first; what a thread did ahead nobody waited for. times.csv has them by model."
@@ -115,15 +116,22 @@ def boundaries_part(study: Study) -> list[Part]:
     moved = moved.merge(clips, on="clip")
     moved = without_control(rows_of_target(moved, DECIDING))
     sensitivity = boundary_sensitivity(moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group")
-    verdicts = holds(sensitivity, by=KEYS)
-    if verdicts.empty:
+    if sensitivity["difference"].isna().all():
         return []
     milliseconds = round(1000 * SHIFT)
     text = (
         f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider and narrower at both edges, "
-        f"in {moved['clip'].nunique()} clips, over whole stacks. Whether the interval lies above zero, below, or neither "
-        f"stays the same in {int(verdicts.holds.sum())} of {len(verdicts)} rows."
+        f"in {moved['clip'].nunique()} clips, over whole stacks. "
+    )
+    verdicts = holds(sensitivity, by=KEYS)
+    if verdicts.empty:
+        reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
+        differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
+        return [(_BOUNDARIES, [f"{text}Whether the conclusion holds cannot be stated: {reason}.", shown(differences)])]
+    text += (
+        "Whether the interval lies above zero, below, or neither stays the same in "
+        f"{int(verdicts.holds.sum())} of {len(verdicts)} rows."
     )
     verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(lambda yes: "yes" if yes else "no")
     headings = {"smallest": "smallest difference", "largest": "largest difference", "same_layer": "same highest layer"}
-    return [("If word boundaries are off", [text, shown(verdicts.rename(columns=headings))])]
+    return [(_BOUNDARIES, [text, shown(verdicts.rename(columns=headings))])]

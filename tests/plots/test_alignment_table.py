@@ -64,7 +64,7 @@ def test_own_table_is_drawn_beside_the_published_one_on_one_scale():
     assert own.images[0].get_clim() == published.images[0].get_clim() == (0.0, 0.35)  # the highest of all
     assert [label.get_text() for label in own.get_xticklabels()] == ["attention", "value zeroing"]
     note = " ".join(figure.get_supxlabel().split())
-    assert note.startswith("Where from. 95 % bootstrap intervals of the means are at most ±.02. Published: Mohebbi")
+    assert note.startswith("Where from. 95 % intervals of the means are at most ±.02. Published: Mohebbi")
     assert "slide 26" in note
 
 

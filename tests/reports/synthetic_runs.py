@@ -16,6 +16,9 @@ from speechmix.versions import versions
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE, TWINS = 16_000, 5
+GAIN = 0.3  # that training adds to the cue's contribution in the middle layer
+MIDDLE_STRENGTH, OTHERS_STRENGTH = 0.2, 0.3  # how far the middle layer moves the target, and all others together
+WHOLE_STACK_GAIN = GAIN * MIDDLE_STRENGTH / (MIDDLE_STRENGTH + OTHERS_STRENGTH)  # each layer weighted by its strength
 
 
 def synthetic_run(
@@ -33,10 +36,11 @@ def synthetic_run(
     models: tuple[str, ...] = ("synthetic",),
     seconds: float = 1.0,
     pairs: bool = True,
+    twins: int = TWINS,
 ) -> Path:
-    """Write a run: trained contributions rise in the middle, random ones are flat; the first `mapped` clips have maps.
+    """Write a run: trained contributions rise by `GAIN` in the middle, random ones are flat; the first `mapped` clips have maps.
 
-    `value` stands for every contribution and score (NaN), `text` for every transcript.
+    With 39 `twins` (`rank_test.TWINS_NEEDED`) and 8 groups of clips differences can be claimed. `value` stands for every contribution and score (NaN), `text` for every transcript.
     """
     rng = np.random.default_rng(7)
     folder.mkdir(parents=True)
@@ -58,7 +62,7 @@ def synthetic_run(
         if has_sound:
             _write_sound(path, seconds)
         for model in models:
-            for init, seed in (("trained", None), *(("random", seed) for seed in range(TWINS))):
+            for init, seed in (("trained", None), *(("random", seed) for seed in range(twins))):
                 if number < mapped and seed in (None, 0):
                     _write_maps(folder, rows[-1], model, init, seed, layers, measures, stacks, cue, value, rng)
                 if cue:
@@ -88,8 +92,9 @@ def _contributions(name, model, init, seed, layers, measures, stacks, value, rng
             "clip": name, "model": model, "init": init, "seed": seed, "cue": "les", "target": "livres", "stack": stack,
             "measure": measure, "rows": "target", "layer": layer, "depth": layer / max(layers - 1, 1),
             "contribution": value if value is not None else float(
-                np.clip(0.2 + (0.3 * (layer == layers // 2) if init == "trained" else 0) + rng.normal(0, 0.04), 0, 1)
+                np.clip(0.2 + (GAIN * (layer == layers // 2) if init == "trained" else 0) + rng.normal(0, 0.04), 0, 1)
             ),
+            "mixing_strength": MIDDLE_STRENGTH if layer == layers // 2 else OTHERS_STRENGTH / (layers - 1),
             "share_of_length": 0.2, "length_matched": 0.15,
         }
         for stack in stacks for measure in measures for layer in range(layers)

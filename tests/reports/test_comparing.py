@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,16 +11,16 @@ import pytest
 import speechmix
 from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics import corrected
-from tests.reports.synthetic_runs import synthetic_run
+from speechmix.evaluation.rank_test import TWINS_NEEDED
+from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Models of 4 and 8 layers on the same 20 clips; the second run's trained model has twice the gain."""
-    folder = tmp_path_factory.mktemp("compare")
-    shallow = synthetic_run(folder / "shallow", clips=20, layers=4, mapped=0, models=("small",))
-    deep = synthetic_run(folder / "deep", clips=20, layers=8, mapped=0, models=("large",), stacks=("encoder", "cross"))
+    """Models of 4 and 8 layers on the same 20 clips, 39 twins each; the second run's trained model has twice the gain."""
+    folder, of_both = tmp_path_factory.mktemp("compare"), {"clips": 20, "mapped": 0, "twins": TWINS_NEEDED}
+    shallow = synthetic_run(folder / "shallow", layers=4, models=("small",), **of_both)
+    deep = synthetic_run(folder / "deep", layers=8, models=("large",), stacks=("encoder", "cross"), **of_both)
     table = pd.read_parquet(deep / "cue_contribution.parquet")
     gained = (table["init"] == "trained") & (table.layer == 4)
     table.loc[gained, "contribution"] += 0.3
@@ -34,8 +36,8 @@ def found(runs):
 def test_models_stand_side_by_side_by_stack_and_measure(found):
     rows = found.headline.set_index(["model", "stack", "measure"])
     assert set(rows.index.get_level_values("model")) == {"small", "large"}
-    assert rows.difference["small", "encoder", "value_zeroing"] == pytest.approx(30, abs=4)
-    assert rows.difference["large", "encoder", "value_zeroing"] == pytest.approx(60, abs=4)
+    assert rows.difference["small", "encoder", "value_zeroing"] == pytest.approx(100 * WHOLE_STACK_GAIN, abs=2)
+    assert rows.difference["large", "encoder", "value_zeroing"] == pytest.approx(200 * WHOLE_STACK_GAIN, abs=2)
     assert ("small", "cross", "value_zeroing") not in rows.index
 
 
@@ -63,18 +65,30 @@ def test_published_figures_have_a_part_of_their_own(found, tmp_path):
 def test_models_are_paired_on_the_clips_that_both_have(found):
     row = found.pairs.query("measure == 'value_zeroing'").iloc[0]
     assert (row.model, row.other, row["stack"]) == ("small", "large", "encoder")
-    assert row.difference == pytest.approx(-30, abs=5)
-    assert row.high < 0
-    assert (row.groups, row.clips) == (10, 20)
-    assert row.p == max(row.p_clips, row.p_twins)
-    assert row.clips_low > row.low
+    assert row.difference == pytest.approx(-100 * WHOLE_STACK_GAIN, abs=2)
+    assert row.low < row.difference < row.high < 0
+    assert (row.groups, row.clips, row.twins) == (10, 20, TWINS_NEEDED)
+    assert (row.claim, row.p) == ("less", 2 / (TWINS_NEEDED + 1))
 
 
-def test_claims_are_corrected_over_all_comparisons_of_the_page(found):
-    tables = (found.headline, found.by_depth, found.pairs)
-    together = np.concatenate([table.p for table in tables])
-    np.testing.assert_allclose(np.concatenate([table.q for table in tables]), corrected(together))
-    assert set(found.headline.query("stack == 'encoder'").claim) == {"more"}
+def test_claims_are_made_of_whole_stacks_and_of_the_quarter_that_differs(found):
+    assert set(found.headline.claim) == {"more"}
+    claimed = found.by_depth[found.by_depth.claim != ""]
+    assert set(claimed.quarter) == {"third quarter"}
+    assert set(claimed.claim) == {"more"}
+
+
+def test_with_fewer_twins_nothing_is_claimed(runs):
+    few = []
+    for run in map(speechmix.open_run, runs):
+        is_few = run.contributions["seed"].fillna(0) < 10
+        few.append(dataclasses.replace(run, contributions=run.contributions[is_few]))
+    found = speechmix.compare(*few)
+    for table in (found.headline, found.by_depth, found.pairs):
+        assert set(table.claim) == {""}
+        assert (table.twins == 10).all()
+        assert table.p.min() == pytest.approx(2 / 11)
+    assert found.headline.low.gt(0).all()
 
 
 def test_agreement_between_measures_in_each_layer(found):

@@ -1,15 +1,13 @@
-"""A page of many clips: tables as categories, lists that end, and the same numbers as of texts and of scipy's draws."""
+"""A page of many clips: tables as categories, lists that end, and the same numbers as of texts."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation import statistics
 from speechmix.plots import distributions
 from speechmix.reports import study_clips, study_page
 from speechmix.reports.study import Study
@@ -43,15 +41,6 @@ def test_numbers_are_those_of_texts(folder):
     for side, values in study.clip_values.items():
         pd.testing.assert_frame_equal(values, texts.clip_values[side], check_exact=True)
     assert study.ranked_clips == texts.ranked_clips
-
-
-def test_draws_of_many_groups_tell_the_same(folder, monkeypatch):
-    few = Study.of(folder).layers
-    monkeypatch.setattr(statistics, "MANY_GROUPS", 5)
-    many = Study.of(folder).layers
-    np.testing.assert_allclose(many["difference"], few["difference"])
-    np.testing.assert_allclose(many[["clips_low", "clips_high"]], few[["clips_low", "clips_high"]], rtol=1e-9)
-    np.testing.assert_allclose(many["p_clips"], few["p_clips"], atol=0.03)
 
 
 @pytest.mark.long

@@ -76,22 +76,21 @@ def test_maps_beyond_what_memory_may_hold_are_read_again(folder, monkeypatch):
 
 @pytest.mark.long
 def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(folder, tmp_path, monkeypatch):
-    layers = []
-    headline = study.headline
+    calls = Counter()
 
-    def counted(table, **options):
-        layers.append(options.get("layers", "best layer"))
-        return headline(table, **options)
+    def count_calls(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, **options: calls.update([name]) or function(*args, **options))
 
-    for module in (study, comparing):
-        monkeypatch.setattr(module, "headline", counted)
+    count_calls(study, "contribution_cells")
+    count_calls(comparing, "compare_with_twins")
     opened = study.Study.of(folder)
     assert opened.headline is opened.headline
     write_study(opened, title="once", notes=["SYNTHETIC"])
-    assert sorted(layers) == ["all layers", "best layer"]
-    layers.clear()
+    assert calls == {"contribution_cells": 1}
+    calls.clear()
     speechmix.compare(opened.run).write(tmp_path)
-    assert layers == ["best layer"]
+    assert calls == {"compare_with_twins": 1}
 
 
 def test_maps_that_another_thread_forgets_meanwhile_are_answered():

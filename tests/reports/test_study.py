@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -12,22 +13,23 @@ import pytest
 
 from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics import corrected
-from speechmix.evaluation.twins import combined_p
+from speechmix.evaluation.rank_test import TWINS_NEEDED
+from speechmix.evaluation.twin_comparison import compare_with_twins
+from speechmix.maps.numerics import STRENGTH_FLOOR
 from speechmix.reports.clip_card import clip_card
 from speechmix.reports.study import Study
 from speechmix.reports.study_clips import reasons_to_show
 from speechmix.reports.study_page import report
-from speechmix.reports.study_tables import clip_values, headline, layer_statistics, main_rows, shown, shown_layers
+from speechmix.reports.study_tables import KEYS, clip_values, in_percent, main_rows, shown, shown_layers
 from speechmix.reports.wording import method, said_twins, sentences
 from speechmix.storage.reading import open_run
 from speechmix.storage.stored_clips import clip_of, maps_of_clip
-from tests.reports.synthetic_runs import synthetic_run
+from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return synthetic_run(tmp_path_factory.mktemp("study") / "run", clips=20)
+    return synthetic_run(tmp_path_factory.mktemp("study") / "run", clips=20, twins=TWINS_NEEDED)
 
 
 @pytest.fixture(scope="module")
@@ -60,53 +62,59 @@ def test_audio_that_was_moved_is_found_in_a_folder_that_is_named(tmp_path):
     assert clip_of(run, "clip_0000", maps, audio=tmp_path / "elsewhere").duration == pytest.approx(1.0)
 
 
-def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(table):
-    row = headline(table).set_index("measure").loc["value_zeroing"]
-    assert row.difference == pytest.approx(30, abs=3)
-    assert row.low < 30 < row.high + 3
-    assert row.p < 0.01
+def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(run):
+    row = Study(run).headline.set_index("measure").loc["value_zeroing"]
+    assert row.difference == pytest.approx(100 * WHOLE_STACK_GAIN, abs=3)
+    assert row.low < 100 * WHOLE_STACK_GAIN < row.high
+    assert row.p == pytest.approx(2 / (TWINS_NEEDED + 1))
+    assert row.claim == "more"
     assert row.effect > 3
     assert row.positive == 1
     assert row.length_matched == pytest.approx(15)
     assert row.groups == 10  # pairs
-    assert row.layer == "2"
+    assert (row.more_in, row.less_in) == ("2", "")
     assert row.twin_low < row.random < row.twin_high < row.trained
-    assert (row.twins, row.clips) == (5, 20)
-    with pytest.raises(InputError, match="'best layer' or 'all layers', found 'best'"):
-        headline(table, layers="best")
+    assert (row.twins, row.clips) == (TWINS_NEEDED, 20)
 
 
-def test_twins_are_asked_for_some_layer_where_they_chose_the_layer(table):
-    row = headline(table).set_index("measure").loc["value_zeroing"]
-    assert row.p_twins == pytest.approx(combined_p(layer_statistics(table).query("measure == 'value_zeroing'").p_twins))
-    assert row.p == max(row.p_clips, row.p_twins)
-    mean = headline(table, layers="all layers").set_index("measure").loc["value_zeroing"]
-    assert mean.p == max(mean.p_clips, mean.p_twins)
+def test_layers_and_whole_stacks_are_corrected_together(run):
+    study = Study(run)
+    alone = compare_with_twins(
+        in_percent(study.table).query("layer == 0 and measure == 'attention'"), by=[*KEYS, "layer"], group="group"
+    )
+    row = study.layers.query("layer == 0 and measure == 'attention'")
+    assert row.difference.item() == pytest.approx(alone.difference.item())
+    assert row.p.item() > alone.p.item()
+    assert len(study.cells) == len(study.layers) + len(study.headline) == 2 * (4 + 1)
 
 
-def test_q_of_the_page_is_over_both_headlines(run):
-    best, mean = Study(run).headlines
-    np.testing.assert_allclose([*best.q, *mean.q], corrected([*best.p, *mean.p]))
-    assert set(best.claim) == {"more"}
+def test_the_layer_that_differs_is_named_and_no_other(run):
+    found = shown_layers(Study(run).layers)
+    assert found["more than untrained"].tolist() == ["2", "2"]
+    assert found["less than untrained"].tolist() == ["none", "none"]
 
 
-def test_the_layer_that_differs_is_named_and_no_other(table):
-    found = shown_layers(layer_statistics(table))
-    assert found["trained above random"].tolist() == ["2", "2"]
-    assert found["trained below random"].tolist() == ["none", "none"]
+def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
+    contributions = run.contributions.assign(mixing_strength=STRENGTH_FLOOR / 2)
+    study = Study(dataclasses.replace(run, contributions=contributions))
+    assert set(study.cells.claim) == {""}
+    assert set(study.headline.difference.round()) != {0}
+    assert "moves the target's state by 0.5 % only: no claim is made of its shares" in sentences(study.headline)[0]
 
 
-def test_p_is_shown_as_people_write_it(table):
-    found = shown(headline(table))
-    assert all(re.fullmatch(r"< 0.001|0\.00\d", p) for p in found.p)
-    assert {"95 % interval", "a new untrained model", "effect size d", "above zero (%)"} <= set(found)
-    assert not {"side", "low", "p_clips", "clips_low"} & set(found)
+def test_p_is_shown_as_people_write_it(run):
+    found = shown(Study(run).headline)
+    assert found.p.tolist() == ["0.050", "0.050"]
+    assert {"95 % interval", "lowest to highest twin", "effect size d", "above zero (%)"} <= set(found)
+    assert found["more in layers"].tolist() == ["2", "2"]
+    assert not {"side", "low", "twin_low", "less in layers"} & set(found)
+    assert shown(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
 
 
 ROW = {
-    "side": "all", "model": "m", "stack": "encoder", "measure": "value_zeroing", "trained": 50.0, "random": 20.0, "twins": 5,
-    "twin_low": -1.0, "twin_high": 41.0, "difference": 30.0, "low": 25.0, "high": 35.0, "p": 0.0002, "q": 0.01, "claim": "more",
-    "effect": 2.0, "positive": 0.9, "groups": 10, "length_matched": 21.0,
+    "side": "all", "model": "m", "stack": "encoder", "measure": "value_zeroing", "trained": 50.0, "random": 20.0, "twins": 39,
+    "twin_low": -1.0, "twin_high": 41.0, "difference": 30.0, "low": 25.0, "high": 35.0, "p": 0.0002, "claim": "more",
+    "effect": 2.0, "positive": 0.9, "groups": 10, "length_matched": 21.0, "mixing_strength": 0.3, "more_in": "", "less_in": "",
 }  # fmt: skip
 
 
@@ -114,42 +122,54 @@ def sentence(**changes):
     return sentences(pd.DataFrame([{**ROW, **changes}]))[0]
 
 
-def test_sentences_say_more_less_and_cannot_tell():
-    for part in ("50.0 % in the trained model, 20.0 % in its 5 random twins", "a new untrained model would give 0.0 to 41.0 %",
-                 "+30.0 points", "25.0 to 35.0", "p < 0.001, q = 0.010", "9 of 10 groups", "effect large", "counts for more",
-                 "would get 21.0 %"):  # fmt: skip
+def test_sentences_say_more_less_and_inconclusive():
+    for part in ("50.0 % to the target in the trained model, and 20.0 % in 39 untrained twins",
+                 "lowest and highest: 0.0 and 41.0 %", "+30.0 percentage points", "25.0 to 35.0", "p < 0.001", "9 of 10 groups",
+                 "effect large", "contributes more than in untrained models", "would contribute 21.0 %"):  # fmt: skip
         assert part in sentence()
-    assert "counts for less" in sentence(claim="less")
-    assert "Nothing is claimed" in sentence(claim="")
-    assert "no random twin" in sentence(random=np.nan)
+    assert "contributes less than in untrained models" in sentence(claim="less")
+    assert "The result is inconclusive" in sentence(claim="")
+    single = sentence(claim="", more_in="2", less_in="5")
+    assert "inconclusive; the cue contributes more in single layers and less in single layers" in single
+    assert "no untrained twin" in sentence(random=np.nan)
     assert "no trained model" in sentence(trained=np.nan)
 
 
 def test_sentences_are_silent_where_the_test_is():
-    unknown = dict.fromkeys(("twin_low", "twin_high", "low", "high", "p", "q"), np.nan)
+    unknown = dict.fromkeys(("twin_low", "twin_high", "low", "high", "p"), np.nan)
     alone = sentence(twins=1, claim="", **unknown)
-    assert "With one random twin nothing is claimed." in alone
-    assert not {"interval", " p ", " q ", "nan"} & set(re.findall(r"interval| [pq] |nan", alone))
-    assert "With 3 groups nothing is claimed" in sentence(groups=3, p=0.25, q=0.3, claim="")
+    assert "With 1 untrained twin nothing is claimed (39 are needed)." in alone
+    assert not {"interval", " p ", "nan"} & set(re.findall(r"interval| p |nan", alone))
+    assert "With 10 untrained twins nothing is claimed (39 are needed)." in sentence(twins=10, claim="")
+    assert "With 7 groups of clips nothing is claimed (8 are needed)." in sentence(groups=7, claim="")
     assert "above zero in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
 
 
 @pytest.mark.long  # in short: test_study_need
-def test_three_clips_make_no_claim_on_the_page(tmp_path):
-    page = report(synthetic_run(tmp_path / "run", clips=3, pairs=False, mapped=1)).read_text(encoding="utf-8")
-    assert "With 3 groups nothing is claimed" in page
-    assert "counts for" not in page
-    assert pd.read_csv(tmp_path / "run" / "headline.csv").claim.isna().all()
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"clips": 7, "twins": 39}, "With 7 groups of clips nothing is claimed (8 are needed)"),
+        ({"clips": 8, "twins": 10}, "With 10 untrained twins nothing is claimed (39 are needed)"),
+    ],
+)
+def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, reason):
+    page = report(synthetic_run(tmp_path / "run", pairs=False, mapped=1, **options)).read_text(encoding="utf-8")
+    assert reason in page
+    assert not re.search(r"contributes ([\d.]+ points )?(more|less) than", page)
+    headline = pd.read_csv(tmp_path / "run" / "headline.csv")
+    assert headline[["claim", "more_in", "less_in"]].isna().all(axis=None)
+    assert headline.difference.gt(5).all()
+    assert headline[["low", "high"]].isna().all(axis=None) == (options["clips"] < 8)
 
 
 def test_the_page_says_how_many_twins_a_claim_needs():
-    assert "5 random twins: to reach p < 0.05 a difference must be 3.0 of their standard deviations" in method(
-        "", [5, 5]
-    )
-    assert "it takes two at least" in method("", [1])
-    assert "nothing to hold a trained model against" in said_twins(0)
-    assert "swapped at random within groups" in method("the pair", [3])
-    assert "permutation test over clips" in method("", [3])
+    assert "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11" in method("", [10, 10])
+    assert "39 untrained twins: claims are possible" in method("", [39])
+    assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in method("", [1])
+    assert "nothing to compare a trained model with" in said_twins(0)
+    assert "Clips that share the pair depend on each other" in method("the pair", [39])
+    assert "depend on each other" not in method("", [39])
 
 
 @pytest.mark.long
@@ -161,8 +181,7 @@ def test_one_clip_is_no_plural(tmp_path):
 
 
 def test_most_median_least_and_asked_for_clips_are_shown(run, table):
-    known = headline(table)
-    values = clip_values(table, main_rows(known).iloc[0]).difference.sort_values()
+    values = clip_values(table, main_rows(Study(run).headline).iloc[0]).difference.sort_values()
     names = reasons_to_show(Study(run), ["clip_0000"])
     assert list(names)[:3] == [values.index[-1], values.index[10], values.index[0]]
     assert "clip_0000" in names

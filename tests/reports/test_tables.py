@@ -107,15 +107,16 @@ def test_polars_reads_it(run):
     assert polars.read_parquet(run / "cue_contribution.parquet").shape[0] > 0
 
 
-def test_the_page_says_what_moving_the_words_does(run):
+def test_the_page_says_what_moving_the_words_does_or_that_clips_are_too_few(run):
     text = (run / "index.html").read_text(encoding="utf-8")
     assert "If word boundaries are off" in text
     assert "in 2 clips" in text
+    assert "Whether the conclusion holds cannot be stated: that takes 8 groups of clips and two untrained twins." in text
 
 
 def test_headline_as_markdown_and_latex(run):
     lines = (run / "headline.md").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("| side | model | stack | measure | trained | random |")
+    assert lines[0].startswith("| side | model | stack | measure | trained | untrained | twins | lowest to highest twin |")
     assert len({line.count("|") for line in lines}) == 1
     text = (run / "headline.tex").read_text(encoding="utf-8")
     assert "\\toprule" in text
@@ -125,11 +126,22 @@ def test_headline_as_markdown_and_latex(run):
 
 def test_headline_as_a_tidy_table(run):
     table = pd.read_csv(run / "headline.csv")
-    assert not table.duplicated(["side", "model", "stack", "measure", "layers"]).any()
-    assert set(table.layers) == {"best layer", "all layers"}
+    assert not table.duplicated(["side", "model", "stack", "measure"]).any()
     assert (table.twins == 2).all()
     assert (table.clips == 4).all()
     np.testing.assert_allclose(table.difference, table.trained - table.random)
+    assert table[["claim", "low", "high"]].isna().all(axis=None)  # of four clips and two twins
+
+
+def test_whole_stacks_are_layers_weighted_by_their_mixing_strength(run):
+    headline = pd.read_csv(run / "headline.csv").set_index(["stack", "measure"])
+    study = Study.of(run)
+    table = study.table[study.table["init"] == "trained"].astype({"clip": object, "stack": object, "measure": object})
+    for (stack, measure), rows in table.groupby(["stack", "measure"]):
+        clips = rows.groupby("clip")[["contribution", "mixing_strength"]]
+        of_clips = clips.apply(lambda clip: np.average(clip["contribution"], weights=clip["mixing_strength"]))
+        groups = of_clips.groupby(study.clips.set_index("clip")["group"]).mean()
+        assert headline.trained[stack, measure] == pytest.approx(100 * groups.mean())
 
 
 def test_what_is_special_in_markdown_and_latex_is_escaped():
