@@ -214,7 +214,8 @@ def beside_real_clips(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     """How explanations of what a model writes look, of synthetic clips and of real ones: a row for each.
 
     The sources are the words that the model itself wrote, placed by the bundled CTC model: *own first* is how often occlusion
-    names the sound of the very word first, *goes* how often some word's silence halves its probability.
+    names the sound of the very word first (*by fill*: lowest to highest), *goes* how often the removal of some word halves its
+    probability.
     """
     model = speechmix.load(bundled.models()[name])
     aligner = speechmix.load(bundled.models()["tiny-french-ctc"])
@@ -240,7 +241,8 @@ def beside_real_clips(name: str, folder: Path) -> Iterator[dict[str, Any]]:
         yield {
             "model": name, "clips": kind, "explained": len(clips) - left_out, "left out": left_out,
             "word error rate": errors / max(said, 1), "words": len(table), "median probability": table["probability"].median(),
-            "own first": table["own"].mean(), "chance": table["chance"].mean(), "goes": table["goes"].mean(),
+            "own first": table["own"].mean(), "by fill": " to ".join(f"{share:.2f}" for share in _range(table["own by fill"])),
+            "chance": table["chance"].mean(), "goes": table["goes"].mean(),
         }  # fmt: skip
 
 
@@ -253,9 +255,20 @@ def _own_sound(why: speechmix.Explanation) -> Iterator[dict[str, Any]]:
         yield {
             "probability": choice.probability,
             "own": why.sources[heard[int(np.argmax(drops))]].source.index == choice.word,
+            "own by fill": [
+                why.sources[heard[int(np.argmax(of_fill[place, heard]))]].source.index == choice.word
+                for of_fill, fill in zip(why.drop_by_fill, why.fills, strict=True)
+                if fill.side == "sound"
+            ],
             "chance": 1 / len(heard),
             "goes": bool(np.min(probabilities) < choice.probability / 2),
         }
+
+
+def _range(by_fill: pd.Series) -> tuple[float, float]:
+    """Lowest and highest share over fills."""
+    shares = np.array(by_fill.tolist(), dtype=float).mean(axis=0)
+    return float(shares.min()), float(shares.max())
 
 
 def means_of(cases: pd.DataFrame) -> pd.DataFrame:
