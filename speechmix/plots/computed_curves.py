@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from ..evaluation.grouped_means import distinct
+from ..evaluation.grouped_means import distinct, taken
 from .cue_tables import checked, counted, curve_table, said_rows, unit_means
 from .panels import LINE_COLORS
 from .published_figures import PUBLISHED_CLIP, published_beside
 
 _MOST_SINGLE_UNITS = 10
+_STRENGTH = "mixing_strength"  # column of a run's table of contributions
 
 
 @dataclass(frozen=True)
 class PanelCurves:
-    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its units if they are few."""
+    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its units if they are few.
+
+    `strengths` has the mixing strengths of trained models by layer (`layer_strengths`), where they are known.
+    """
 
     lines: Mapping[tuple[str, str], tuple[pd.DataFrame, pd.DataFrame | None]]
     counted: str
+    strengths: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 def panel_curves(
@@ -57,7 +62,29 @@ def panel_curves(
             units = means[(means["model"] == model) & (means["init"] == init)]
             single = units.assign(value=units[value])[["layer", "depth", "unit", "value"]]
         lines[model, init] = curve, single
-    return PanelCurves(lines, counted(rows))
+    return PanelCurves(lines, counted(rows), layer_strengths(rows))
+
+
+def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Mean mixing strength of each layer of each trained model: columns layer, depth, strength; none where it is not known.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `checked`, of one stack and measure.
+    """
+    if _STRENGTH not in rows or rows[_STRENGTH].isna().all():
+        return {}
+    known = taken(rows, list(rows), rows[_STRENGTH].notna() & (rows["init"] == "trained"))
+    if known.empty:
+        return {}
+    means = unit_means(known, value=_STRENGTH, scale=1)
+    by_layer = means.groupby(["model", "layer", "depth"], sort=False, observed=True)[_STRENGTH].mean()
+    table = by_layer.rename("strength").reset_index().sort_values("layer", kind="stable")
+    return {
+        str(model): part[["layer", "depth", "strength"]]
+        for model, part in table.groupby("model", sort=False, observed=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -71,6 +98,11 @@ class CueCurves:
     colors: Mapping[str, str]
     single_layer: bool
     title: str
+
+    @property
+    def has_strips(self) -> bool:
+        """Whether mixing strengths are drawn below the curves."""
+        return any(panel is not None and panel.strengths for panel in self.panels.values())
 
 
 def cue_curves(

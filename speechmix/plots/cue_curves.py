@@ -1,14 +1,17 @@
 """Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each stack and measure.
 
 In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published curves dotted. With x="depth"
-models of different depth lie above each other.
+models of different depth lie above each other. Where the table has mixing strengths, a strip below shows those of the trained
+models, and layers below the floor are grey (`strength_strips`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,6 +23,15 @@ from .computed_curves import CueCurves, PanelCurves, colors_of, cue_curves, pane
 from .cue_tables import DECIDING, checked, order_of
 from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED
+from .strength_strips import (
+    IDLE_COLOR,
+    STRIP_HEIGHT,
+    STRIP_NOTE,
+    axes_with_strips,
+    draw_strip,
+    idle_layers,
+    pieces,
+)
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 _BANDS = {
@@ -46,7 +58,7 @@ def layer_curves(
     table : DataFrame
         Columns model, init, clip, stack, layer, measure and `value`; one stack and one measure.
     ax : Axes, optional
-        By default a new figure, with title and legend.
+        By default a new figure, with title and legend, and a strip of mixing strengths where they are known.
     x : {"layer", "depth"}
         Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
     band : {"bootstrap", "clips", "none"}
@@ -68,22 +80,29 @@ def layer_curves(
     rows = _one_panel(table, value)
     panel = panel_curves(rows, band=band, value=value)
     colors = colors or colors_of(rows)
-    figure = None
+    figure = strip = None
     if ax is None:
-        figure = panels.new_figure(4.6, 3.2)
-        ax = figure.add_subplot()
+        figure = panels.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
+        [ax], [strip] = _axes_of(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
     draw_curves(ax, panel, x=x, label=label, colors=colors)
+    if strip is not None:
+        draw_strip(strip, panel, x=x, colors=colors)
+        strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
+        ax.set_xlabel("")
     if figure is not None:
         title = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
-        _add_legend(figure, list(panel.lines), colors, band, single_layer=rows["layer"].nunique() == 1)
+        notes = [_BANDS[band], STRIP_NOTE if panel.strengths else ""]
+        _add_legend(figure, list(panel.lines), colors, notes, single_layer=rows["layer"].nunique() == 1)
     return ax
 
 
 def draw_curves(ax: Axes, panel: PanelCurves, *, x: str, label: str = CUE_LABEL, colors: Mapping[str, str]) -> None:
     """Draw the lines of one panel with their bands, and label its axes; options as in `layer_curves`."""
     for (model, init), (curve, units) in panel.lines.items():
-        _draw_line(ax, curve, units, x, _style(colors[model], model, init, single_layer=len(curve) == 1))
+        style = _style(colors[model], model, init, single_layer=len(curve) == 1)
+        idle = idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
+        _draw_line(ax, curve, units, x, style, idle)
     if x == "layer":
         panels.style_layer_axis(ax)
     else:
@@ -151,24 +170,41 @@ def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "bootstrap", narro
     values, stacks = curves.values, curves.stacks
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
     width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
-    figure = panels.new_figure(width, (1.7 if narrow else 2.1) * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
-    axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
-    for row, (line, name) in enumerate(zip(axes.reshape(len(values), len(stacks)), values, strict=True), start=1):
-        for place, (ax, stack) in enumerate(zip(line, stacks, strict=True), start=1):
-            panel = curves.panels[name, stack]
-            if panel is not None:
-                draw_curves(ax, panel, x=x, colors=curves.colors)
-            told = "no clips" if panel is None else panel.counted
-            ax.set_title(f"{panels.spoken(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
-            ax.set_ylabel("")
-            if row < len(values) or (narrow and place < len(stacks)):
-                ax.set_xlabel("")
-    axes[0, 0].set_ylim(bottom=0)
+    height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
+    figure = panels.new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
+    axes, strips = _axes_of(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
+    for number, (name, stack) in enumerate(itertools.product(values, stacks)):
+        ax, strip, panel = axes[number], strips[number], curves.panels[name, stack]
+        bottom = ax if strip is None else strip
+        if panel is not None:
+            draw_curves(ax, panel, x=x, colors=curves.colors)
+            if strip is not None:
+                draw_strip(strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0)
+        told = "no clips" if panel is None else panel.counted
+        ax.set_title(f"{panels.spoken(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
+        ax.set(xlabel="", ylabel="")
+        if number >= len(axes) - n_columns and panel is not None:
+            bottom.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
+    axes[0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
         figure.suptitle(panels.wrapped(curves.title, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
-    _add_legend(figure, curves.lines, curves.colors, band, single_layer=curves.single_layer, columns=1 if narrow else 2)
+    notes = [_BANDS[band], STRIP_NOTE if curves.has_strips else ""]
+    _add_legend(
+        figure, curves.lines, curves.colors, notes, single_layer=curves.single_layer, columns=1 if narrow else 2
+    )
     return figure
+
+
+def _axes_of(
+    figure: Figure, n_lines: int, n_columns: int, height: float, *, with_strips: bool
+) -> tuple[list[Axes], list[Axes | None]]:
+    """Axes of curves, which share y, line by line; and those of the strips below them, if there are any."""
+    if not with_strips:
+        axes = list(figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flat)
+        return axes, [None] * len(axes)
+    pairs = axes_with_strips(figure, n_lines, n_columns, height)
+    return [curves for curves, _ in pairs], [strip for _, strip in pairs]
 
 
 def _check_axis(x: str) -> None:
@@ -190,7 +226,7 @@ def _add_legend(
     figure: Figure,
     lines: Sequence[tuple[str, str]],
     colors: Mapping[str, str],
-    band: str,
+    notes: Sequence[str],
     *,
     single_layer: bool,
     columns: int = 2,
@@ -204,7 +240,7 @@ def _add_legend(
         )
         for model, init in lines
     ]
-    title = panels.wrapped(_BANDS[band], figure.get_figwidth()) if band != "none" else None
+    title = "\n".join(panels.wrapped(note, figure.get_figwidth()) for note in notes if note) or None
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
@@ -219,8 +255,10 @@ def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str
     return {"color": color, **line, **(dots if single_layer else {})}
 
 
-def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame | None, x: str, style: dict[str, Any]) -> None:
-    """Mean, band and, where there are few, the single clips (groups)."""
+def _draw_line(
+    ax: Axes, curve: pd.DataFrame, units: pd.DataFrame | None, x: str, style: dict[str, Any], idle: np.ndarray
+) -> None:
+    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
     if units is not None:
         single = units.pivot(index=x, columns="unit", values="value").sort_index()
         ax.plot(single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5})
@@ -228,4 +266,12 @@ def _draw_line(ax: Axes, curve: pd.DataFrame, units: pd.DataFrame | None, x: str
         if len(curve) == 1:  # a band over one layer would have no width
             ax.vlines(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3)
         ax.fill_between(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0)
-    ax.plot(curve[x], curve["mean"], **style)
+    if not idle.any():
+        ax.plot(curve[x], curve["mean"], **style)
+        return
+    for which, is_grey in pieces(idle):
+        ax.plot(
+            curve[x].iloc[which], curve["mean"].iloc[which], **(style | {"color": IDLE_COLOR} if is_grey else style)
+        )
+    points = {"marker": "o", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 3}
+    ax.plot(curve[x][idle], curve["mean"][idle], **style | points)

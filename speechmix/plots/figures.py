@@ -101,7 +101,9 @@ def heat_map(
     column_name, row_name = unit_labels.side_names(mixing_map)
     ax.set_xlabel(named(column_name, x_unit), size=LABEL_SIZE)
     ax.set_ylabel(named(row_name, y_unit), size=LABEL_SIZE)
-    ax.set_title(f"{panels.title_of(mixing_map)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
+    of_layer = panels.layer_title(mixing_map, layer, "\nmixing strength")
+    title = f"{panels.title_of(mixing_map)}, {of_layer}"
+    ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
     return ax
@@ -143,7 +145,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
             ax.set_axis_off()
             continue
         cells = panels.draw_cells(ax, values[index], limits=limits)
-        ax.set_title(f"layer {layers[index]}", size=LABEL_SIZE, pad=3)
+        ax.set_title(panels.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
         x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
         y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)

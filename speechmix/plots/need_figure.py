@@ -2,7 +2,7 @@
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure.
 For each stack two panels, a colour for each model: the trained model over the band where a new untrained one would lie, and the
-drop of the margin with the cue's values zeroed in that layer alone.
+drop of the margin with the cue's values zeroed in that layer alone. Where the table has mixing strengths, a strip shows them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from .computed_curves import PanelCurves, colors_of, panel_curves
 from .cue_curves import draw_curves
 from .cue_tables import checked, order_of
 from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW
+from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
 DROP_LABEL = "margin lost (nats)"
 _ENTRY = 1.85  # inches, of one entry of the legend
+_LINE, _NARROW_LINE = 1.5, 1.75  # inches, of one line of panels
 
 
 def contribution_and_need(
@@ -64,6 +66,11 @@ class NeedPanels:
     untrained: str  # for the legend
 
     @property
+    def has_strips(self) -> bool:
+        """Whether mixing strengths are drawn below contribution."""
+        return any(panel.strengths for panel in self.curves.values())
+
+    @property
     def x(self) -> str:
         """Relative depth, where models differ in the number of their layers."""
         return "depth" if self.last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
@@ -87,30 +94,68 @@ def draw_need(computed: NeedPanels, *, narrow: bool = False) -> Figure:
     """Draw what `need_panels` computed; see `contribution_and_need`."""
     stacks, colors, drops, x = list(computed.curves), computed.colors, computed.drops, computed.x
     n_panels = 1 if drops.empty else 2
-    figure = panels.new_figure(*_size(len(stacks), len(colors), n_panels, narrow))
-    shape = (len(stacks), n_panels) if narrow else (n_panels, len(stacks))
-    axes = figure.subplots(*shape, squeeze=False, sharey="none" if narrow else "row")
-    for number, (stack, line) in enumerate(zip(stacks, axes if narrow else axes.T, strict=True)):
-        draw_curves(line[0], computed.curves[stack], x=x, colors=colors)
-        line[0].set_title(computed.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
-        line[0].set_xlabel("")
-        for ax in line[1:]:
-            _draw_drops(ax, drops[drops["ablated"] == stack], computed.last[stack], x, colors)
-            ax.set_xlim(line[0].get_xlim())
-        for ax, label in zip(line, (CUE_LABEL, DROP_LABEL), strict=False):
-            ax.set_ylabel(label if narrow or not number else "", size=LABEL_SIZE)
-        line[-1].set_xlabel((DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE)
-    for ax in axes[:, 0] if narrow else axes[0, :1]:
-        ax.set_ylim(bottom=0)  # once all is drawn: the others share it
-    _add_legend(figure, list(colors), colors, computed.untrained, columns=max(int(figure.get_figwidth() / _ENTRY), 1))
+    figure = panels.new_figure(*_size(len(stacks), len(colors), n_panels, narrow, with_strips=computed.has_strips))
+    lines = _lines_of(figure, len(stacks), n_panels, narrow=narrow, with_strips=computed.has_strips)
+    for number, (stack, (given, strip, lost)) in enumerate(zip(stacks, lines, strict=True)):
+        draw_curves(given, computed.curves[stack], x=x, colors=colors)
+        given.set_title(computed.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
+        given.set_xlabel("")
+        if strip is not None:
+            draw_strip(strip, computed.curves[stack], x=x, colors=colors, labelled=narrow or not number)
+        if lost is not None:
+            _draw_drops(lost, drops[drops["ablated"] == stack], computed.last[stack], x, colors)
+            lost.set_xlim(given.get_xlim())
+            lost.set_ylabel(DROP_LABEL if narrow or not number else "", size=LABEL_SIZE)
+        given.set_ylabel(CUE_LABEL if narrow or not number else "", size=LABEL_SIZE)
+        (lost or strip or given).set_xlabel(
+            (DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE
+        )
+    for given, _, _ in lines if narrow else lines[:1]:
+        given.set_ylim(bottom=0)  # once all is drawn: the others share it
+    columns, note = max(int(figure.get_figwidth() / _ENTRY), 1), STRIP_NOTE if computed.has_strips else ""
+    _add_legend(figure, list(colors), colors, computed.untrained, columns=columns, note=note)
     return figure
 
 
-def _size(stacks: int, models: int, n_panels: int, narrow: bool) -> tuple[float, float]:
+def _lines_of(
+    figure: Figure, n_stacks: int, n_panels: int, *, narrow: bool, with_strips: bool
+) -> list[tuple[Axes, Axes | None, Axes | None]]:
+    """Axes of each stack: of contribution, of the strip below it and of need, where they are drawn.
+
+    Narrow, a stack has a line, and need lies to the right of contribution; else a column, and need lies below.
+    """
+    line = _NARROW_LINE if narrow else _LINE
+    heights = strip_ratios(line + STRIP_HEIGHT) if with_strips else [line]
+    if narrow:
+        grid = figure.add_gridspec(n_stacks * len(heights), n_panels, height_ratios=heights * n_stacks)
+    else:
+        grid = figure.add_gridspec(
+            len(heights) + n_panels - 1, n_stacks, height_ratios=[*heights, *[line] * (n_panels - 1)]
+        )
+    lines: list[tuple[Axes, Axes | None, Axes | None]] = []
+    for number in range(n_stacks):
+        top, column = (number * len(heights), 0) if narrow else (0, number)
+        first = lines[0] if lines and not narrow else (None, None, None)
+        given = figure.add_subplot(grid[top, column], sharey=first[0])
+        strip = add_strip(figure, grid[top + 1, column], given) if with_strips else None
+        lost = None
+        if n_panels > 1:
+            place = grid[top : top + len(heights), 1] if narrow else grid[len(heights), number]
+            lost = figure.add_subplot(place, sharey=first[2])
+        for ax in (given, strip, lost):
+            if ax is not None and number and not narrow:
+                ax.tick_params(labelleft=False)
+        lines.append((given, strip, lost))
+    return lines
+
+
+def _size(stacks: int, models: int, n_panels: int, narrow: bool, *, with_strips: bool) -> tuple[float, float]:
     """Inches: room for a line of the legend for each model and one for all."""
     width = NARROW if narrow else max(1.75 * stacks + 0.4, NARROW)
     legend = 0.3 + 0.16 * math.ceil((models + 1) / max(int(width / _ENTRY), 1))
-    return width, 1.75 * stacks + legend if narrow else 1.5 * n_panels + legend
+    legend += (0.32 if narrow else 0.16) * with_strips  # what strips are
+    strip = STRIP_HEIGHT * with_strips
+    return width, (_NARROW_LINE + strip) * stacks + legend if narrow else _LINE * n_panels + strip + legend
 
 
 def _title(of_stack: pd.DataFrame, stack: str) -> str:
@@ -119,11 +164,14 @@ def _title(of_stack: pd.DataFrame, stack: str) -> str:
     return ", ".join([stack, *names])
 
 
-def _add_legend(figure: Figure, models: list[str], colors: Mapping[str, str], untrained: str, *, columns: int) -> None:
+def _add_legend(
+    figure: Figure, models: list[str], colors: Mapping[str, str], untrained: str, *, columns: int, note: str
+) -> None:
     handles = [Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models]
     if untrained:
         handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained))
-    panels.add_legend(figure, handles, columns=columns, loc="outside lower center")
+    title = panels.wrapped(note, figure.get_figwidth()) if note else None
+    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
 def _draw_drops(ax: Axes, drops: pd.DataFrame, last: pd.Series, x: str, colors: Mapping[str, str]) -> None:

@@ -128,6 +128,14 @@ def title_of(mixing_map: MixingMap) -> str:
     return f"{spoken(mixing_map.measure)}, {mixing_map.stack}{rolled}{''.join(heads)}"
 
 
+def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> str:
+    """A layer, and how far its attention block moves the map's targets, where that is known."""
+    if mixing_map.mixing_strength is None:
+        return f"layer {layer}"
+    strength = mixing_map.mixing_strength[mixing_map.layers.index(layer)].mean()
+    return f"layer {layer}{name} {strength:.2g}"
+
+
 def colors(name: str) -> Colormap:
     """Colour map by name, with missing values in grey."""
     from matplotlib import colormaps

@@ -14,6 +14,7 @@ import pandas as pd
 
 from ..evaluation.grouped_means import taken
 from ..files.whole_files import whole_file
+from ..maps.numerics import STRENGTH_FLOOR
 from ..plots import panels
 from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
 _MOST_PARTS = 8
 # Columns that a figure may need.
 _DRAWN = (
-    "side", "model", "init", "seed", "clip", "group", "stack", "measure", "rows", "layer", "depth", "contribution", *PARTS,
+    "side", "model", "init", "seed", "clip", "group", "stack", "measure", "rows", "layer", "depth", "contribution",
+    "mixing_strength", *PARTS,
 )  # fmt: skip
 Drawing = Callable[..., "Figure"]  # narrow=
 _BANDS = (
     "Bands: of a trained model the 95 % interval of its mean over clips; of random twins where a new untrained model would "
     "lie 95 of 100 times (with one twin there is no band)."
+)
+_STRIPS = (
+    " Strips: how far each layer of the trained model moves the target, as a share of its length (mixing strength); below "
+    f"{STRENGTH_FLOOR:g} a layer moves next to nothing, and its points are grey."
 )
 _CAPTIONS = {
     "cue_contribution": f"Cue contribution over layers; trained models solid, random twins dashed. {_BANDS}",
@@ -127,7 +133,7 @@ def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
     for name, draw in _drawings(study.table, study.layers).items():
         side = next((side for side in study.table.side.unique() if name.endswith(f"_{side}_cue")), "")
         parts.setdefault(f"Figures: {side} cue" if side else "Figures", []).append(
-            written(study, name, draw(narrow=False), _caption(name), narrow=draw(narrow=True))
+            written(study, name, draw(narrow=False), _caption(name, study.table), narrow=draw(narrow=True))
         )
     if published and parts:
         parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
@@ -166,7 +172,7 @@ def need_pictures(study: Study) -> list[Picture]:
         figure, small = (draw_need(panels_of_side, narrow=narrow) for narrow in (False, True))
         name = "contribution_and_need" + ("" if side == "all" else f"_{side}_cue")
         of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}."
+        caption = f"{of_side}{_GIVEN_CAPTION}{_NEED_CAPTION if len(lost) else ''}.{_strips(part)}"
         pictures.append(written(study, name, figure, caption, narrow=small))
     return pictures
 
@@ -180,11 +186,18 @@ def written(study: Study, name: str, figure: Figure, caption: str, *, narrow: Fi
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 
-def _caption(name: str) -> str:
+def _caption(name: str, table: pd.DataFrame) -> str:
     if name.startswith("by_"):
         what = name.removeprefix("by_").split("_")[0]
-        return f"Cue contribution by {what}; one measure, trained models solid, random twins dashed. {_BANDS}"
-    return next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
+        caption = f"Cue contribution by {what}; one measure, trained models solid, random twins dashed. {_BANDS}"
+        return caption + _strips(table)
+    caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
+    return caption + (_strips(table) if name.startswith("cue_contribution") else "")
+
+
+def _strips(table: pd.DataFrame) -> str:
+    """What the strips below curves are, where there are some."""
+    return _STRIPS if "mixing_strength" in table and table["mixing_strength"].notna().any() else ""
 
 
 def _depths(table: pd.DataFrame) -> int:

@@ -58,7 +58,7 @@ def rows_of(model, ids: np.ndarray, place: int, digit: int, measures, maps) -> I
             shares = normalize_rows(found[name, "decoder"].scores[:, 0, : row + 1].astype(float))
         else:
             shares = normalize_rows(maps[name, "decoder"].scores[:, row, : row + 1].astype(float))
-            for way, residual in (("rollout", None), ("residual rollout", True)):
+            for way, residual in (("rollout", None), ("residual rollout", True), ("strength rollout", "strength")):
                 rolled = maps[name, "decoder"].rollout(residual=residual)
                 yield name, way, rolled.scores[-1, row, : row + 1].astype(float)
         yield name, "mean", shares.mean(axis=0)
