@@ -188,7 +188,7 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
     assert set(trial.values.query("measure == 'value_zeroing'")["aggregation"]) >= {"rollout", "strength rollout"}
     assert "strength rollout" not in set(trial.values.query("measure == 'alti'")["aggregation"])
     decision = Decision.of(model, sentence)
-    mixing_map = speechmix.mix(model, sentence, measures="value_zeroing")
+    mixing_map = speechmix.mix(model, sentence, measures="value_zeroing", units="token")
     rolled = mixing_map["value_zeroing", "decoder"].rollout(residual="strength")
     (found,) = word_scores(mixing_map, "value_zeroing", decision, ["strength rollout"])
     row = rolled.scores[-1, decision.read_at[0]]
