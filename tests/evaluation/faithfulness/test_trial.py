@@ -16,7 +16,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
 from speechmix.evaluation.faithfulness.judges import Removals, verdicts
 from speechmix.evaluation.faithfulness.trial import _pairs
-from speechmix.evaluation.faithfulness.words import source_words
+from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_without
 from speechmix.interventions.sound import attenuated
@@ -177,6 +177,23 @@ def test_blank_out_is_the_published_protocol():
     assert values["attention"] == pytest.approx(spearmanr(row, drops)[0])
     assert set(trial.values["metric"]) == {"spearman"}
     assert set(trial.values["aggregation"]) == {"rollout", ""}
+
+
+def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_the_residual_stream():
+    model = text_models.gpt2()
+    sentence = SENTENCE.replace(text="the very cat here is", foil="are")
+    trial = speechmix.faithfulness(
+        model, [sentence], measures=["value_zeroing", "alti"], judges=["blank"], metrics=["spearman"]
+    )
+    assert set(trial.values.query("measure == 'value_zeroing'")["aggregation"]) >= {"rollout", "strength rollout"}
+    assert "strength rollout" not in set(trial.values.query("measure == 'alti'")["aggregation"])
+    decision = Decision.of(model, sentence)
+    mixing_map = speechmix.mix(model, sentence, measures="value_zeroing", units="token")
+    rolled = mixing_map["value_zeroing", "decoder"].rollout(residual="strength")
+    (found,) = word_scores(mixing_map, "value_zeroing", decision, ["strength rollout"])
+    row = rolled.scores[-1, decision.read_at[0]]
+    expected = [row[list(word.positions)].sum() for word in source_words(decision, "decoder")]
+    np.testing.assert_allclose(found.scores, expected / np.sum(expected), rtol=1e-6)
 
 
 def test_causal_models_compare_the_words_before():
