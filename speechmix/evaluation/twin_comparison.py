@@ -91,8 +91,8 @@ def compare_with_twins(
     can_claim = (
         ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy() if STRENGTH in names else np.ones(len(cells), dtype=bool)
     )
-    in_family = result.groupby([name for name in family if name in by], sort=False, observed=True).indices.values()
-    for places in in_family if set(family) & set(by) else [np.arange(len(cells))]:
+    shared = [name for name in family if name in by]
+    for places in result.groupby(shared, sort=False).indices.values() if shared else [np.arange(len(cells))]:
         p[:, places] = _family_p([cells[place] for place in places], can_claim[places], scale)
     return _with_claims(result, p)
 
@@ -107,7 +107,7 @@ def _cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
         rows["clip"] = rows[group]
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
     rows["draw"] = np.where(rows["init"] == "trained", _TRAINED, seed)
-    group_of = rows.drop_duplicates("clip").set_index("clip")[group]
+    group_of = rows.drop_duplicates("clip").set_index("clip", drop=False)[group]
     group_of = pd.Series(group_of.astype(object).to_numpy(), index=group_of.index.astype(object))
     means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
     return [
