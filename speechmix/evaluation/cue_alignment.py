@@ -178,9 +178,9 @@ def cue_alignment(
 
 
 def mean_alignment(
-    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer"), seed: int = 0
+    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % bootstrap intervals.
+    """Means over items with their 95 % intervals (`evaluation.intervals`; none below `FEWEST_GROUPS` items).
 
     Parameters
     ----------
@@ -189,8 +189,6 @@ def mean_alignment(
         `SHARES` and "rank_correlation" are taken along. Seeds of a random twin are averaged for each item first.
     by : sequence of str
         What makes a row of the result; ("paradigm", ...) to split it further.
-    seed : int
-        Of the bootstrap.
 
     Returns
     -------

@@ -77,17 +77,15 @@ def map_correlations(
 
 
 def mean_correlations(
-    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer"), seed: int = 0
+    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % bootstrap intervals.
+    """Means over items with their 95 % intervals (`evaluation.intervals`; none below `FEWEST_GROUPS` items).
 
     Parameters
     ----------
     table : DataFrame
         Rows of `map_correlations` of many items, with the columns item and those of `by`.
     by : sequence of str
-    seed : int
-        Of the bootstrap.
 
     Returns
     -------

@@ -93,8 +93,8 @@ def compare_with_twins(
     can_claim = (
         ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy() if STRENGTH in names else np.ones(len(cells), dtype=bool)
     )
-    in_family = result.groupby([name for name in family if name in by], sort=False, observed=True).indices.values()
-    for places in in_family if set(family) & set(by) else [np.arange(len(cells))]:
+    shared = [name for name in family if name in by]
+    for places in result.groupby(shared, sort=False).indices.values() if shared else [np.arange(len(cells))]:
         p[:, places] = _family_p([cells[place] for place in places], can_claim[places], scale)
     return _with_claims(result, p)
 

@@ -166,7 +166,7 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
     if all(row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows):
         shares = [f"{row['trained']:.1f} % in {spoken_stack(row['stack'])}" for row in rows]
         return f"The cue contributes {listed(shares)} (no untrained model to compare with)."
-    moving = [row for row in rows if not is_idle(row)]
+    moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
     reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, moving))))
     sentences = [f"{reason}: {_differences(moving)}." for reason in reasons[:1]]
     if not reasons:

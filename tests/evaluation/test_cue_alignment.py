@@ -19,6 +19,7 @@ from speechmix.evaluation.cue_alignment import (
     dot_product,
     mean_alignment,
 )
+from speechmix.evaluation.intervals import mean_interval
 
 CUE = np.array([False, True, False, True])
 
@@ -185,8 +186,17 @@ def test_means_are_over_items_and_seeds_of_a_twin_are_averaged_first():
     assert (means["items"] == 3).all()
     assert means.loc[("trained", "dot_product"), "chance"] == 0.25
     assert np.isnan(means.loc[("trained", "average_precision"), "chance"])
-    assert (means["low"] <= means["mean"]).all()
-    assert (means["mean"] <= means["high"]).all()
+    assert means[["low", "high"]].isna().all(axis=None)  # of three items
+
+
+def test_means_of_eight_items_have_an_interval():
+    values = np.linspace(0.2, 0.6, 8)
+    table = pd.DataFrame({"item": [*"abcdefgh"], "layer": 0, "dot_product": values, "average_precision": 1 - values})
+    means = mean_alignment(table, by=["layer"]).set_index("metric")
+    assert tuple(means.loc["dot_product", ["low", "high"]]) == pytest.approx(mean_interval(values))
+    assert (means["low"] < means["mean"]).all()
+    assert (means["mean"] < means["high"]).all()
+    assert mean_alignment(table.head(7), by=["layer"])[["low", "high"]].isna().all(axis=None)
 
 
 def test_means_of_the_wrong_table_say_what_is_missing():

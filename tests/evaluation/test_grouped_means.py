@@ -8,7 +8,7 @@ import pytest
 
 from speechmix.evaluation import grouped_means as module
 from speechmix.evaluation.grouped_means import grouped_means, matrices, numbered
-from speechmix.evaluation.statistics import by_layer, cross_fitted_layer
+from speechmix.evaluation.twin_comparison import compare_with_twins, whole_stack
 
 TEXTS = ("clip", "model", "init", "group")
 
@@ -79,10 +79,12 @@ def test_nothing_in_nothing_out(table):
 def test_statistics_of_categories_are_those_of_texts(table):
     few = table.rename(columns={"model": "stack"})
     same = as_categories(table).rename(columns={"model": "stack"})
-    expected = by_layer(few, by=["stack"], group="group")
-    pd.testing.assert_frame_equal(by_layer(same, by=["stack"], group="group"), expected, check_exact=True)
-    layers = cross_fitted_layer(few, by=["stack"], group="group")
-    assert cross_fitted_layer(same, by=["stack"], group="group").index.equals(layers.index)
+    expected = compare_with_twins(few, by=["stack", "layer"], group="group")
+    of_stacks = whole_stack(few)
+    assert len(expected) == 6
     in_any_order = pd.CategoricalDtype(table["group"].unique()[::-1])  # as in the dictionary of a Parquet file
-    same = same.astype({"group": in_any_order})
-    assert cross_fitted_layer(same, by=["stack"], group="group").index.equals(layers.index)
+    for categories in (same, same.astype({"group": in_any_order})):
+        found = compare_with_twins(categories, by=["stack", "layer"], group="group")
+        pd.testing.assert_frame_equal(found, expected, check_exact=True)
+        stacks = whole_stack(categories).astype({name: of_stacks[name].dtype for name in of_stacks})
+        pd.testing.assert_frame_equal(stacks, of_stacks, check_exact=True)

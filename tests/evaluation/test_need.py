@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.need import need_by_layer, need_of_cue
+from speechmix.evaluation.need import groups_for_equivalence, need_by_layer, need_of_cue
 
 BY = ["side", "model", "ablated"]
 
@@ -64,10 +64,13 @@ def test_clips_of_a_group_count_once():
 @pytest.mark.parametrize(
     ("right_without", "verdict"),
     [
-        ([False] * 12, "needed"),
-        ([True] * 12, "not needed"),
+        ([False] * 8, "needed"),
+        ([False] * 7, ""),  # too few groups for an interval
         ([False] * 3 + [True] * 9, ""),
-        ([False] * 3, ""),
+        ([True] * 59, "not needed"),
+        ([True] * 58, ""),
+        ([False] + [True] * 92, "not needed"),
+        ([False] + [True] * 91, ""),
         ([True], ""),
     ],
 )
@@ -76,11 +79,36 @@ def test_verdicts_follow_test_and_interval(right_without, verdict):
     assert row["verdict"] == verdict
 
 
-def test_a_model_that_guesses_has_nothing_to_lose():
-    table = ablations([True, False] * 8)
-    table.loc[table["ablated"] == "none", "right"] = [True, False] * 8
+def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
+    for groups, verdict in ((79, ""), (80, "not needed")):
+        table = ablations([True] * groups)
+        others = [table[table["ablated"] == "decoder"].assign(ablated=stack) for stack in ("encoder", "cross")]
+        needs = need_of_cue(pd.concat([table, *others]), by=BY)
+        assert needs["verdict"].tolist() == [verdict] * 3
+    assert groups_for_equivalence(3) == 80
+
+
+def test_a_loss_in_one_group_of_many_clips_is_no_need():
+    """The sign test has one trial for each group, however many clips it has."""
+    groups = [*["a"] * 50, *"bcdefghi"]
+    (row,) = need_of_cue(ablations([False] * 50 + [True] * 8, groups=groups), by=BY).to_dict("records")
+    assert (row["p"], row["verdict"]) == (1, "")
+
+
+def test_p_is_corrected_over_the_rows_of_a_model():
+    table = ablations([False] * 8)
+    both = pd.concat([table, table[table["ablated"] == "decoder"].assign(ablated="cross")])
+    alone, together = (need_of_cue(rows, by=BY)["p"] for rows in (table, both))
+    assert alone.tolist() == [2 / 2**8]
+    assert together.tolist() == [4 / 2**8] * 2
+
+
+@pytest.mark.parametrize(("pairs", "verdict"), [(8, ""), (40, "at chance")])
+def test_a_model_that_guesses_has_nothing_to_lose(pairs, verdict):
+    table = ablations([True, False] * pairs)
+    table.loc[table["ablated"] == "none", "right"] = [True, False] * pairs
     (row,) = need_of_cue(table, by=BY).to_dict("records")
-    assert (row["lost"], row["verdict"]) == (0, "at chance")
+    assert (row["lost"], row["verdict"]) == (0, verdict)
 
 
 @pytest.mark.long

@@ -56,27 +56,33 @@ def test_a_clip_without_a_question_cannot_be_moved():
         with_moved_words(clip(ADJACENT), "louder")
 
 
-def table(gain):
-    """Trained - random of `gain[variant]` in layer 1 of 3, random 0.2 everywhere."""
+def table(gain, *, pairs=12, twins=2):
+    """Trained - random of `gain[variant]` in layer 1 of 3, random 20 everywhere; in %."""
     rng, rows = np.random.default_rng(0), []
     for variant in VARIANTS:
-        for pair in range(12):
+        for pair in range(pairs):
             for layer in range(3):
-                rows.append(
-                    (f"p{pair}", "trained", variant, layer, 0.2 + (layer == 1) * gain[variant] + rng.normal(0, 0.01))
-                )
-                rows.append((f"p{pair}", "random", variant, layer, 0.2 + rng.normal(0, 0.01)))
-    return pd.DataFrame(rows, columns=["clip", "init", "boundaries", "layer", "contribution"]).assign(stack="encoder")
+                drawn = rng.normal(20, 1, 1 + twins)
+                rows.append((f"p{pair}", "trained", None, variant, layer, drawn[0] + (layer == 1) * gain[variant]))
+                rows += [(f"p{pair}", "random", seed, variant, layer, drawn[1 + seed]) for seed in range(twins)]
+    columns = ["clip", "init", "seed", "boundaries", "layer", "contribution"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"}).assign(stack="encoder")
 
 
 def test_a_conclusion_that_holds_and_one_that_does_not():
-    steady = boundary_sensitivity(table(dict.fromkeys(VARIANTS, 0.3)), by=["stack"])
+    steady = boundary_sensitivity(table(dict.fromkeys(VARIANTS, 30)), by=["stack"])
     assert steady.boundaries.tolist() == list(VARIANTS)
-    np.testing.assert_allclose(steady.difference, 0.3, atol=0.02)
+    np.testing.assert_allclose(steady.difference, 10, atol=1)  # over three layers
     verdict = holds(steady, by=["stack"]).iloc[0]
     assert verdict.holds
     assert verdict.same_layer
-    fragile = boundary_sensitivity(table({**dict.fromkeys(VARIANTS, 0.3), "narrower": -0.2}), by=["stack"])
+    fragile = boundary_sensitivity(table({**dict.fromkeys(VARIANTS, 30), "narrower": -20}), by=["stack"])
     verdict = holds(fragile, by=["stack"]).iloc[0]
     assert not verdict.holds
-    assert verdict.smallest == pytest.approx(-0.2, abs=0.02)
+    assert not verdict.same_layer
+    assert verdict.smallest == pytest.approx(-20 / 3, abs=1)
+
+
+@pytest.mark.parametrize("few", [{"pairs": 7}, {"twins": 1}])
+def test_without_an_interval_nothing_is_said_of_the_conclusion(few):
+    assert holds(boundary_sensitivity(table(dict.fromkeys(VARIANTS, 30), **few), by=["stack"]), by=["stack"]).empty

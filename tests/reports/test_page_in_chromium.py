@@ -242,7 +242,7 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     assert not re.search(r"\b(nan|NaN|None|undefined)\b", text)
     assert browser.messages == []
     said = {
-        "clips": "With 1 group nothing is claimed",
+        "clips": "With 1 group of clips nothing is claimed",
         "cue": "no cue contribution",
         "value": "no value",
         "sound": "not found",

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.probing.scores import share_interval
+from speechmix.evaluation.rank_test import TWINS_NEEDED
 
 LAYERS = range(-1, 5)
 
@@ -15,7 +16,7 @@ def synthetic_probes(
     random=(0.5, 0.5, 0.5, 0.5, 0.5, 0.5),
     *,
     groups: int = 24,
-    twins: int = 5,
+    twins: int = TWINS_NEEDED,
     seed: int = 0,
     part: str = "all",
     stack: str = "encoder",
