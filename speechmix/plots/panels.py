@@ -48,7 +48,10 @@ LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2",
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
 LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
 _MOST_SHARP_CELLS = 20_000
-_ON_LIGHT = "#0a0a0a"  # ink of numbers on light cells: not the black that a dark page turns light
+# Ink of numbers on cells with shares, whose scale a dark page reverses: on cells that are light on paper, on those that are
+# light when reversed (a page makes this ink dark there), and on those between, which are dark on both.
+_ON_LIGHT, _ON_DARK, _BETWEEN = "#0a0a0a", "#fefefe", "#ffffff"
+_ON_LIGHT_ALWAYS = "#0b0b0b"  # on light cells of a scale that stays
 
 
 class ShownFigure(Figure):
@@ -199,11 +202,23 @@ def write_numbers(
     """Write the number into each cell, dark on light and light on dark."""
     for (row, column), value in np.ndenumerate(np.ma.filled(values, np.nan)):
         if np.isfinite(value):
-            red, green, blue, _ = cells.to_rgba(value)
-            light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
             ax.text(column + 0.5, row + 0.52, f"{round(value, places) + 0.0:.{places}f}", size=TICK_SIZE, ha="center",
                     va="center", fontweight="bold" if bold is not None and bold[row, column] else "normal",
-                    color=_ON_LIGHT if light else "white")  # fmt: skip
+                    color=_ink(cells, value))  # fmt: skip
+
+
+def _ink(cells: ScalarMappable, value: float) -> str:
+    """Colour of a number on its cell."""
+    place = cells.norm(value)
+    light, light_reversed = (_is_light(cmap(place)) for cmap in (cells.cmap, cells.cmap.reversed()))
+    if cells.cmap.name != SHARE_COLORS:
+        return _ON_LIGHT_ALWAYS if light else _BETWEEN
+    return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
+
+
+def _is_light(color: Sequence[float]) -> bool:
+    red, green, blue, *_ = color
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
 
 
 def add_color_bar(

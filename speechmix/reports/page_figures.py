@@ -1,28 +1,28 @@
 """Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a narrow form for small screens.
 
 In: matplotlib figures. Out: bytes of SVG files that need nothing else. Lines keep their colours; what is black or white in
-print (axes, words, background) is light and dark on a dark screen. The cells of heat maps are inverted there with their
-numbers, hue aside: the strongest cell would be as dark as the paper. A browser that cannot tell shows them as on paper.
+print (axes, words, background) is light and dark on a dark screen. Cells with shares take the reversed scale there, zero dark:
+else the strongest cell would be as dark as the paper. A browser that cannot tell shows them as on paper.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..files.names import distinct_file_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NIGHT = "night"  # 1 - c, turned by half a circle of hue: light and dark change places, red stays red
-_NIGHT_FILTER = (
-    f'<filter id="{_NIGHT}" color-interpolation-filters="sRGB"><feColorMatrix type="matrix" values="0.574 -1.430 -0.144 0 1 '
-    '-0.426 -0.430 -0.144 0 1 -0.426 -1.430 0.856 0 1 0 0 0 1 0"/></filter>'
-)
-_CELLS = re.compile(r'<g id="QuadMesh_\d+">.*?</g>', re.DOTALL)
+_IMAGE = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
+_NEAR = 6  # of 255: how far a colour may be from one of the scale's
+_LETTERS = {"#0a0a0a": "on-light-cell", "#fefefe": "on-dark-cell"}  # as `plots.panels` writes them
 # Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark screen.
 _NAMES = {"#000000": "ink", "#333333": "ink", "#4c4c4c": "soft", "#4d4d4d": "soft", "#e5e5e5": "grid", "#e6e6e6": "grid",
           "#0072b2": "blue"}  # fmt: skip
@@ -62,17 +62,46 @@ def page_svg(figure: Figure) -> bytes:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(_CELLS, lambda mesh: mesh[0].replace("#ffffff", "#fffffe"), text)  # a white cell is no paper
-    # White areas are paper; white letters stand on dark cells, and are dark where those are light.
+    text = re.sub(_IMAGE, _for_both_screens, text)
+    # White areas are paper; letters on cells are chosen for both scales.
     text = re.sub(r'(<(?:path|use)\b[^>]*?style="[^"]*?fill: )#ffffff', r"\1var(--paper)", text)
     for color, name in _NAMES.items():
         text = text.replace(f": {color}", f": var(--{name})")
-    for color, name in (("#ffffff", "on-dark-cell"), ("#0a0a0a", "on-light-cell")):
+    for color, name in _LETTERS.items():
         text = re.sub(rf'(<text\b[^>]*?style="[^"]*?fill: ){color}', rf"\1var(--{name})", text)
-    text = re.sub(r'<g id="QuadMesh_\d+"|<image\b', r'\g<0> class="cells"', text)
-    night = _NIGHT_FILTER if 'class="cells"' in text else ""
     start, end = text.split(">", 1)
-    return f"{start}><style>{_styles()}</style>{night}{end}".encode()
+    return f"{start}><style>{_styles()}</style>{end}".encode()
+
+
+def _for_both_screens(image: re.Match[str]) -> str:
+    """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed scale; others once."""
+    before, content, after = image.groups()
+    reversed_content = _reversed_scale(base64.b64decode(content))
+    if reversed_content is None:
+        return image[0]
+    other = re.sub(r' id="[^"]*"', "", f"{before}{base64.b64encode(reversed_content).decode('ascii')}{after}")
+    return f'<g class="paper">{image[0]}</g><g class="screen">{other}</g>'
+
+
+def _reversed_scale(content: bytes) -> bytes | None:
+    """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays. None for other colours."""
+    from PIL import Image
+
+    from ..plots.panels import SHARE_COLORS, colors
+
+    scale = (255 * colors(SHARE_COLORS)(np.arange(256))[:, :3]).round()
+    with Image.open(io.BytesIO(content)) as picture:
+        pixels = np.asarray(picture.convert("RGBA"))
+    found, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
+    distances = np.abs(found[:, None, :3] - scale).max(axis=-1)  # [colours of the image, colours of the scale]
+    of_scale = distances.min(axis=-1) <= _NEAR
+    if not of_scale[(np.ptp(found[:, :3], axis=-1) > _NEAR) & (found[:, 3] > 0)].all() or not of_scale.any():
+        return None
+    turned = found.copy()
+    turned[of_scale, :3] = scale[::-1][distances[of_scale].argmin(axis=-1)]
+    buffer = io.BytesIO()
+    Image.fromarray(turned[index.reshape(pixels.shape[:2])]).save(buffer, format="PNG")
+    return buffer.getvalue()
 
 
 def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
@@ -90,9 +119,13 @@ def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
 
 
 def _styles() -> str:
-    on_paper, on_screen = (
+    paper, screen = (
         "".join(f"--{name}: {color};" for name, color in colors.items()) for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
     )
-    cells = f".cells {{ filter: url(#{_NIGHT}) }}"
-    dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {on_screen} }} {cells} }}"
-    return f":root {{ {on_paper} fill: var(--ink) }} {dark}"  # what has no colour of its own is black in print
+    dark = (
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {screen} }} .paper {{ display: none }} "
+        ".screen { display: inline } }"
+    )
+    return (
+        f":root {{ {paper} fill: var(--ink) }} .screen {{ display: none }} {dark}"  # black in print: what has no colour
+    )

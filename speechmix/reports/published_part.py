@@ -30,7 +30,9 @@ _HOW_KNOWN = (
     "are means over at most a thousand clips of Common Voice, of trained models and of one untrained twin each; clips and "
     "models here are others."
 )
-_FIGURE = "Dotted or in whole numbers: published, read off a picture. Trained and untrained on one scale, {rows}."
+_FIGURE = (
+    "Dotted or in whole numbers: published, read off a picture. Trained and untrained models on one scale, {rows}."
+)
 _PROBING = (
     "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no contribution), read off a picture to "
     "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a range could be read."
