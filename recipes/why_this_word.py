@@ -34,8 +34,8 @@ import pandas as pd
 import speechmix
 from speechmix import bundled
 from speechmix.evaluation.faithfulness.scores import top_1
+from speechmix.evaluation.intervals import mean_interval
 from speechmix.evaluation.spelling import plain, transcribe
-from speechmix.evaluation.statistics import interval_of_mean
 from speechmix.explanations.transcript_errors import transcript_errors
 from speechmix.files.text_files import write_csv
 
@@ -235,8 +235,8 @@ def means_of(cases: pd.DataFrame) -> pd.DataFrame:
         by_pair = part.groupby(["measure", "pair"], sort=False)["first"].mean().unstack("measure")
         for measure in by_pair:
             first, over = by_pair[measure].dropna(), (by_pair[measure] - by_pair["random"]).dropna()
-            low, high = interval_of_mean(first)
-            over_low, over_high = interval_of_mean(over)
+            low, high = mean_interval(first)
+            over_low, over_high = mean_interval(over)
             of_measure = part[part["measure"] == measure]
             rows.append(
                 {

@@ -156,6 +156,27 @@ def value_zeroing(module, inputs, stack, targets, sources, distance="cosine", po
     return torch.stack(maps).numpy()
 
 
+def mixing_strength(module, inputs, stack, targets):
+    """Strengths [L, targets]: the layer is run again with all values zeroed but the target's own (all in cross-attention)."""
+    strengths = []
+    layers = layers_of(module, stack)
+    values = value_vectors(module, inputs, stack) if stack == "cross" else []
+    for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, stack), strict=True)):
+        norm = final_norm(module, stack) if index == len(layers) - 1 else lambda x: x
+        before = norm(output)[0]
+        of_layer = []
+        for target in targets:
+            others = [j for j in range(len(before)) if j not in target]
+            others = list(range(len(values[index]))) if stack == "cross" else others
+            with torch.no_grad(), zeroed_values(attention_module(layer, stack), others):
+                after = layer(*args, **kwargs)
+            after = norm(after[0] if isinstance(after, tuple) else after)[0]
+            ratios = [((after[n] - before[n]) ** 2).sum().sqrt() / (before[n] ** 2).sum().sqrt() for n in target]
+            of_layer.append(sum(ratios) / len(ratios))
+        strengths.append(torch.stack(of_layer))
+    return torch.stack(strengths).numpy()
+
+
 def attention_weights(module, inputs, stack):
     """Weights [L, H, T, K] as transformers' eager attention returns them."""
     options, own = no_cache(module), module.config._attn_implementation

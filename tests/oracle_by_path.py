@@ -103,6 +103,31 @@ def value_zeroing(module, inputs, where, targets, sources, distance="cosine", he
     return torch.stack(maps).numpy()
 
 
+def mixing_strength(module, inputs, where, targets, *, cross=False, clip=0):
+    """Strengths [L, targets]: the layer is run again with all values zeroed but the target's own (all in cross-attention)."""
+    strengths, layers = [], list(at(module, where.layers))
+    for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, layers), strict=True)):
+        norm = at(module, where.final_norm) if where.final_norm and index == len(layers) - 1 else (lambda x: x)
+        before, of_layer = of_clip(norm(output), clip), []
+        for target in targets:
+            kept = [] if cross else target
+
+            def zero(_, args, output, kept=kept):
+                rows = torch.tensor([row for row in range(output.shape[-2]) if row not in kept])
+                changed = output.clone()
+                changed[..., rows[:, None], torch.arange(output.shape[-1])[where.values(output.shape[-1])]] = 0
+                return changed
+
+            handle = at(layer, where.value).register_forward_hook(zero)
+            with torch.no_grad():
+                after = of_clip(norm(first(layer(*args, **kwargs))), clip)
+            handle.remove()
+            ratios = (after - before)[target].square().sum(-1).sqrt() / before[target].square().sum(-1).sqrt()
+            of_layer.append(ratios.mean())
+        strengths.append(torch.stack(of_layer))
+    return torch.stack(strengths).numpy()
+
+
 def of_clip(states, clip):
     """One clip's states; those of a layer that takes them without an axis of clips are of one."""
     return states[clip] if states.ndim == 3 else states

@@ -132,7 +132,7 @@ print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 # %%
 comparison = speechmix.compare(run)
 head = comparison.headline
-columns = ["stack", "trained", "random", "difference", "low", "high", "q", "claim", "groups", "twins", "length_matched"]
+columns = ["stack", "trained", "random", "difference", "low", "high", "p", "claim", "groups", "twins", "length_matched"]
 print(head[columns].round(3).to_string(index=False))
 
 # %% [markdown]

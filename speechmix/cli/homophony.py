@@ -28,7 +28,10 @@ _STUDY_EXAMPLES = """examples:
   speechmix study --clips clips.tsv --models openai/whisper-small --out runs/small
   speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
 """
-_SEEDS, _TWIN_CLIPS = tuple(range(10)), 100  # of the random twins; clips that they hear after the first
+_SEEDS, _TWIN_CLIPS = (
+    tuple(range(39)),
+    40,
+)  # of the untrained twins, as many as a claim takes; clips of all but the first
 _DEMO_EXPLAINED = 2  # clips of the package
 _MEASURES = ("value_zeroing", "attention", "attention_norm")
 
@@ -111,7 +114,7 @@ def _add_study(commands) -> None:
     study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
     models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"
     study.add_argument("--models", nargs="+", help=models_help)
-    seeds_help = f"seeds of the random twins, two at least for a claim (default: {_SEEDS[0]} to {_SEEDS[-1]})"
+    seeds_help = f"seeds of the untrained twins, 39 at least for a claim (default: {_SEEDS[0]} to {_SEEDS[-1]})"
     study.add_argument("--seeds", nargs="*", type=int, default=list(_SEEDS), help=seeds_help)
     twin_clips_help = (
         f"clips that random twins after the first hear, evenly chosen (default: {_TWIN_CLIPS}; 0: all of them)"

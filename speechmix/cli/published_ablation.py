@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..inputs.clips import Clip
 
-_SHOWN = ["side", "model", "silenced", "condition", "fill", "reading", "trained", "random", "difference", "q", "claim"]
+_SHOWN = ["side", "model", "silenced", "condition", "fill", "reading", "trained", "random", "difference", "p", "claim"]
 _SHOWN += ["other", "clips"]
 
 

@@ -2,7 +2,7 @@
 
 In: the table of an ablation (`interventions.speech_ablation`) of trained models and of their random twins, with the groups that
 clips belong to. Out: for each model, template, number, and way to take a word away the mean drop with its interval over groups,
-where a new untrained model would lie, and the test of the difference.
+the range of its untrained twins, and the test of the difference.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import pandas as pd
 from ..interventions.ablation import CONTROL, CUE
 from ..interventions.speech_ablation import LARGEST, MEAN
 from ..interventions.target_readings import ARG_MAX, TRANSCRIPT
-from .statistics import intervals_of_means, trained_against_random, with_claims
+from .intervals import mean_intervals
+from .twin_comparison import compare_with_twins
 
 WAY = ("silenced", "condition", "fill", "reading", "aggregation")
 PARTS = ("template", "number")
 ALL = "all"
-_SHOWN = "trained trained_low trained_high random twins twin_low twin_high difference low high p q claim".split()
+_SHOWN = "trained trained_low trained_high random twins twin_low twin_high difference low high p claim".split()
 _OTHER = "other over_other over_other_low over_other_high".split()
 
 
@@ -47,11 +48,11 @@ def ablated_speech(
     -------
     DataFrame
         Columns side, model, those of `parts` ("all": of all clips), `WAY`, unit ("points" of probability, or "nats"); trained,
-        with its 95 % interval over groups (trained_low, trained_high); random, twins, twin_low, twin_high: where a new
-        untrained model would lie; difference, low, high, p, q, claim: trained - random, as in
-        `statistics.trained_against_random`, q over all rows; other: the trained model's mean drop without another word, and
-        over_other, what is lost without the cue beyond that, within clips, with its interval over groups (rows of the cue
-        alone); groups, clips.
+        with its 95 % interval over groups (trained_low, trained_high); random, twins, twin_low, twin_high: mean, number, lowest
+        and highest of the untrained twins; difference, low, high, p, claim: trained - random, as in
+        `twin_comparison.compare_with_twins`, one test over all rows of a model; other: the trained model's mean drop
+        without another word, and over_other, what is lost without the cue beyond that, within clips, with its interval
+        over groups (rows of the cue alone); groups, clips.
 
     Examples
     --------
@@ -75,16 +76,16 @@ def ablated_speech(
     merged = [names for count in range(len(parts), -1, -1) for names in itertools.combinations(parts, count)]
     parted = pd.concat([rows.assign(**dict.fromkeys(names, ALL)) for names in merged], ignore_index=True)
     parted = parted.assign(side=parted.get("side", ALL))
-    return with_claims(_drops(parted, ["side", "model", *parts, *WAY, "unit"]))[0]
+    return _drops(parted, ["side", "model", *parts, *WAY, "unit"])
 
 
 def _drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    result = trained_against_random(rows, by=by, group="group")
+    result = compare_with_twins(rows, by=by, group="group", scale=None)
     trained = rows[rows["init"] == "trained"]
     beside = _with_intervals(trained, by, "trained").join(_over_other(trained, by))
     result = result.merge(beside.reset_index(), on=by, how="left")
     for name in (*_SHOWN, *_OTHER):
-        if name not in result and name not in ("p", "q", "claim"):
+        if name not in result and name not in ("p", "claim"):
             result[name] = np.nan
     order = [name for name in (*by, *_SHOWN, *_OTHER, "groups", "clips") if name in result]
     return result[order]
@@ -93,7 +94,7 @@ def _drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def _with_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFrame:
     """95 % intervals over groups of the mean, by key: columns name_low, name_high."""
     means = rows.groupby([*by, "group"], sort=False)["contribution"].mean().unstack("group")
-    low, high = intervals_of_means(means.to_numpy(float))
+    low, high = mean_intervals(means.to_numpy(float))
     return pd.DataFrame({f"{name}_low": low, f"{name}_high": high}, index=means.index)
 
 

@@ -84,17 +84,61 @@ def cue_contribution(
     >>> cue_contribution(one_layer, cue=(0, 1), target=2)
     array([0.375])
     """
-    if rows not in ROW_NAMES:
-        raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
     units_map = mixing_map.without(*drop)
-    if rows == "deciding":
-        target_rows = [_row_that_decides(units_map)]
-    else:
-        target_rows = _units_of(units_map.targets, target, "target", mixing_map)
+    target_rows = _target_rows(units_map, target, rows, mixing_map)
     asked = cue_words(cue) or (None,)
     columns = [column for word in asked for column in _units_of(units_map.sources, word, "cue", mixing_map)]
     shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
+
+
+def strength_of_target(
+    mixing_map: MixingMap,
+    *,
+    target: int | None,
+    rows: str = "target",
+    drop: tuple[str, ...] = ("silence", "padding"),
+) -> np.ndarray:
+    """Mixing strength of the rows that `cue_contribution` takes, their mean in each layer.
+
+    Parameters
+    ----------
+    mixing_map, target, rows, drop
+        As for `cue_contribution`.
+
+    Returns
+    -------
+    ndarray [L]
+        NaN where the map has no mixing strengths.
+
+    Raises
+    ------
+    InputError
+        As `cue_contribution`.
+
+    Examples
+    --------
+    >>> from speechmix import MixingMap, Span
+    >>> units, strength = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1)), np.array([[0.1, 0.3]])
+    >>> one_layer = MixingMap(np.ones((1, 2, 2)), units, units, "attention", "encoder", (0,), {}, strength)
+    >>> strength_of_target(one_layer, target=1)
+    array([0.3])
+    """
+    units_map = mixing_map.without(*drop)
+    if units_map.mixing_strength is None:
+        return np.full(len(units_map.layers), np.nan)
+    return units_map.mixing_strength[:, _target_rows(units_map, target, rows, mixing_map)].mean(axis=-1)
+
+
+def _target_rows(units_map: MixingMap, target: int | None, rows: str, whole_map: MixingMap) -> list[int]:
+    """Rows of the target, or the one that decides, of a map without the units that are left out."""
+    if rows not in ROW_NAMES:
+        raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
+    return (
+        [_row_that_decides(units_map)]
+        if rows == "deciding"
+        else _units_of(units_map.targets, target, "target", whole_map)
+    )
 
 
 def _row_that_decides(mixing_map: MixingMap) -> int:

@@ -26,7 +26,7 @@ from ..errors import InputError
 from ..inputs.cue_and_target import cue_words
 from ..inputs.spans import Span
 from ..maps.mixing import MixingMap
-from .statistics import interval_of_mean
+from .intervals import mean_interval
 
 METRICS = ("dot_product", "average_precision")
 SHARES = ("share_attractor", "share_special")
@@ -213,7 +213,7 @@ def mean_alignment(
             finite = part[np.isfinite(part[metric])]
             if finite.empty and metric not in METRICS:
                 continue
-            low, high = interval_of_mean(finite[metric], seed=seed)
+            low, high = mean_interval(finite[metric])
             chance = finite[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
             rows.append({**keys, "metric": metric, "mean": finite[metric].mean(), "low": low, "high": high,
                          "chance": chance, "items": len(finite)})  # fmt: skip

@@ -19,7 +19,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..maps.mixing import MixingMap
-from .statistics import interval_of_mean
+from .intervals import mean_interval
 
 STATISTICS = ("pearson", "spearman")
 IDENTITY = "identity"
@@ -111,7 +111,7 @@ def mean_correlations(
     for key, part in items.groupby(by, sort=False):
         for statistic in STATISTICS:
             values = part.loc[np.isfinite(part[statistic]), statistic]
-            low, high = interval_of_mean(values, seed=seed)
+            low, high = mean_interval(values)
             keys = dict(zip(by, key, strict=True))
             rows.append({**keys, "statistic": statistic, "mean": values.mean(), "low": low, "high": high,
                          "items": len(values)})  # fmt: skip

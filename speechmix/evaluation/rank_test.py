@@ -1,20 +1,20 @@
 """The rank of a trained model among its untrained twins: one exact test of all stacks, layers and measures together.
 
-In: for the trained model and each of T twins one number in each of E cells (a cell is a layer, or a whole stack, of one measure).
-Out: for each cell p of "more" and p of "less", corrected for the choice among all cells.
+In: for the trained model and each of T twins one number in each of E cells. A cell is a layer, or a whole stack, of one
+measure. Out: for each cell p of "more" and p of "less", corrected for the choice among all cells.
 
-For each model i, m and s are the mean and standard deviation of the *other* T models in a cell, so every model is treated alike:
+For each model i, m and s are the mean and standard deviation of the *other* T models in a cell. Every model is treated alike:
 
     z[i, e]     = (x[i, e] - m) / s
     largest[i]  = max over cells of z[i, e]
     p_more[e]   = ( 1 + number of twins with largest >= z[trained, e] ) / (T + 1)
 
-Under the null hypothesis the trained model is one more draw of an untrained one, so its rank among the T + 1 is uniform, for any
-distribution of shares, any number of cells and any correlation between them. The probability that *any* cell without a
+Under the null hypothesis the trained model is one more draw of an untrained one. Its rank among the T + 1 is then uniform, for
+any distribution of shares, any number of cells and any correlation between them. The probability that *any* cell without a
 difference is called "more" is at most the level, also when other cells truly differ (single-step maximum test, Westfall &
 Young 1993, Resampling-Based Multiple Testing). "Less" is the same of -z; there a share is taken on the scale
 log x / (1 - x), because it cannot fall below zero by many standard deviations. A cell in which the trained model's layer
-moves nothing takes no part as a claim; the twins' largest value still counts it, which is cautious.
+moves nothing cannot be claimed; the twins' largest value still counts it, which is cautious.
 
 The smallest p is 1 / (T + 1): `TWINS_NEEDED` twins reach 2.5 % in each direction, 5 % in both together.
 """

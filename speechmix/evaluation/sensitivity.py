@@ -1,8 +1,8 @@
 """Does the conclusion hold if the word boundaries are 20 ms off?
 
 Aligners and annotators differ by about that much. In: clips, whose cue and target are moved, widened and narrowed (their
-neighbours give way); and a table of cue contributions of all variants. Out: trained - random for each variant, read at the
-layers that were chosen on the words as they were aligned, so that nothing but the times differs.
+neighbours give way); and a table of cue contributions of all variants. Out: trained - untrained for each variant, over whole
+stacks, so that nothing but the times differs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..errors import InputError
-from .statistics import cross_fitted_layer, trained_against_random
+from .twin_comparison import compare_with_twins, whole_stack
 
 if TYPE_CHECKING:
     from ..inputs.clips import Clip
@@ -79,12 +79,12 @@ def _moved(word: Word, by_start: float, by_end: float, duration: float) -> Word:
 
 
 def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
-    """Trained - random for each variant of the boundaries, at the layers chosen as aligned (cross-fitted).
+    """Trained - untrained over whole stacks, for each variant of the boundaries.
 
     Parameters
     ----------
     table : DataFrame
-        Cue contributions with a column `boundaries`, one of `VARIANTS`; else as for `trained_against_random`.
+        Cue contributions with a column `boundaries`, one of `VARIANTS`; else as for `compare_with_twins`.
     by : sequence of str
         E.g. ("model", "stack", "measure").
     group : str
@@ -92,38 +92,38 @@ def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str =
     Returns
     -------
     DataFrame
-        As `trained_against_random` for `by` and boundaries, with `best`: the layer that is best in that variant.
+        As `compare_with_twins` for `by` and boundaries, with `highest`: the layer with the largest difference in that variant.
     """
-    aligned = table[table.boundaries == AS_ALIGNED]
-    layers = cross_fitted_layer(aligned, by=by, group=group)
-    layers = layers[[*by, group, "layer"]].drop_duplicates()
-    result = trained_against_random(table.merge(layers, on=[*by, group, "layer"]), by=[*by, "boundaries"], group=group)
+    names = [*by, "boundaries", "layer", "init", "seed", "clip", group, "contribution", "mixing_strength"]
+    table = table[[name for name in dict.fromkeys(names) if name in table]]
+    result = compare_with_twins(whole_stack(table), by=[*by, "boundaries"], group=group, family=(*by, "boundaries"))
     means = (
         table.groupby([*by, "boundaries", "layer", "init"], sort=False, observed=True)
         .contribution.mean()
         .unstack("init")
     )
     gain = means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
-    best = gain.dropna().groupby(level=[*by, "boundaries"], sort=False, observed=True).idxmax().map(lambda key: key[-1])
-    return result.merge(best.rename("best").reset_index(), on=[*by, "boundaries"], how="left")
+    highest = (
+        gain.dropna().groupby(level=[*by, "boundaries"], sort=False, observed=True).idxmax().map(lambda key: key[-1])
+    )
+    return result.merge(highest.rename("highest").reset_index(), on=[*by, "boundaries"], how="left")
 
 
 def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
     """For each row of `by`: does the sign of the difference, and whether zero is in its interval, stay the same?
 
-    The interval is that over groups of clips: the twins are the same in all variants.
-
     Returns
     -------
     DataFrame
-        Columns of `by`, smallest and largest difference over the variants, holds, same_layer.
+        Columns of `by`, smallest and largest difference over the variants, holds, same_layer. Empty where there is no interval:
+        with one twin, or too few groups.
     """
-    if "difference" not in sensitivity:
+    known = sensitivity[sensitivity["low"].notna()]
+    if known.empty:
         return pd.DataFrame(columns=[*by, "smallest", "largest", "holds", "same_layer"])
-    above, below = sensitivity.clips_low > 0, sensitivity.clips_high < 0
-    verdicts = sensitivity.assign(says=above.astype(int) - below.astype(int))
+    verdicts = known.assign(sign=(known["low"] > 0).astype(int) - (known["high"] < 0).astype(int))
     grouped = verdicts.groupby(list(by), sort=False)
     result = grouped.difference.agg(smallest="min", largest="max")
-    result["holds"] = grouped.says.nunique() == 1
-    result["same_layer"] = grouped.best.nunique() == 1
+    result["holds"] = grouped["sign"].nunique() == 1
+    result["same_layer"] = grouped["highest"].nunique() == 1
     return result.reset_index()

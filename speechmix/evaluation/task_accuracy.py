@@ -19,7 +19,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..interventions.decision import Decision
-from .statistics import LEVEL
+from .intervals import LEVEL
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

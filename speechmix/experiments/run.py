@@ -35,6 +35,7 @@ from ..files.locks import locked, writing_to
 from ..files.names import refuse_doubled, refuse_doubled_label
 from ..files.shards import Shard
 from ..inputs.clips import Clip
+from ..measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ..scoring.question import Question
 from ..storage.folder import SCORES, RunFolder
 from ..storage.map_files import check_maps_dtype
@@ -170,6 +171,7 @@ def score_clips(
     kept_names = [None if names is None else sorted(names) for names in (drawn, by_layer, few)]
     to_explain = ToExplain.of(clips, explain)
     flags = [ablation, probes, maps, maps_dtype, *kept_names, *([sorted(to_explain.always)] if explain else [])]
+    flags.append({"mixing_strength": STRENGTH_REVISION})  # shards of one run have the same columns
     asked_of_all = digest([question.described(), alignment, _described(clips), flags])
     for name, reason in skipped:
         run.skip(name, reason)

@@ -22,6 +22,7 @@ from ..inputs.clips import Clip
 from ..interventions.ablation import CONTROL, ablate_with_control
 from ..maps.headers import labels_as_text
 from ..maps.mixing import Maps, MixingMap
+from ..measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ..measures.registry import OF_SOME_MEASURES, measure_named
 from ..scoring.forward import mix
 from ..scoring.question import Question
@@ -88,6 +89,7 @@ class MapsAsked:
         options = {option: asked[option] for option in asked if option not in unread}
         says = {"weights": self.model.fingerprint, "dtype": str(self.model.state_dtype), "in_scores": self.in_scores}
         says |= {"in_shards": self.maps_dtype or "as computed"} if self.in_shards else {}
+        says |= {} if measure.objective else {"mixing_strength": STRENGTH_REVISION}
         return digest({"measure": measure.identity, **says, **options})
 
     def keys(self, clip: Clip) -> list[Key]:

@@ -94,6 +94,7 @@ def compose(
         targets=decoder.targets,
         sources=(*encoder.sources, *(decoder.sources if prefix else ())),
         stack="composed",
+        mixing_strength=None,
         provenance={**cross.provenance, "steps": steps},
     )
 

@@ -57,7 +57,7 @@ def header_of(mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[s
 
 
 def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
-    """All of a map but its scores: measure, stack, layers, units and provenance; `labels_from_text` reads it.
+    """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength; `labels_from_text` reads it.
 
     Raises
     ------
@@ -75,7 +75,16 @@ def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
         "targets": json.dumps([_entry(span) for span in mixing_map.targets]),
         "sources": json.dumps([_entry(span) for span in mixing_map.sources]),
         "provenance": provenance,
+        **_strength_entry(mixing_map.mixing_strength),
     }
+
+
+def _strength_entry(strength: np.ndarray | None) -> dict[str, str]:
+    """Mixing strengths [L, W_t] as text, which holds them to the last bit; no entry where there are none."""
+    if strength is None:
+        return {}
+    dtype = "float32" if strength.dtype == np.float32 else "float64"
+    return {"mixing_strength": json.dumps([dtype, strength.tolist()])}
 
 
 def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str] | None]:
@@ -104,6 +113,9 @@ def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dic
     shape = [len(labels[name]) for name in ("layers", "targets", "sources")]
     if [tensor["shape"][0], *tensor["shape"][-2:]] != shape or (digests is not None and len(digests) != shape[0]):
         raise InputError(f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_damaged}")
+    strength = labels["mixing_strength"]
+    if strength is not None and list(strength.shape) != shape[:2]:
+        raise InputError(f"{where}: mixing strengths of shape {strength.shape}, labels for {shape}: {_damaged}")
     return labels, digests
 
 
@@ -131,7 +143,19 @@ def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
         "stack": str(header["stack"]),
         "layers": tuple(layers),
         "provenance": provenance,
+        "mixing_strength": _strength(header["mixing_strength"], layers) if "mixing_strength" in header else None,
     }
+
+
+def _strength(text: str, layers: list[int]) -> np.ndarray:
+    """Mixing strengths [L, W_t] of `_strength_entry`."""
+    dtype, numbers = json.loads(text)
+    if dtype not in ("float32", "float64"):
+        raise TypeError(f"mixing strengths are {dtype!r:.40}")
+    strength = np.array(numbers, dtype=dtype)
+    if strength.ndim != 2 or len(strength) != len(layers):
+        raise ValueError(f"mixing strengths of shape {strength.shape} for {len(layers)} layers")
+    return strength
 
 
 def _entry(span: Span) -> dict[str, Any]:

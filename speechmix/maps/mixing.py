@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .flow import flow
 from .long_table import long_table, token_table
 from .numerics import normalize_rows
 from .pooling import pooled
-from .rollout import layer_maps, rollout
+from .rollout import layer_maps, rollout, strength_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +48,11 @@ class MixingMap:
         Which layers, counted from 0.
     provenance : dict
         Model, initialisation, seed, clip, options, versions, steps taken since.
+    mixing_strength : ndarray [L, W_t], optional
+        How far each layer's attention block moves each target, as a share of the target's length: 0.3 is 30 %. All values
+        but the target's own are zeroed (in cross-attention all). The same for every measure of a stack. Normalised rows sum
+        to one however small it is; below `speechmix.maps.numerics.STRENGTH_FLOOR` they are shares of next to nothing. Missing
+        for measures of one number of the output, behind `rollout` and `flow`, and in maps of earlier versions.
 
     Examples
     --------
@@ -66,12 +71,16 @@ class MixingMap:
     stack: str
     layers: tuple[int, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    mixing_strength: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         expected = (len(self.layers), len(self.targets), len(self.sources))
         shape = self.scores.shape
         if self.scores.ndim not in (3, 4) or (shape[0], *shape[-2:]) != expected:
             raise InputError(f"scores should be [L, (H,) targets, sources] = {expected}, found shape {shape}")
+        if self.mixing_strength is not None and self.mixing_strength.shape != expected[:2]:
+            found = self.mixing_strength.shape
+            raise InputError(f"mixing_strength should be [L, targets] = {expected[:2]}, found shape {found}")
 
     @property
     def has_heads(self) -> bool:
@@ -118,33 +127,62 @@ class MixingMap:
             return self
         targets, sources = tuple(self.targets[i] for i in rows), tuple(self.sources[j] for j in columns)
         scores = self.scores[..., rows, :][..., columns]
-        return self._step(f"without {', '.join(kinds)}", scores=scores, targets=targets, sources=sources)
+        strength = None if self.mixing_strength is None else self.mixing_strength[:, rows]
+        units = {"targets": targets, "sources": sources}
+        return self._step(f"without {', '.join(kinds)}", scores=scores, mixing_strength=strength, **units)
 
     def with_identity(self) -> MixingMap:
         """Add the residual stream to a measure that leaves it out: rows normalised, plus the identity, normalised again."""
         flat = self._square("with_identity")
         return flat._step("with identity", scores=layer_maps(flat.scores, residual=True))
 
-    def rollout(self, *, residual: bool | None = None, normalize: bool = True) -> MixingMap:
+    def rollout(self, *, residual: bool | Literal["strength"] | None = None, normalize: bool = True) -> MixingMap:
         """Roll out over layers: R_l = A_l R_{l-1}, with rows of A_l summing to one (Abnar & Zuidema 2020).
 
         Parameters
         ----------
-        residual : bool, optional
-            Add the identity to each layer's normalised map before, and normalise again. By default for measures that
-            leave out the residual stream (attention, attention norm), not for Value Zeroing, which holds it.
+        residual : bool or "strength", optional
+            True adds the identity to each layer's normalised map before, and normalises again. By default for measures that
+            leave out the residual stream (attention, attention norm), not for Value Zeroing, which holds it. "strength"
+            weights each row by its mixing strength s: w A + (1 - w) I with w = s / (1 + s), so that a layer that moves
+            nothing changes nothing.
         normalize : bool
             False multiplies the raw maps: GlobEnc's own convention, where the tutorials normalise.
 
         Raises
         ------
         InputError
-            If targets and sources are not the same units (cross-attention, or a map of a few targets).
+            If targets and sources are not the same units (cross-attention, or a map of a few targets), or the map has no
+            mixing strengths and needs them.
         """
         flat = self._square("rollout")
         residual = residual_left_out(self.measure) if residual is None else residual
         options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
-        return flat._step(f"rollout ({options})", scores=rollout(flat.scores, residual=residual, normalize=normalize))
+        weights = flat.strength_weights() if residual == "strength" else None
+        rolled = rollout(flat.scores, residual=residual is True, normalize=normalize, weights=weights)
+        return flat._step(f"rollout ({options})", scores=rolled, mixing_strength=None)
+
+    def strength_weights(self) -> np.ndarray:
+        """Weight of each row against the residual stream, [L, W_t]: s / (1 + s) of its mixing strength s.
+
+        Raises
+        ------
+        InputError
+            If the map has no mixing strengths.
+
+        Examples
+        --------
+        >>> unit, strength = (Span(0, 5, "les"),), np.array([[1.0], [0.0]])
+        >>> MixingMap(np.ones((2, 1, 1)), unit, unit, "attention", "encoder", (0, 1), {}, strength).strength_weights()
+        array([[0.5],
+               [0. ]])
+        """
+        if self.mixing_strength is None:
+            raise InputError(
+                f"{self!r} has no mixing strengths: it is of an earlier version, rolled out, or of a measure of one number of "
+                "the output. Compute the map again with speechmix.mix, or give residual=True or False"
+            )
+        return strength_weights(self.mixing_strength)
 
     def flow(self, *, residual: bool | None = None) -> MixingMap:
         """Attention flow over layers: maximum flow from each state down to each input, rows normalised after.
@@ -162,21 +200,25 @@ class MixingMap:
         flat = self._square("flow")
         residual = residual_left_out(self.measure) if residual is None else residual
         flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual))).astype(flat.scores.dtype)
-        return flat._step(f"flow (residual={residual})", scores=flows)
+        return flat._step(f"flow (residual={residual})", scores=flows, mixing_strength=None)
 
     def mean_layers(self) -> MixingMap:
         """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by their size."""
         scores, listed = self.scores.mean(axis=0, keepdims=True), ", ".join(map(str, self.layers))
-        return self._step(f"mean over layers {listed}", scores=scores, layers=self.layers[-1:])
+        strength = None if self.mixing_strength is None else self.mixing_strength.mean(axis=0, keepdims=True)
+        name = f"mean over layers {listed}"
+        return self._step(name, scores=scores, layers=self.layers[-1:], mixing_strength=strength)
 
     def last_layer(self) -> MixingMap:
         """The last layer alone."""
-        return self._step(f"layer {self.layers[-1]} alone", scores=self.scores[-1:], layers=self.layers[-1:])
+        strength = None if self.mixing_strength is None else self.mixing_strength[-1:]
+        name = f"layer {self.layers[-1]} alone"
+        return self._step(name, scores=self.scores[-1:], layers=self.layers[-1:], mixing_strength=strength)
 
     def pooled(self, spans: Sequence[AskedSpan] | None = None, *, sources: str, side: str = "both") -> MixingMap:
         """Pool the units of a finished map into larger ones: frames or sub-words into words.
 
-        Scores of a new target are averaged over its positions. Pooling before or after a rollout differs.
+        Scores and mixing strengths of a new target are averaged over its positions. Pooling before or after a rollout differs.
 
         Parameters
         ----------
@@ -203,9 +245,9 @@ class MixingMap:
         how = {"both": f"targets mean, sources {sources}", "targets": "targets mean", "sources": f"sources {sources}"}
         if side not in how:
             raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
-        scores, rows, columns = pooled(self, spans, sources=sources, side=side)
+        changes = pooled(self, spans, sources=sources, side=side)
         what = "words" if spans is None else f"{len(spans)} spans"
-        return self._step(f"pooled to {what} ({how[side]})", scores=scores, targets=rows, sources=columns)
+        return self._step(f"pooled to {what} ({how[side]})", **changes)
 
     def mixing_ratio(self) -> np.ndarray:
         """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi et al. 2021).

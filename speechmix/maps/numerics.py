@@ -12,6 +12,10 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+# A layer whose attention block moves its targets by less than this share of their length mixes next to nothing: its
+# normalised map shows shares of a change that hardly is one. See `MixingMap.mixing_strength`.
+STRENGTH_FLOOR = 0.01
+
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return 1 - cos(x, y) over the last axis, as 1/2 ||x/||x|| - y/||y||||^2.

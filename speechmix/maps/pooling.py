@@ -100,20 +100,20 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
     return replace(whole, pieces=tuple(places for unit in units for places in unit.ranges), times=_times_of(units))
 
 
-def pooled(
-    mixing_map: MixingMap, spans: Sequence[AskedSpan] | None, *, sources: str, side: str
-) -> tuple[np.ndarray, tuple[Span, ...], tuple[Span, ...]]:
-    """Pool one side of a map ("targets", "sources") or "both"; return its scores, and the units of both sides."""
+def pooled(mixing_map: MixingMap, spans: Sequence[AskedSpan] | None, *, sources: str, side: str) -> dict[str, Any]:
+    """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that change."""
     scores, rows, columns = mixing_map.scores, mixing_map.targets, mixing_map.sources
+    strength = mixing_map.mixing_strength
     if side != "sources":
         groups = groups_of(rows, spans, mixing_map.provenance)
         scores = pool(scores.swapaxes(-1, -2), rows, groups, "mean").swapaxes(-1, -2)
+        strength = None if strength is None else pool(strength, rows, groups, "mean")
         rows = tuple(span for span, _ in groups)
     if side != "targets":
         groups = groups_of(columns, spans, mixing_map.provenance)
         scores = pool(scores, columns, groups, sources)
         columns = tuple(span for span, _ in groups)
-    return scores, rows, columns
+    return {"scores": scores, "targets": rows, "sources": columns, "mixing_strength": strength}
 
 
 def pool(scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str) -> np.ndarray:

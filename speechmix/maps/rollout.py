@@ -2,8 +2,9 @@
 
     R_1 = A_1        R_l = A_l R_{l-1}
 
-A_l is the layer's map with rows summing to one; for a measure that leaves out the residual stream, (A_l + I) / 2. The
-matrix product of raw maps is GlobEnc's own convention. In: arrays [L, W, W]. Out: [L, W, W].
+A_l is the layer's map with rows summing to one; for a measure that leaves out the residual stream, (A_l + I) / 2; weighted by
+mixing strengths, w A_l + (1 - w) I. The matrix product of raw maps is GlobEnc's own convention. In: arrays [L, W, W]. Out:
+[L, W, W].
 """
 
 from __future__ import annotations
@@ -14,13 +15,38 @@ from ..errors import InputError
 from .numerics import normalize_rows
 
 
-def layer_maps(maps: np.ndarray, *, residual: bool) -> np.ndarray:
-    """Maps with rows summing to one, and, with `residual`, the identity added and rows normalised again."""
-    maps = normalize_rows(maps)
-    return normalize_rows(maps + np.eye(maps.shape[-1], dtype=maps.dtype)) if residual else maps
+def layer_maps(maps: np.ndarray, *, residual: bool, weights: np.ndarray | None = None) -> np.ndarray:
+    """Maps with rows summing to one, and the residual stream where it is wanted.
+
+    Parameters
+    ----------
+    maps : ndarray [L, W, W]
+    residual : bool
+        Add the identity, and normalise rows again.
+    weights : ndarray [L, W], optional
+        Weight w of each row instead: w A + (1 - w) I. A row of zeros becomes that of the identity.
+    """
+    maps, identity = normalize_rows(maps), np.eye(maps.shape[-1], dtype=maps.dtype)
+    if weights is None:
+        return normalize_rows(maps + identity) if residual else maps
+    weights = np.where(maps.any(axis=-1), weights, 0)[..., None]
+    return (weights * maps + (1 - weights) * identity).astype(maps.dtype)
 
 
-def rollout(maps: np.ndarray, *, residual: bool = False, normalize: bool = True) -> np.ndarray:
+def strength_weights(strengths: np.ndarray) -> np.ndarray:
+    """s / (1 + s) of mixing strengths: how much of a target's length is the block's where both point anywhere.
+
+    Examples
+    --------
+    >>> strength_weights(np.array([0.0, 1.0, 3.0, np.inf]))
+    array([0.  , 0.5 , 0.75, 1.  ])
+    """
+    return np.divide(strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths))
+
+
+def rollout(
+    maps: np.ndarray, *, residual: bool = False, normalize: bool = True, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Roll maps [L, W, W] out over layers.
 
     Parameters
@@ -29,6 +55,8 @@ def rollout(maps: np.ndarray, *, residual: bool = False, normalize: bool = True)
         Add the identity to each layer's normalised map, and normalise again.
     normalize : bool
         False multiplies the raw maps.
+    weights : ndarray [L, W], optional
+        Weigh each row of a layer against the residual stream instead; see `layer_maps`.
 
     Raises
     ------
@@ -41,12 +69,12 @@ def rollout(maps: np.ndarray, *, residual: bool = False, normalize: bool = True)
     array([[1.  , 0.  ],
            [0.75, 0.25]])
     """
-    if residual and not normalize:
+    if (residual or weights is not None) and not normalize:
         raise InputError(
             "normalize=False multiplies raw maps, to which the identity cannot be added in proportion: give residual=False "
             "too, or leave normalize=True"
         )
-    maps = layer_maps(maps, residual=residual) if normalize else maps
+    maps = layer_maps(maps, residual=residual, weights=weights) if normalize else maps
     rolled = [maps[0]]
     for layer in maps[1:]:
         rolled.append(layer @ rolled[-1])

@@ -122,6 +122,11 @@ class Units:
         return to_device(torch.tensor(places).reshape(len(self.targets), len(self.sources)), self.device)
 
     @cached_property
+    def target_rows(self) -> TargetRows:
+        """The rows of each target, one target after the other."""
+        return TargetRows(self)
+
+    @cached_property
     def _over_targets(self) -> _Pooling:
         rows = [self.rows_within(ranges) for ranges in self.targets]
         return _Pooling([tuple((run.start, run.stop) for run in runs) for runs in rows], self.pooling, self.device)
@@ -137,6 +142,56 @@ class Units:
     def pool_sources(self, scores: Tensor) -> Tensor:
         """Pool columns [..., R, K] over the positions of each source: [..., R, W]."""
         return self._over_sources(scores)
+
+
+class TargetRows:
+    """The rows of each target, one target after the other: P pairs of a target and one of its positions.
+
+    A position of two targets that overlap is in two pairs.
+
+    Parameters
+    ----------
+    units : Units
+
+    Attributes
+    ----------
+    positions : list of int [P]
+    pair_ranges : list of (int, int)
+        Which pairs are of each target.
+    rows, targets, row_indices : Tensor [P]
+        On the device: positions, indices of targets, and indices of positions among the units' rows.
+    """
+
+    def __init__(self, units: Units):
+        self._ranges, self._device = units.targets, units.device
+        lengths = [sum(stop - start for start, stop in ranges) for ranges in units.targets]
+        ends = list(accumulate(lengths))
+        self.positions = [p for ranges in units.targets for start, stop in ranges for p in range(start, stop)]
+        self.pair_ranges = list(zip([0, *ends], ends, strict=False))
+        self.rows, self.targets, self.row_indices = (
+            to_device(torch.tensor(numbers, dtype=torch.long), units.device)
+            for numbers in (
+                self.positions,
+                [target for target, length in enumerate(lengths) for _ in range(length)],
+                [bisect_left(units.positions, position) for position in self.positions],
+            )
+        )
+        self._pooling = _Pooling([(pairs,) for pairs in self.pair_ranges], "mean", units.device)
+        self._own: dict[int, Tensor] = {}
+
+    def own_positions(self, n_sources: int) -> Tensor:
+        """Which of the source positions are each target's own, on the device, bool [W, K]."""
+        if n_sources not in self._own:
+            own = torch.zeros(len(self._ranges), n_sources, dtype=torch.bool)
+            for target, ranges in enumerate(self._ranges):
+                for start, stop in ranges:
+                    own[target, start:stop] = True
+            self._own[n_sources] = to_device(own, self._device)
+        return self._own[n_sources]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of values of pairs [..., P] over the positions of each target, [..., W], whatever the units' pooling."""
+        return self._pooling(values)
 
 
 class _Pooling:

@@ -134,7 +134,7 @@ def cue_difference_map(
     column: str = "init",
     first: str = "trained",
     second: str = "random",
-    q: pd.DataFrame | None = None,
+    claims: pd.DataFrame | None = None,
     narrow: bool = False,
 ) -> Figure:
     """Draw the difference of two conditions, first - second: trained - random, model A - model B, plural - singular.
@@ -145,8 +145,8 @@ def cue_difference_map(
         As for `measure_heat_map`.
     column, first, second : str
         Which column tells the conditions apart ("init", "model", "number", "template", ...), and its two values.
-    q : DataFrame, optional
-        Columns model, stack, measure, layer, q: cells with q < 0.05 have their number in bold.
+    claims : DataFrame, optional
+        Columns model, stack, measure, layer, claim: cells of which a difference is claimed have their number in bold.
     narrow : bool
         As in `cue_heat_map`.
 
@@ -164,7 +164,9 @@ def cue_difference_map(
         values = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
         raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {values}")
     means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
-    return draw_cells(difference_cells(rows, means, column=column, first=first, second=second, q=q), narrow=narrow)
+    return draw_cells(
+        difference_cells(rows, means, column=column, first=first, second=second, claims=claims), narrow=narrow
+    )
 
 
 def difference_cells(
@@ -174,7 +176,7 @@ def difference_cells(
     column: str = "init",
     first: str = "trained",
     second: str = "random",
-    q: pd.DataFrame | None = None,
+    claims: pd.DataFrame | None = None,
 ) -> CellPanels:
     """Compute what `cue_difference_map` draws, of `checked` rows and their `unit_means`, parted by the column."""
     measures = order_of(rows, "measure")
@@ -197,7 +199,7 @@ def difference_cells(
     return CellPanels(
         grids, sides, measures, panels.limits_around_zero([values for _, values in grids.values()]),
         f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})", label="difference (percentage points)",
-        cmap=panels.DIFFERENCE_COLORS, bold=_significant(q),
+        cmap=panels.DIFFERENCE_COLORS, bold=_claimed(claims),
     )  # fmt: skip
 
 
@@ -280,12 +282,13 @@ def _grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 
-def _significant(q: pd.DataFrame | None) -> set[tuple]:
-    """(model, stack, layer, measure) where q < 0.05."""
-    if q is None or "q" not in q:
+def _claimed(claims: pd.DataFrame | None) -> set[tuple]:
+    """(model, stack, layer, measure) of which a difference is claimed."""
+    if claims is None or "claim" not in claims:
         return set()
-    sure = q[q["q"] < 0.05]
-    return set(sure[["model", "stack", "layer", "measure"]].itertuples(index=False, name=None))
+    return set(
+        claims.loc[claims["claim"] != ""][["model", "stack", "layer", "measure"]].itertuples(index=False, name=None)
+    )
 
 
 def _draw_numbers(ax: Axes, values, layers, measures, *, limits, cmap=panels.SHARE_COLORS, bold=frozenset(), places=1):

@@ -16,8 +16,8 @@ import pandas as pd
 from ..errors import InputError
 from ..evaluation.cue import ROW_NAMES
 from ..evaluation.grouped_means import distinct, grouped_means, matrices, numbered
-from ..evaluation.statistics import heard_by_all, intervals_of_means
-from ..evaluation.twins import new_twin_interval
+from ..evaluation.intervals import mean_intervals
+from ..evaluation.rank_test import twin_limits
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
@@ -196,9 +196,9 @@ def curve_table(
     by : sequence of str
         Further columns that tell curves apart, e.g. ("template",).
     band : {"bootstrap", "clips", "none"}
-        The 95 % bootstrap interval of the mean; the middle half of the units; none. For random twins "bootstrap" gives instead
-        where a new untrained model would lie 95 of 100 times (`new_twin_interval`), as the question there is how much the draw
-        matters; nothing for a single twin, which does not tell.
+        The 95 % interval of the mean (`evaluation.intervals`); the middle half of the units; none. For untrained twins
+        "interval" gives instead the lowest and the highest twin (`evaluation.rank_test.twin_limits`); nothing for a single
+        twin.
     means : DataFrame, optional
         `unit_means` of the table, if they are at hand.
 
@@ -221,7 +221,7 @@ def curve_table(
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
         elif band == "bootstrap" and told["init"] != "random":  # of random twins see below
-            low, high = intervals_of_means(values.to_numpy())
+            low, high = mean_intervals(values.to_numpy())
         curves.append(curve.assign(low=low, high=high, seeds=1, **told))
     result = pd.concat(curves, ignore_index=True)
     return _with_new_twin(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "bootstrap" else result
@@ -230,7 +230,7 @@ def curve_table(
 def _with_new_twin(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
-    """Curves whose band is, for random twins, where a new one would lie."""
+    """Curves whose band is, for untrained twins, from the lowest to the highest."""
     is_random = table["init"].eq("random").to_numpy()
     if not is_random.any():
         return curves
@@ -242,8 +242,9 @@ def _with_new_twin(
     means[value] *= scale
     rows = []
     for key, part in matrices(means, keys, rows="unit", columns="seed", value=value):
-        twins = heard_by_all(part)
-        low, high = new_twin_interval(twins.mean())
+        scored = part.dropna(axis="columns", how="all")
+        twins = scored[scored.notna().all(axis="columns")]
+        low, high = twin_limits(twins.mean().to_numpy())
         rows.append({**dict(zip(keys, key, strict=True)), "twin_low": low, "twin_high": high, "twins": twins.shape[1]})
     curves = curves.merge(pd.DataFrame(rows), on=keys, how="left")
     untrained = curves["init"] == "random"

@@ -2,7 +2,7 @@
 
 In: the tidy table of `speechmix.probe` (accuracy, or compression, 0 to 1 or bits to bits), and for the second figure one of
 cue contributions. Out: a Figure. Over relative depth, the input of the first layer left of 0. Trained models are solid with
-the 95 % interval over groups; random twins dashed, with the band where a new one would lie 95 of 100 times; majority and
+the 95 % interval over groups; random twins dashed, with a band from the lowest to the highest twin; majority and
 control are lines.
 """
 
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..errors import InputError
-from ..evaluation.twins import new_twin_interval
+from ..evaluation.rank_test import twin_limits
 from . import panels
 from .cue_curves import layer_curves
 from .cue_tables import relative_depth
@@ -193,7 +193,7 @@ def draw_probes(
         if len(random):
             by_depth = random.groupby("depth")[value]
             mean = by_depth.mean() * scale
-            limits = np.array([new_twin_interval(part * scale) for _, part in by_depth])
+            limits = np.array([twin_limits(part.to_numpy(dtype=float) * scale) for _, part in by_depth])
             top = scale if value == "accuracy" else np.inf
             ax.fill_between(
                 mean.index, limits[:, 0].clip(0), limits[:, 1].clip(max=top), color=color, alpha=0.12, linewidth=0

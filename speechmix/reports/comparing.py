@@ -1,9 +1,9 @@
 """compare(): several runs side by side: models by depth, by stack and by measure, and whether measures agree.
 
 In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a `Comparison` of tidy tables in percent;
-`write` makes a page of it. Layers of models of different depth are compared at their relative depth (0 first, 1 last), in
-quarters. Differences between models are paired on the clips that both have scored. Claims are made as on a study's page, by
-clips and by twins, corrected over all comparisons of the page.
+`write` makes a page of it. Models of different depth are compared over whole stacks, and in
+quarters of their mixing. Differences between models are paired on the clips that both have scored. Claims are made as on a
+study's page: each model against its own twins first, then the gap of two models among gaps of twins.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.agreement import curve_agreement, measure_agreement
+from ..evaluation.grouped_means import grouped_means
 from ..evaluation.groups import groups_of
-from ..evaluation.statistics import (
-    trained_against_random,
-    with_claims,
-)
+from ..evaluation.twin_comparison import STRENGTH, compare_with_twins, whole_stack
 from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
@@ -32,11 +30,12 @@ from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
 from ..storage.reading import StoredRun
 from . import published_part
-from .model_pairs import PAIRS, model_pairs
-from .page import Part, Picture, SortableTable, page
+from .model_pairs import PAIRS, model_pairs, pair_sentences
+from .page import FirstScreen, Part, Picture, SortableTable, page
 from .page_figures import page_svg
 from .study import Study
-from .study_tables import KEYS, headline, shown, without_control
+from .study_need import main_measure, short_answers
+from .study_tables import KEYS, in_percent, shown, without_control
 from .text_tables import markdown
 from .wording import LENGTH, READING, method
 
@@ -45,8 +44,13 @@ if TYPE_CHECKING:
 
     from ..experiments.scored_run import Run
 
+WHOLE = "whole stack"
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
-_DEPTH = "Trained - random twins (points) in each quarter of a stack's depth: the mean over its layers, with a 95 % interval."
+_DEPTH = (
+    "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in their order, each as wide "
+    "as its "
+    "mixing strength, so that idle layers take no room and a deeper model has no advantage."
+)
 _AGREEMENT = (
     "Spearman's rank correlation between measures over clips, in each layer: do the same clips get more? 1: the same order; "
     "0: none; -1: the reverse."
@@ -64,10 +68,9 @@ class Comparison:
     table_as_published : DataFrame
         The same of all rows of the target, as the published figures are.
     headline : DataFrame
-        By side, model, stack and measure, in %, at the best layer (cross-fitted). q of this table and of the next two is over
-        the rows of all three.
+        By side, model, stack and measure, in %, over the whole stack; one test over this table and the next.
     by_depth : DataFrame
-        The same in each quarter of the depth.
+        The same in each quarter of the stack's mixing.
     pairs : DataFrame
         Model against model on shared clips; empty if there is one model, or no clip in common.
     agreement : DataFrame
@@ -142,8 +145,17 @@ class Comparison:
         for name, figure in figures.items():
             write_figure(figure, out / f"{name}.pdf")
         path = out / "comparison.html"
-        write_text(path, page("Runs compared", parts))
+        write_text(path, page("Runs compared", parts, first=self._first_screen()))
         return path
+
+    def _first_screen(self) -> FirstScreen:
+        """What the page says first: the models against each other, and each against its twins."""
+        main = main_measure(self.headline)
+        measure = str(main["measure"].iloc[0]) if len(main) else ""
+        answer = pair_sentences(self.pairs, measure=measure) if len(self.pairs) else []
+        return FirstScreen(
+            notes=[], answer=[*answer, *short_answers(self.headline, pd.DataFrame())], figure=None, clip=None
+        )
 
     def _figures(self, *, narrow: bool = False) -> dict[str, Figure]:
         used = without_control(self.table)
@@ -206,21 +218,41 @@ def compare(
     )
     table, as_published = (part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published))
     used = without_control(table)
-    quarter = (4 * used.depth).astype(int).clip(upper=3).map(dict(enumerate(QUARTERS)))
-    percent = used.assign(contribution=100 * used.contribution.astype(float), quarter=quarter)
-    by_depth = trained_against_random(percent, by=[*KEYS, "quarter"], group="group")
-    best, by_depth, pairs = with_claims(headline(table), by_depth, model_pairs(percent))
+    percent = in_percent(table)
+    stacks = whole_stack(percent).assign(quarter=WHOLE)
+    cells = pd.concat([stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True)
+    against = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
+    best = against[against["quarter"] == WHOLE].drop(columns="quarter").reset_index(drop=True)
+    by_depth = against[against["quarter"].isin(QUARTERS)]
+    order = by_depth["quarter"].map(QUARTERS.index)
+    by_depth = by_depth.assign(order=order).sort_values([*KEYS, "order"], kind="stable").drop(columns="order")
     return Comparison(
         table=table,
         table_as_published=as_published,
         headline=best,
         by_depth=by_depth.drop(columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"),
-        pairs=pairs,
+        pairs=model_pairs(stacks, best),
         agreement=measure_agreement(used),
         curves=curve_agreement(used),
         ties=ties,
         options=_shared_options(studies),
     )
+
+
+def _quarters(percent: pd.DataFrame) -> pd.Series:
+    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer, each as wide as its
+    strength."""
+    keys = [name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent]
+    rows = percent.assign(width=percent[STRENGTH].astype(float).fillna(0) if STRENGTH in percent else 1.0)
+    if "seed" in keys:
+        rows["seed"] = rows["seed"].astype("Int64").fillna(-1)
+    widths = grouped_means(rows, [*keys, "layer"], "width", sort=True)
+    width = widths["width"] + 1e-12
+    names = [widths[name] for name in keys]
+    ends, total = (width.groupby(names, observed=True).transform(how) for how in ("cumsum", "sum"))
+    number = (4 * (ends - width / 2) / total).astype(int).clip(0, 3)
+    quarter = pd.Series([QUARTERS[place] for place in number], index=pd.MultiIndex.from_frame(widths[[*keys, "layer"]]))
+    return pd.Series(quarter.reindex(pd.MultiIndex.from_frame(rows[[*keys, "layer"]])).to_numpy(), index=percent.index)
 
 
 def _shared_options(studies: Sequence[Study]) -> dict[str, Any]:

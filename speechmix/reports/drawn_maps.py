@@ -73,8 +73,10 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
         [i for i, span in enumerate(side) if span.kind != "frame" or span.onset is None or span.onset < seconds]
         for side in (mixing_map.targets, mixing_map.sources)
     )
+    strength = mixing_map.mixing_strength
     return replace(
         mixing_map,
+        mixing_strength=None if strength is None else strength[:, rows],
         scores=mixing_map.scores[:, rows][:, :, columns],
         targets=tuple(mixing_map.targets[i] for i in rows),
         sources=tuple(mixing_map.sources[j] for j in columns),

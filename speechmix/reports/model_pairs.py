@@ -1,62 +1,102 @@
-"""One model against another: the difference of what each gains over its random twins, on the clips that both have scored.
+"""One model against another: what each gains over its own untrained twins, on the clips that both have scored.
 
-In: contributions of several models. Out: a row for each pair of models, side, stack and measure, with interval and test over
-groups of clips and over twins (Welch's).
+In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of models, side, stack and measure.
+The k-th twin of one model is paired with the k-th of the other, so the gap of the trained models is ranked among gaps of
+untrained ones, by the same test as a single model among its twins (`evaluation.twin_comparison`). A whole stack weights
+each layer by its mixing strength, so neither depth nor idle layers make a gap.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..evaluation.statistics import cross_fitted_layer, heard_by_all, over_groups
-from ..evaluation.twins import crossed_interval, two_gains
-from .study_tables import KEYS
+from ..evaluation.twin_comparison import STRENGTH, compare_with_twins
+from ..plots.panels import model_name
+from .wording import listed, reason_for_silence, spoken_stack
 
-_GAP = "difference low high clips_low clips_high p p_clips p_twins effect groups".split()
 PAIRS = (
-    "One model against another, stack by stack: (trained - random) of the first less (trained - random) of the second, on "
-    "the clips that both have scored, each at its own best layer (cross-fitted). Positive: the first lets in more of the "
-    "cue. The test over twins is Welch's, of two models that are each one more draw of an untrained one; the layers were "
-    "chosen on the same twins, so its p is a little too small."
+    "One model against another, over whole stacks: (trained - untrained) of the first minus (trained - untrained) of the "
+    "second, "
+    "in percentage points, on the clips that both have scored. Positive: in the first the cue's contribution rose more by "
+    "training. p: rank of this gap among the gaps of pairs of untrained twins. It says that these two models differ, not "
+    "that their sizes or recipes do: for that, train several seeds of each."
 )
+_KEYS = ["side", "stack", "measure", "model", "other"]
 
 
-def model_pairs(table: pd.DataFrame) -> pd.DataFrame:
-    """Differences of trained - random between models, at the best layer of each, paired by group over shared clips."""
-    best = cross_fitted_layer(table, by=KEYS, group="group")
-    seeds = best["seed"].astype("Int64").fillna(-1).astype(int) if "seed" in best else 0
-    best = best.assign(seed=seeds)[best.contribution.notna()]
-    rows: list[dict[str, Any]] = []
-    for key, part in best.groupby(["side", "stack", "measure"], sort=False, observed=True):
-        for model, other in itertools.combinations(part.model.unique(), 2):
-            shared = set(part[part.model == model]["clip"]) & set(part[part.model == other]["clip"])
-            columns = dict(zip(("side", "stack", "measure", "model", "other"), (*key, model, other), strict=True))
-            gap = _gap(part[part["clip"].isin(shared)], model, other)
-            rows += [{**columns, **gap, "clips": len(shared)}] if gap else []
-    return pd.DataFrame(rows)
+def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
+    """Compare the gains of every two models, stack by stack.
+
+    Parameters
+    ----------
+    stacks : DataFrame
+        Contributions of whole stacks (%), by clip, model, init and seed.
+    headline : DataFrame
+        The same against the twins, a row for each model, side, stack and measure.
+
+    Returns
+    -------
+    DataFrame
+        Columns side, stack, measure, model, other, and those of `compare_with_twins`; empty for one model.
+    """
+    gaps = [
+        _gaps(stacks[stacks["model"] == model], stacks[stacks["model"] == other])
+        for model, other in itertools.combinations(pd.unique(stacks["model"].astype(object)), 2)
+    ]
+    gaps = [gap for gap in gaps if {"trained", "random"} <= set(gap["init"])]
+    if not gaps:
+        return pd.DataFrame()
+    table = pd.concat(gaps, ignore_index=True)
+    if STRENGTH in headline:
+        strength = headline.set_index(["model", "side", "stack", "measure"])[STRENGTH]
+        keys = [pd.MultiIndex.from_frame(table[[name, "side", "stack", "measure"]]) for name in ("model", "other")]
+        table[STRENGTH] = np.minimum(*(strength.reindex(key).to_numpy() for key in keys))
+    return compare_with_twins(table, by=_KEYS, group="group", family=("model", "other"), scale=None)
 
 
-def _gap(table: pd.DataFrame, model: str, other: str) -> dict[str, float]:
-    """Difference of two models' gains over their twins, from the clips of both; nothing where one has no gain."""
-    means = (
-        table.groupby(["model", "init", "seed", "group"], sort=False, observed=True)
-        .contribution.mean()
-        .unstack(["model", "init", "seed"])
-    )
-    gains, twins = [], []
-    for name in (model, other):
-        if not {"trained", "random"} <= set(table[table.model == name]["init"]):
-            return {}
-        twins.append(means[name]["random"])
-        gains.append(means[name]["trained"].mean(axis="columns") - twins[-1].mean(axis="columns"))
-    differences = gains[0] - gains[1]
-    numbers = over_groups(differences)
-    p_twins, reach = two_gains(numbers["difference"], *(heard_by_all(part).mean() for part in twins))
-    low, high = crossed_interval(numbers["difference"], numbers["clips_low"], numbers["clips_high"], reach)
-    p = float(np.maximum(numbers["p_clips"], p_twins))
-    numbers = {**numbers, "p_twins": p_twins, "p": p, "low": low, "high": high, "groups": differences.notna().sum()}
-    return {name: numbers[name] for name in _GAP}
+def _gaps(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """First minus second, clip by clip, trained models and pairs of twins."""
+    keys = ["side", "stack", "measure", "clip", "group", "init", "draw"]
+    first, second = (_numbered_draws(part)[[*keys, "model", "contribution"]] for part in (first, second))
+    both = first.merge(second.rename(columns={"model": "other"}), on=keys, suffixes=("", "_of_other"))
+    both["contribution"] -= both.pop("contribution_of_other")
+    return both.rename(columns={"draw": "seed"})
+
+
+def _numbered_draws(table: pd.DataFrame) -> pd.DataFrame:
+    """Twins numbered in the order of their seeds."""
+    plain = table.astype({name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)})
+    seed = plain["seed"].astype("Int64").fillna(-1) if "seed" in plain else pd.Series(-1, index=plain.index)
+    draw = seed.where(plain["init"] == "random", -1).rank(method="dense").astype(int)
+    return plain.assign(draw=draw)
+
+
+def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
+    """One sentence for each two models and side, by one measure: in which stacks the cue's gain differs."""
+    sentences = []
+    for (side, model, other), rows in pairs[pairs["measure"] == measure].groupby(
+        ["side", "model", "other"], sort=False
+    ):
+        records = rows.to_dict("records")
+        where = f"{model_name(model)} and {model_name(other)}{'' if side == 'all' else f', {side} cue'}"
+        reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, records))))
+        claimed = [
+            f"{row['claim']} in {spoken_stack(row['stack'])} ({row['difference']:+.1f} points)"
+            for row in records
+            if row["claim"]
+        ]
+        if reasons:
+            sentences.append(f"{where}: {reasons[0]}.")
+        elif claimed:
+            sentences.append(
+                f"{where}: training raised the cue's contribution {listed(claimed)} in the first of the two."
+            )
+        else:
+            stacks = listed([spoken_stack(row["stack"]) for row in records])
+            sentences.append(
+                f"{where}: whether training raised the cue's contribution more in one is inconclusive in {stacks}."
+            )
+    return sentences

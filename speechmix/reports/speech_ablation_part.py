@@ -27,13 +27,14 @@ _WHAT = (
     "sub-tokens falls, of those that the intact model finds likeliest; of a model without a decoder at the target's own "
     "frames. Margin: log p(target) - log p(foil), nats. The published control takes the target away: its sound, and the one "
     "token before it, which in \"les livres\" is the cue's; so another word of about the cue's length is beside. Claimed is a "
-    "difference between trained and untrained with q < 0.05, corrected over all rows of speech_ablation_means.csv. It says "
+    "difference between trained and untrained by the rank among the twins, in one test over all rows of a model. It says "
     "that the target is then harder to predict, not that its number is: for that see the margin. An untrained model has hardly "
     "a probability to lose, so that is a low bar: what tells the cue from any word is the difference to another word."
 )
 _CAPTION = (
-    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and how; the bar is where a new "
-    "untrained model would lie."
+    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and how; the bar runs from "
+    "the lowest "
+    "to the highest untrained twin."
 )
 _TEXTS = ("side", "model", *PARTS, *WAY, "unit", "claim")
 
@@ -97,14 +98,14 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
         "95 % interval",
         "random",
     ]
-    names += ["difference", "q", "claim", "another word", "cue - another word", "clips"]
+    names += ["difference", "p", "claim", "another word", "cue - another word", "clips"]
     if "over_other" in means:
         shown["another word"] = means["other"].map(_rounded)
         ends = [said_interval(*ends) for ends in zip(means["over_other_low"], means["over_other_high"], strict=True)]
         beyond = zip(means["over_other"].map(_rounded), ends, strict=True)
         shown["cue - another word"] = [f"{value} ({interval})" if interval else value for value, interval in beyond]
-    if "q" in shown:
-        shown["q"] = shown["q"].map(said_p)
+    if "p" in shown:
+        shown["p"] = shown["p"].map(said_p)
     numbers = [name for name in ("trained", "random", "difference") if name in shown]
     shown[numbers] = shown[numbers].map(_rounded)
     shown = shown[[name for name in names if name in shown]]

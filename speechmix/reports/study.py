@@ -6,7 +6,6 @@ are what tables, figures and page are made of. Nothing here writes or draws, and
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,20 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..evaluation.grouped_means import taken
-from ..evaluation.statistics import with_claims
 from ..plots.published_figures import ALL_ROWS
 from ..storage.reading import StoredRun, open_run
 from ..storage.tables import AFTER_TARGET
 from .study_need import ablations_of, need_table
 from .study_tables import (
-    ALL_LAYERS,
-    BEST_LAYER,
     ablation_table,
     clip_values,
+    contribution_cells,
     grouped_clips,
-    headline,
-    layer_statistics,
     main_rows,
+    of_layers,
+    of_stacks,
     study_table,
 )
 
@@ -88,35 +85,26 @@ class Study:
         return study_table(contributions, self.clips, target_rows=ALL_ROWS) if len(contributions) else contributions
 
     @cached_property
-    def layers(self) -> pd.DataFrame | None:
-        """Trained, random and their difference in every layer, in %, corrected over all; None without a number to report."""
+    def cells(self) -> pd.DataFrame | None:
+        """Trained against untrained in every layer and every whole stack, in %; None without a number to report."""
         has_numbers = len(self.table) and (self.table["contribution"].notna() & (self.table["control"] != "yes")).any()
-        return layer_statistics(self.table) if has_numbers else None
+        return contribution_cells(self.table) if has_numbers else None
 
     @cached_property
-    def headlines(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """At the best layer (cross-fitted), and as the mean over all layers of a stack; corrected over both together."""
-        if self.layers is None:
-            return pd.DataFrame(), pd.DataFrame()
-        best = headline(self.table, layers=BEST_LAYER, statistics=self.layers)
-        best, mean = with_claims(best, headline(self.table, layers=ALL_LAYERS))
-        return best, mean
+    def layers(self) -> pd.DataFrame | None:
+        """Rows of single layers; None without a number to report."""
+        return None if self.cells is None else of_layers(self.cells)
 
-    @property
+    @cached_property
     def headline(self) -> pd.DataFrame:
-        """Contribution in % at the best layer: trained, random, difference with interval, test and claim."""
-        return self.headlines[0]
-
-    @property
-    def mean_over_layers(self) -> pd.DataFrame:
-        """The same as the mean over all layers of a stack."""
-        return self.headlines[1]
+        """Rows of whole stacks, each layer weighted by its mixing strength: trained, untrained, difference, claim."""
+        return pd.DataFrame() if self.cells is None else of_stacks(self.cells)
 
     @cached_property
     def control(self) -> pd.DataFrame | None:
         """The headline of the control's clips alone, about whose nouns the cue decides nothing; None without such clips."""
         control = self.table[self.table.control == "yes"] if len(self.table) else self.table
-        return with_claims(headline(control.assign(control="no")))[0] if len(control) else None
+        return of_stacks(contribution_cells(control.assign(control="no"))) if len(control) else None
 
     @cached_property
     def ablation(self) -> pd.DataFrame:
@@ -145,7 +133,7 @@ class Study:
             return None
         control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
         control_table["contribution"] = control_table[AFTER_TARGET]
-        return with_claims(headline(control_table))[0]
+        return of_stacks(contribution_cells(control_table))
 
     @cached_property
     def main_rows(self) -> dict[str, HeadlineRow]:
@@ -168,13 +156,3 @@ class Study:
             order = values["difference"].fillna(values["trained"]).fillna(values["random"]).dropna().sort_values()
             ranked[side] = [str(name) for name in order.index]
         return ranked
-
-
-def __getattr__(name: str) -> Any:
-    """What stood here before the page had a file of its own: ``from speechmix.reports.study import report`` still works."""
-    if name not in ("report", "write_study", "transcription_notes"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import study_page
-
-    warnings.warn(f"{__name__}.{name} is now in {study_page.__name__}", DeprecationWarning, stacklevel=2)
-    return getattr(study_page, name)

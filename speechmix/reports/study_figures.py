@@ -103,7 +103,7 @@ def _drawings_of_all_clips(part: pd.DataFrame, claimed: pd.DataFrame | None, axi
         "cue_heat_map": partial(draw_cells, mean_cells(rows, means)),
     }
     if {"trained", "random"} <= set(part["init"].unique()):
-        drawings["cue_difference"] = partial(draw_cells, difference_cells(rows, means, q=claimed))
+        drawings["cue_difference"] = partial(draw_cells, difference_cells(rows, means, claims=claimed))
     return {**drawings, "cue_distribution": partial(draw_spreads, spreads(rows, means))}
 
 

@@ -1,7 +1,8 @@
 """Contribution and need together: the numbers and the sentences of the page's first screen.
 
-In: a run's ablation table, clips with their groups, and the headline. Out: what spelling loses without the cue, by stack, layer
-and number; and one sentence for each model and side that says both what the cue gives and whether the decision needs it there.
+In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: what spelling loses without the cue, by
+stack, layer and number; and sentences for each model and side that say both how much the cue contributes in each stack, and
+whether ablating it there lowers spelling accuracy.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..evaluation.need import need_by_layer, need_of_cue
+from ..evaluation.intervals import FEWEST_GROUPS
+from ..evaluation.need import CHANCE, MARGIN, need_by_layer, need_of_cue
+from ..maps.numerics import STRENGTH_FLOOR
 from ..plots.panels import model_name
 from ..storage.reading import StoredRun
 from .study_tables import said_interval, said_p
-from .wording import number_of
+from .wording import idle_stack, is_idle, listed, number_of, reason_for_silence, spoken_stack
 
 _BY = ["side", "model", "ablated"]
 Row = Mapping[Hashable, Any]
@@ -36,6 +39,8 @@ def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
     columns = [name for name in ("side", "number", "control") if name in clips]
     table = table[table["init"] == "trained"].merge(clips[["clip", "group", *columns]], on="clip")
     table["side"] = table["side"].replace("", "all") if "side" in table else "all"
+    if "content" in clips:  # copies of a clip are no further evidence
+        table = table[table["clip"].isin(set(clips["content"]))]
     return table[table["control"] != "yes"] if "control" in table else table
 
 
@@ -61,10 +66,10 @@ def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
 def shown_need(need: pd.DataFrame) -> pd.DataFrame:
     """The table of need as people read it."""
     interval = [said_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)]
-    shown = need.assign(q=need["q"].map(said_p)).round(1)
+    shown = need.assign(p=need["p"].map(said_p), verdict=need["verdict"].replace("", "inconclusive")).round(1)
     shown["95 % interval"] = interval
     names = {
-        "ablated": "stack", "right": "right (%)", "without_cue": "cue silenced (%)", "without_other": "another word (%)",
+        "ablated": "stack", "right": "right (%)", "without_cue": "cue ablated (%)", "without_other": "another word (%)",
         "lost": "lost (points)", "drop": "margin lost (nats)", "drop_other": "by another word",
     }  # fmt: skip
     order = [
@@ -74,7 +79,7 @@ def shown_need(need: pd.DataFrame) -> pd.DataFrame:
         "without_other",
         "lost",
         "95 % interval",
-        "q",
+        "p",
         "drop",
         "drop_other",
         "groups",
@@ -85,38 +90,39 @@ def shown_need(need: pd.DataFrame) -> pd.DataFrame:
 
 
 def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame) -> list[str]:
-    """One sentence for each model and side: what the cue gives in each stack, and whether spelling needs it there.
+    """One paragraph for each model and side: contribution in each stack, and whether spelling needs the cue there.
 
     Parameters
     ----------
     headline : DataFrame
-        Of the best layer, with claims.
+        Of whole stacks, with claims.
     need : DataFrame
         From `need_table`; may be empty.
     by_number : DataFrame
         From `need_by_number`; may be empty.
     """
-    sentences = []
+    paragraphs = []
     for where, part in _by_model_and_side(headline):
-        clauses = [_clause(row, _row_of(need, row), _row_of(by_number, row)) for row in part.to_dict("records")]
-        sentences.append(f"{where}: {'; '.join(clauses)}.{_ranking(part, need)}")
-    return sentences
+        rows = part.to_dict("records")
+        parts = [_stack_sentence(row, _row_of(need, row), _row_of(by_number, row)) for row in rows]
+        paragraphs.append(f"{where}: {' '.join(parts)}{_ranking(rows, need)}")
+    return paragraphs
 
 
 def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
-    """One short sentence for each model and side: in which stacks spelling needs the cue, and where it is given more.
+    """For each model and side: in which stacks spelling needs the cue, and where it contributes more than untrained.
 
     Parameters
     ----------
     headline : DataFrame
-        Of the best layer, with claims.
+        Of whole stacks, with claims.
     need : DataFrame
         From `need_table`; may be empty.
     """
     answers = []
     for where, part in _by_model_and_side(headline):
         rows = part.to_dict("records")
-        answers.append(f"{where}: {_needed_where(rows, need)}. {_given_where(rows)}.")
+        answers.append(" ".join(filter(None, [f"{where}:", _need_answer(rows, need), _contribution_answer(rows)])))
     return answers
 
 
@@ -126,72 +132,74 @@ def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFra
         yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
 
 
-def _needed_where(rows: Sequence[Row], need: pd.DataFrame) -> str:
-    """In which stacks spelling needs the cue, in which it does not, and in which that is not known."""
+def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
+    """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which are inconclusive."""
     by_verdict: dict[str, list[str]] = {}
-    for row in rows:
-        of_stack = _row_of(need, row)
-        verdict = "not asked" if of_stack is None else str(of_stack["verdict"])
-        stack = _spoken(row["stack"])
-        if of_stack is not None and verdict == "needed":
-            stack += f" ({of_stack['right']:.0f} % right, {of_stack['without_cue']:.0f} % without it)"
-        by_verdict.setdefault(verdict, []).append(stack)
-    needed, not_needed = by_verdict.get("needed"), by_verdict.get("not needed")
-    clauses = [f"spelling needs it in {_listed(needed)}"] if needed else []
-    if not_needed:
-        beginning = "not" if needed else "spelling does not need it"
-        clauses = [", ".join([*clauses, f"{beginning} in {_listed(not_needed, 'or')}"])]
-    for verdict, text in _NOT_KNOWN.items():
+    of_stacks = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
+    if not of_stacks:
+        return ""
+    if max(found["groups"] for _, found in of_stacks) < FEWEST_GROUPS:
+        groups = number_of(int(max(found["groups"] for _, found in of_stacks)), "group")
+        return f"With {groups} of clips nothing is claimed about need ({FEWEST_GROUPS} are needed)."
+    for row, found in of_stacks:
+        stack = spoken_stack(row["stack"])
+        if found["verdict"] == "needed":
+            stack += f" (from {found['right']:.0f} % to {found['without_cue']:.0f} % right)"
+        by_verdict.setdefault(str(found["verdict"]), []).append(stack)
+    sentences = []
+    for verdict, text in _NEED_ANSWERS.items():
         if verdict in by_verdict:
-            clauses.append(f"{text} in {_listed(by_verdict[verdict], 'or')}")
-    return "; ".join(clauses)
+            sentences.append(text.format(listed(by_verdict[verdict], "or" if verdict == "not needed" else "and")))
+    return " ".join(sentences)
 
 
-_NOT_KNOWN = {
-    "": "whether spelling needs it cannot be told",
-    "at chance": "it spells no better than chance",
-    "not asked": "whether spelling needs it was not asked",
+_NEED_ANSWERS = {
+    "needed": "Ablating the cue lowers spelling accuracy in {}.",
+    "not needed": f"Ablating it loses less than {MARGIN:.0f} points in {{}}.",
+    "at chance": "The intact model spells no better than chance, so need cannot be tested in {}.",
+    "": "Whether spelling needs the cue is inconclusive in {}.",
 }
 
 
-def _given_where(rows: Sequence[Row]) -> str:
-    """In which stacks the cue is given more, or less, than in untrained models."""
-    differences = [row.get("difference", float("nan")) for row in rows]
-    if all(difference != difference for difference in differences):
-        shares = [f"{row['trained']:.1f} % in {_spoken(row['stack'])}" for row in rows]
-        return f"It is given {_listed(shares)} (no untrained model to compare with)"
-    if not any(_is_tested(row) for row in rows):
-        shown = [f"{row['difference']:+.1f} points in {_spoken(row['stack'])}" for row in rows]
-        return f"Against untrained models it is given {_listed(shown)}: {_UNTESTED}"
-    clauses = []
-    for claim in ("more", "less"):
-        claimed = [row for row in rows if row.get("claim") == claim]
-        if claimed:
-            stacks = [f"{_spoken(row['stack'])} ({row['difference']:+.1f} points)" for row in claimed]
-            clauses.append(f"{claim} than in untrained models in {_listed(stacks)}")
-    untested = [_spoken(row["stack"]) for row in rows if not _is_tested(row)]
-    told = f"It is given {', '.join(clauses)}" if clauses else "In no stack is it given more than untrained models may"
-    return f"{told}; {_listed(untested)}: {_UNTESTED}" if untested else told
+def _contribution_answer(rows: Sequence[Row]) -> str:
+    """In which stacks the cue contributes more, or less, than in untrained models."""
+    if all(row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows):
+        shares = [f"{row['trained']:.1f} % in {spoken_stack(row['stack'])}" for row in rows]
+        return f"The cue contributes {listed(shares)} (no untrained model to compare with)."
+    moving = [row for row in rows if not is_idle(row)]
+    reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, moving))))
+    sentences = [f"{reason}: {_differences(moving)}." for reason in reasons[:1]]
+    if not reasons:
+        clauses = [
+            f"{claim} in {listed(stacks)}" for claim in ("more", "less") if (stacks := _claimed_stacks(moving, claim))
+        ]
+        silent = [
+            spoken_stack(row["stack"])
+            for row in moving
+            if not (row["claim"] or row.get("more_in") or row.get("less_in"))
+        ]
+        if clauses:
+            sentences.append(f"Compared with untrained models, the cue contributes {', '.join(clauses)}.")
+        if silent:
+            sentences.append(f"The comparison with untrained models is inconclusive in {listed(silent)}.")
+    return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
 
 
-_UNTESTED = "too few clips or twins to claim anything"
+def _differences(rows: Sequence[Row]) -> str:
+    """Differences to untrained models, in words."""
+    shown = [f"{row['difference']:+.1f} points in {spoken_stack(row['stack'])}" for row in rows]
+    return f"the cue's contribution differs from untrained models by {listed(shown)}"
 
 
-def _is_tested(row: Row) -> bool:
-    """Whether a claim could be made: with few groups of clips, or one twin, there is no q."""
-    q = row.get("q", 1.0)
-    return q == q
-
-
-def _listed(names: Sequence[str], joint: str = "and") -> str:
-    """Names as people list them.
-
-    Examples
-    --------
-    >>> _listed(["a", "b", "c"]), _listed(["a"])
-    ('a, b and c', 'a')
-    """
-    return " ".join(filter(None, [", ".join(names[:-1]), joint if names[:-1] else "", names[-1]]))
+def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
+    """Stacks of which "more" or "less" is claimed, of the whole or of single layers."""
+    names = []
+    for row in rows:
+        if row["claim"] == claim:
+            names.append(f"{spoken_stack(row['stack'])} ({row['difference']:+.1f} points)")
+        elif row.get(f"{claim}_in"):
+            names.append(f"single layers of {spoken_stack(row['stack'])}")
+    return names
 
 
 def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:
@@ -204,68 +212,83 @@ def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None
     return table[here].to_dict("records")[0] if here.any() else None
 
 
-def _clause(row: Row, need: Row | None, numbers: Row | None) -> str:
-    """What the cue gives in one stack, and whether spelling needs it there."""
+def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
+    """What the cue contributes in one stack, and what ablating it there does to spelling."""
+    contribution = f"In {spoken_stack(row['stack'])}, {_contribution(row)}"
     if need is None:
-        return f"{_gives(row)} (whether spelling needs it there was not asked)"
-    by_number = _numbers(numbers) if need["verdict"] == "needed" else ""
-    without = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without it{by_number}"
+        return f"{contribution}; it was not tested whether spelling needs it there."
+    accuracy = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without the cue"
+    accuracy += _numbers(numbers) if need["verdict"] == "needed" else ""
     if need["without_other"] == need["without_other"]:
-        without += f", {need['without_other']:.0f} % without another word"
+        accuracy += f", {need['without_other']:.0f} % without another word"
+    is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
     if need["verdict"] == "needed":
-        return f"{_gives(row)}, and spelling needs it there: {without}"
-    if need["verdict"] == "at chance":
-        return f"{_gives(row)}; it spells no better than chance ({need['right']:.0f} % right), so need cannot be asked"
+        return (
+            f"{contribution}{', and' if is_more else ', but'} ablating it there lowers spelling accuracy ({accuracy})."
+        )
     if need["verdict"] == "not needed":
-        joint = "yet" if row.get("claim") == "more" else "and"
-        return f"{_gives(row)}, {joint} spelling does not need it there ({without})"
-    lost = said_interval(need["low"], need["high"])
-    told = (
-        f"; between {lost.replace(' to ', ' and ')} points lost" if lost else f"; {number_of(need['groups'], 'group')}"
-    )
-    return f"{_gives(row)}, and whether spelling needs it there cannot be told ({without}{told})"
+        joint = ", but" if is_more else ", and"
+        return f"{contribution}{joint} ablating it there loses less than {MARGIN:.0f} points ({accuracy})."
+    if need["verdict"] == "at chance":
+        chance = f"The intact model spells no better than chance ({need['right']:.0f} % right)"
+        return f"{contribution}. {chance}: need cannot be tested."
+    return f"{contribution}. Whether spelling needs it there is inconclusive ({accuracy}{_why_inconclusive(need)})."
 
 
-def _gives(row: Row) -> str:
+def _why_inconclusive(need: Row) -> str:
+    if need["groups"] < FEWEST_GROUPS:
+        return f"; {number_of(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
+    if need["right_low"] <= CHANCE:
+        return f"; the intact accuracy lies between {need['right_low']:.0f} and {need['right_high']:.0f} %"
+    return f"; {said_interval(need['low'], need['high'])} points lost"
+
+
+def _contribution(row: Row) -> str:
     """Contribution of the cue in a stack against untrained models."""
-    stack = _spoken(row["stack"])
     difference = row.get("difference", float("nan"))
     if difference != difference:
-        return f"{stack} gives the cue {row['trained']:.1f} % (no untrained model to compare with)"
-    if row.get("claim"):
-        return f"{stack} gives the cue {abs(difference):.1f} points {row['claim']} than untrained models do"
-    if not _is_tested(row):
-        return f"{stack} gives the cue {difference:+.1f} points against untrained models ({_UNTESTED})"
-    return f"{stack} gives the cue no more than untrained models may ({difference:+.1f} points)"
-
-
-def _spoken(stack: object) -> str:
-    return "cross-attention" if stack == "cross" else f"the {stack}"
+        return f"the cue contributes {row['trained']:.1f} % to the target (no untrained model to compare with)"
+    if is_idle(row):
+        return (
+            f"no source moves the target by {100 * STRENGTH_FLOOR:.0f} % of its state, so the cue's share says nothing"
+        )
+    if row["claim"]:
+        return f"the cue contributes {abs(difference):.1f} points {row['claim']} than in untrained models"
+    layers = [claim for claim in ("more", "less") if row.get(f"{claim}_in")]
+    if layers:
+        claims = " and ".join(layers)
+        return (
+            f"the cue contributes {claims} than in untrained models in single layers ({difference:+.1f} points overall)"
+        )
+    return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
 
 
 def _numbers(numbers: Row | None) -> str:
-    """Which number is lost, where the two fare differently."""
+    """Which number is lost, where the two differ."""
     shares = {name: share for name, share in (numbers or {}).items() if name not in _BY}
     if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
         return ""
-    spoken = {"sg": "singular", "pl": "plural"}
-    shown = ", ".join(f"{spoken.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
+    names = {"sg": "singular", "pl": "plural"}
+    shown = ", ".join(f"{names.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
     return f" ({shown})"
 
 
-def _ranking(rows: pd.DataFrame, need: pd.DataFrame) -> str:
-    """Whether the stack that comes first by contribution is the one that is needed most; "" for one stack."""
-    if len(rows) < 2 or need.empty or "difference" not in rows or rows["difference"].isna().all():  # no untrained model
+def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
+    """Whether the stack with the largest claimed contribution is one that spelling needs; "" where nothing is claimed."""
+    claimed = [row for row in rows if row.get("claim") == "more"]
+    needs = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
+    needed = [(row, found) for row, found in needs if found["verdict"] == "needed"]
+    if len(needs) < 2 or not claimed or not needed:
         return ""
-    first = rows.loc[rows["difference"].idxmax()]
-    here = need[(need["side"] == first["side"]) & (need["model"] == first["model"])]
-    if here.empty or not (here["verdict"] == "needed").any():
-        return ""
-    most = here.loc[here["lost"].idxmax(), "ablated"]
-    if most == first["stack"]:
-        return f" Contribution and need both point to {_spoken(most)}."
-    order = f"Contribution puts {_spoken(first['stack'])} first; what is needed is {_spoken(most)}"
-    return f" {order}: do not read the one for the other."
+    first = max(claimed, key=lambda row: row["difference"])["stack"]
+    most = max(needed, key=lambda pair: pair[1]["lost"])[0]["stack"]
+    if most == first:
+        return f" Contribution and need both point to {spoken_stack(most)}."
+    return (
+        f" The contribution is largest in {spoken_stack(first)}, but the largest loss by ablation is in "
+        f"{spoken_stack(most)}: a "
+        "high contribution is no evidence that the model uses the cue."
+    )
 
 
 def with_controls(
@@ -276,7 +299,7 @@ def with_controls(
     Parameters
     ----------
     headline : DataFrame
-        Of the best layer, with claims.
+        Of whole stacks, with claims.
     need : DataFrame
         From `need_table`; may be empty.
     controls : mapping of name to headline or None
@@ -291,8 +314,8 @@ def with_controls(
         needed = _row_of(need, row)
         for name, column in (
             ("right (%)", "right"),
-            ("cue silenced", "without_cue"),
-            ("another word silenced", "without_other"),
+            ("cue ablated", "without_cue"),
+            ("another word ablated", "without_other"),
         ):
             value = float("nan") if needed is None else needed[column]
             cells[name] = "" if value != value else f"{value:.0f}"
@@ -314,4 +337,4 @@ def _said_difference(row: Row | None) -> str:
     difference = float("nan") if row is None else row.get("difference", float("nan"))
     if row is None or difference != difference:
         return ""
-    return f"{difference:+.1f}{'' if row.get('claim') else ' (no claim)'}"
+    return f"{difference:+.1f}{'' if row.get('claim') else ' (inconclusive)'}"

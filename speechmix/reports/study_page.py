@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.grouped_means import distinct, taken
-from ..evaluation.need import NOT_NEEDED
+from ..evaluation.need import CHANCE, CHANCE_MARGIN, MARGIN, groups_for_equivalence
 from ..evaluation.spelling import TRANSCRIBES
 from ..files.text_files import write_csv
 from ..files.whole_files import write_json, write_text
@@ -33,9 +33,9 @@ from .study_clips import clip_cards, clip_table
 from .study_figures import need_pictures, pictures_of
 from .study_need import joint_sentences, need_by_number, short_answers, shown_need, with_controls
 from .study_parts import agreement_part, boundaries_part, length_part, models_part, times_part
-from .study_tables import headline_file, shown, shown_layers
+from .study_tables import shown, shown_layers
 from .text_tables import latex, markdown
-from .wording import FEWEST_GROUPS, LENGTH, READING, method, number_of, sentences
+from .wording import LENGTH, READING, method, number_of, sentences
 
 if TYPE_CHECKING:
     from ..experiments.scored_run import Run
@@ -44,52 +44,53 @@ if TYPE_CHECKING:
 _MOST_LEFT_OUT = 500  # rows of the table of what was left out
 _NO_CUE = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
 _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
-_BEST_LAYER = (
-    "At the best layer, chosen on one half of the groups and read on the other, and the other way round; so no number is read "
-    "on the clips that chose its layer. The twins chose it too, and they cannot be halved: so the test over twins is that of "
-    '"in some layer of the stack" (Cauchy combination of the p of all layers).'
-)
-_ALL_LAYERS = "Mean over all layers of the stack."
+_STACKS = "Whole stacks: the mean over the layers of a stack, each layer weighted by its mixing strength."
 _ABLATION = (
     "Share of clips (%) in which the target's own spelling is likelier than its other spelling, with the cue's value vectors "
-    "zeroed in all layers of one stack. 50 % is chance. A stack that carries the cue should show a high contribution above and "
-    "fall to chance here."
+    "zeroed in all layers of one stack. 50 % is chance."
 )
 _NEED = (
-    "What spelling loses without the cue, beside what it loses without another word of about its length (the control): share "
-    "of clips spelled right, 95 % interval and permutation test over groups (q: corrected over this table), and the mean drop "
-    "of the margin log p(target) - log p(foil). At chance: the intact model's interval reaches "
-    "50 %, so there is nothing to lose. Needed: q < 0.05 and the interval above zero; not needed: the interval ends "
-    f"below {NOT_NEEDED:.0f} points."
-)
-_OF_CONTROLS = {  # column of the table of controls: what it is, said where it is there
-    "invariant nouns": "in points, nouns that are spelled alike in both numbers, about which the cue decides nothing",
-    "word after the target": "in points, the word after the target, which tells nothing of it",
-    "right (%)": "in % of clips spelled right, as they are",
-    "cue silenced": "with the cue's values zeroed in that stack",
-    "another word silenced": "with those of another word of about its length",
+    "What spelling loses when the cue's value vectors are zeroed, beside what it loses without another word of about its "
+    "length "
+    "(the control): share spelled right, mean over groups, with a 95 % interval; p of a sign test over groups, corrected over "
+    "the rows of the model; and the mean drop of the margin log p(target) - log p(foil). Needed: p <= 0.05 and the "
+    "interval above "
+    f"zero. Not needed: at most {MARGIN:.0f} points are lost, by an equivalence test; one stack takes {{one}} groups without a "
+    f"loss, three stacks {{three}}. At chance: the intact model spells at most {CHANCE + CHANCE_MARGIN:.0f} % right, by "
+    f"the same "
+    "kind of test. Everything else is inconclusive."
+).format(one=groups_for_equivalence(), three=groups_for_equivalence(3))
+_OF_CONTROLS = {  # column of the table of controls: what it is
+    "trained - untrained": "the claim: difference in the cue's contribution, in percentage points",
+    "invariant nouns": "the same for nouns with one spelling for both numbers, where the cue cannot decide the spelling",
+    "word after the target": "the same for an irrelevant word, the one after the target",
+    "right (%)": "clips spelled right by the intact model",
+    "cue ablated": "clips spelled right with the cue's values zeroed in that stack",
+    "another word ablated": "clips spelled right with those of another word of about its length zeroed",
 }
+_READ_CONTROLS = (
+    " A control as large as its claim means that the stack mixes in any word of that kind, not the cue for its number. "
+    '"Inconclusive": the difference is one that clips or random weights can make.'
+)
 _DEFAULT = (
     "The same by number. A model that no longer hears the cue and falls back on one number is right there and wrong in the "
     "other: 50 % together. It may then take much from the cue in that other number alone; see the figures by number."
 )
 _CONTROL = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
 _EVERY_LAYER = (
-    "Layers in which trained and random differ: both tests in every layer, corrected over all {count} layers of all stacks "
-    "and measures by Benjamini and Hochberg (of the layers named here about one in twenty is expected to be named by "
-    "chance). All numbers are in layers.csv."
+    "Layers in which trained and untrained models differ: the same test, corrected over all {count} layers and all whole "
+    "stacks "
+    "of a model, and an interval that leaves out zero. Layers below the floor of mixing strength take no part. All numbers are "
+    "in layers.csv."
 )
+_CAUTION = "A high contribution does not say that the model uses the cue: that is for ablation to say."
 _CHOSEN = (
     "Clips with the highest, the median and the lowest difference between trained and random by Value Zeroing, and those asked "
     "for. "
 )
 _LISTENING = (
-    "Play a clip and its position moves over the map; click a word to hear it and to see what gives to it. Columns give, rows "
-    "receive; silence and padding are left out."
-)
-_FEW = (
-    f" With fewer than {FEWEST_GROUPS} groups no test can reach p < 0.05, and intervals are too narrow: of those rows "
-    "nothing is claimed; read them as anecdotes."
+    "Play a clip and its position moves over the map; click a word to hear it and to see what contributes to it. Rows are "
+    "targets, columns are sources; pauses and padding are left out."
 )
 
 
@@ -190,11 +191,12 @@ def _write_tables(study: Study) -> None:
     folder, table = study.run.folder, shown(study.headline)
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = (
-        f"Cue contribution (%) at the best layer (cross-fitted), 95 % intervals over {units} and random twins; q "
-        "is p corrected over all rows of the page's two headlines."
+        f"Cue contribution (%) over whole stacks, layers weighted by mixing strength; 95 % intervals over {units} and "
+        f"untrained "
+        "twins; p: rank among the twins, corrected over all stacks, layers and measures of a model."
     )
     write_csv(study.layers, folder.beside_page("layers", "csv"))
-    write_csv(headline_file(*study.headlines), folder.beside_page("headline", "csv"))
+    write_csv(study.headline, folder.beside_page("headline", "csv"))
     write_text(folder.beside_page("headline", "md"), markdown(table) + "\n")
     write_text(folder.beside_page("headline", "tex"), latex(table, caption=caption))
 
@@ -229,8 +231,8 @@ def _claims(study: Study, needs: Sequence[Picture]) -> list[Part]:
 
 def _said_controls(table: pd.DataFrame) -> str:
     """What stands in the columns of the table of controls."""
-    columns = "; ".join(text for column, text in _OF_CONTROLS.items() if column in table)
-    return f"Beside each claim its controls: {columns}." if columns else "No control could be read beside the claims."
+    columns = "; ".join(f"{column}: {text}" for column, text in _OF_CONTROLS.items() if column in table)
+    return f"Each row is one stack. {columns}.{_READ_CONTROLS}"
 
 
 def _provenance(study: Study) -> Part:
@@ -249,9 +251,8 @@ def _results(study: Study) -> list[Part]:
     if study.layers is None:
         return []
     words: list[Item] = [*joint_sentences(study.headline, study.need, need_by_number(study.ablations))]
-    words += [*sentences(study.headline), _many(*study.headlines)]
-    tables: list[Item] = [READING, LENGTH, method(study.ties, study.headline.twins)]
-    tables += [_BEST_LAYER, shown(study.headline), _ALL_LAYERS, shown(study.mean_over_layers)]
+    words += [*sentences(study.headline), _CAUTION]
+    tables: list[Item] = [READING, LENGTH, method(study.ties, study.headline.twins), _STACKS, shown(study.headline)]
     parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
     layers = shown_layers(study.layers)
     every_layer = _EVERY_LAYER.format(count=len(study.layers))
@@ -272,7 +273,7 @@ def _ablation(study: Study) -> list[Part]:
 def _control(study: Study) -> list[Part]:
     if study.control is None:
         return []
-    return [("Control: invariant nouns", [_CONTROL + _few(study.control), shown(study.control)])]
+    return [("Control: invariant nouns", [_CONTROL, shown(study.control)])]
 
 
 def _clips_to_hear(study: Study, cards: Sequence[ClipCard]) -> list[Part]:
@@ -292,18 +293,6 @@ def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str
         )
     left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
     return [("All clips", clip_table(study, cards)), ("Left out", left_out or ["Nothing was left out."])]
-
-
-def _few(headline: pd.DataFrame) -> str:
-    return _FEW if (headline.groups < FEWEST_GROUPS).any() else ""
-
-
-def _many(best: pd.DataFrame, mean: pd.DataFrame) -> str:
-    return (
-        f"The two tables below hold {len(best) + len(mean)} comparisons, and q is corrected over all of them: of what is "
-        "claimed there about one in twenty is expected to be claimed by chance. A high contribution says that the cue's "
-        "vectors enter the target's; whether the model then uses them is for ablation to say."
-    ) + _few(best)
 
 
 def transcription_notes(run: StoredRun) -> list[str]:

@@ -121,9 +121,9 @@ def boundaries_part(study: Study) -> list[Part]:
     milliseconds = round(1000 * SHIFT)
     text = (
         f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider and narrower at both edges, "
-        f"in {moved['clip'].nunique()} clips, read at the layers chosen as aligned. The conclusion (above zero, below, or "
-        f"neither) stays the same in {int(verdicts.holds.sum())} of {len(verdicts)} rows."
+        f"in {moved['clip'].nunique()} clips, over whole stacks. Whether the interval lies above zero, below, or neither "
+        f"stays the same in {int(verdicts.holds.sum())} of {len(verdicts)} rows."
     )
     verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(lambda yes: "yes" if yes else "no")
-    headings = {"smallest": "smallest difference", "largest": "largest difference", "same_layer": "same best layer"}
+    headings = {"smallest": "smallest difference", "largest": "largest difference", "same_layer": "same highest layer"}
     return [("If word boundaries are off", [text, shown(verdicts.rename(columns=headings))])]

@@ -1,9 +1,9 @@
-"""The numbers of a study: which rows it looks at, the headline, layer by layer, ablation, one row per clip.
+"""The numbers of a study: which rows it looks at, contribution by stack and by layer, ablation, one row per clip.
 
-In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is trained - random twin;
-uncertainty is over groups of clips that belong together (`evaluation.groups`) and over random twins (`evaluation.twins`);
-reported are the mean over all layers of a stack, and the best layer, cross-fitted (chosen on one half of the groups, read on
-the other).
+In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a trained model with its
+untrained twins, over groups of clips that belong together (`evaluation.groups`), in one test of all its stacks, layers and
+measures (`evaluation.twin_comparison`). Reported are the whole of each stack, every layer weighted by its mixing strength,
+and each layer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import pandas as pd
 from ..errors import InputError
 from ..evaluation.grouped_means import grouped_means, taken
 from ..evaluation.groups import groups_of
-from ..evaluation.statistics import BASELINES, by_layer, cross_fitted_layer, trained_against_random
-from ..evaluation.twins import combined_p
+from ..evaluation.twin_comparison import BASELINES, STRENGTH, WHOLE_STACK, compare_with_twins, whole_stack
 from ..interventions.ablation import CONTROL
 from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.distributions import best_layers
@@ -27,17 +26,29 @@ from ..storage.reading import StoredRun
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.
 PARTS = ("template", "number", "cue")
-BEST_LAYER, ALL_LAYERS = "best layer", "all layers"
-# What the page calls the columns of the tables that it writes; of the limits over clips alone and the two p it shows nothing.
+# What the page calls the columns of the tables that it writes.
 _NAMES = {
-    "length_matched": "length-matched", "share_of_length": "share of length", "effect": "effect size d",
-    "positive": "above zero (%)",
+    "random": "untrained", "length_matched": "length-matched", "share_of_length": "share of length",
+    "effect": "effect size d", "positive": "above zero (%)", "mixing_strength": "mixing strength (%)",
+    "more_in": "more in layers", "less_in": "less in layers",
 }  # fmt: skip
-_OF_CLIPS = ("model", "init", "clip", "group", "stack", "measure", "rows", "layer", "depth", "contribution")
-_UNSEEN = ["clips_low", "clips_high", "p_clips", "p_twins"]
+_OF_CLIPS = (
+    "model",
+    "init",
+    "seed",
+    "clip",
+    "group",
+    "stack",
+    "measure",
+    "rows",
+    "layer",
+    "depth",
+    "contribution",
+    STRENGTH,
+)
 _ROUNDED = (
     "trained",
-    "random",
+    "untrained",
     "difference",
     "share of length",
     "length-matched",
@@ -60,7 +71,7 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows
         Of decoder and cross maps: the row that decides between target and foil, where it is known; or all of the target's.
     """
     columns = [name for name in ("side", "control", *PARTS) if name in clips and name not in contributions]
-    columns_of_clips = clips[["clip", "group", *columns]]
+    columns_of_clips = clips[["clip", "group", "content", *columns]]
     for name, default in (("side", "all"), ("control", "no")):
         values = clips[name].replace("", "all") if name in columns else default
         columns_of_clips = columns_of_clips.assign(**{name: values})
@@ -89,7 +100,8 @@ def without_control(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
-    """Clip table with the group of each clip; `attrs["ties"]` says what makes a group.
+    """Clip table with the group of each clip, and `content`, the first clip of the same sound; `attrs["ties"]`: what ties
+    clips.
 
     Parameters
     ----------
@@ -103,9 +115,18 @@ def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFr
         If there is no such column, or two that may be meant.
     """
     groups, ties = groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
-    clips = clips.assign(group=groups)
+    clips = clips.assign(group=groups, content=_contents(clips))
     clips.attrs["ties"] = ties
     return clips
+
+
+def _contents(clips: pd.DataFrame) -> pd.Series:
+    """For each clip the first one of the same sound and words: a copy is no further evidence."""
+    columns = [name for name in ("sound", "text", "cue", "target", "foil", "side") if name in clips]
+    if "sound" not in columns:
+        return clips["clip"]
+    first = clips.groupby(columns, sort=False, dropna=False)["clip"].transform("first")
+    return first.where(clips["sound"].fillna("").ne(""), clips["clip"])
 
 
 def _column(clips: pd.DataFrame, name: str) -> str:
@@ -118,84 +139,68 @@ def _column(clips: pd.DataFrame, name: str) -> str:
     return name if name in clips else renamed
 
 
-def headline(table: pd.DataFrame, *, layers: str = BEST_LAYER, statistics: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Contribution in %: trained, random, difference with interval, test and effect size, baselines of length.
+def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer `WHOLE_STACK`).
 
     Parameters
     ----------
     table : DataFrame
         From `study_table`.
-    layers : {"best layer", "all layers"}
-        "best layer" is cross-fitted over clips; the column layer then says which were chosen. The twins that it was chosen on
-        are those that it is held against, so p_twins is then of "some layer" (`combined_p` over all layers of the stack).
-    statistics : DataFrame, optional
-        `layer_statistics` of the table, if they are at hand.
 
     Returns
     -------
     DataFrame
-        Columns of `trained_against_random`, and layer. What is claimed is for `with_claims` to say, of all rows of a page.
-
-    Raises
-    ------
-    InputError
-        For other layers.
+        Columns of `compare_with_twins`, by `KEYS` and layer; one test over all rows of a model.
     """
-    if layers not in (BEST_LAYER, ALL_LAYERS):
-        raise InputError(f"layers should be {BEST_LAYER!r} or {ALL_LAYERS!r}, found {layers!r}")
-    percent = _in_percent(table)
-    if layers == BEST_LAYER:
-        percent = cross_fitted_layer(percent, by=KEYS, group="group")
+    percent = in_percent(table)
     if percent.empty:
-        return pd.DataFrame(columns=[*KEYS, "trained", "random", "groups"])
-    result = trained_against_random(percent, by=KEYS, group="group")
-    if layers != BEST_LAYER:
-        return result
-    layers_chosen = percent.groupby(list(KEYS), sort=False, observed=True).layer.agg(
-        lambda best: ", ".join(map(str, sorted(best.unique())))
-    )
-    result = result.merge(layers_chosen.reset_index().astype(dict.fromkeys(KEYS, object)), on=list(KEYS))
-    if "p" not in result:
-        return result
-    statistics = layer_statistics(table) if statistics is None else statistics
-    some_layer = statistics.groupby(list(KEYS), sort=False).p_twins.agg(combined_p).reset_index()
-    result = result.drop(columns="p_twins").merge(some_layer, on=list(KEYS))[list(result)]
-    return result.assign(p=np.maximum(result.p_clips, result.p_twins))
+        return pd.DataFrame(columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"])
+    stacks = whole_stack(percent)
+    both = pd.concat([part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True)
+    return compare_with_twins(both, by=[*KEYS, "layer"], group="group")
 
 
-def layer_statistics(table: pd.DataFrame) -> pd.DataFrame:
-    """The same in every layer, in %, with q and claim: p corrected over all layers of all stacks and measures."""
-    return by_layer(_in_percent(table), by=KEYS, group="group")
+def _plain_types(table: pd.DataFrame) -> dict[str, Any]:
+    return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
-def headline_file(best: pd.DataFrame, mean: pd.DataFrame) -> pd.DataFrame:
-    """Both headlines, of the best layer and of the mean over all, as one tidy table: the column layers tells them apart."""
-    both = pd.concat([best.assign(layers=BEST_LAYER), mean.assign(layers=ALL_LAYERS)], ignore_index=True)
-    first = [*KEYS, "layers", "layer"]
-    return both[[*first, *(name for name in both if name not in first)]]
+def of_layers(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows of single layers."""
+    return cells[cells["layer"] != WHOLE_STACK].reset_index(drop=True)
 
 
-def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    """What the statistics ask for, without the control's clips."""
-    columns = [
-        name for name in (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", *BASELINES) if name in table
-    ]
-    percent = taken(table, columns, table["control"] != "yes")
+def of_stacks(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows of whole stacks; more_in and less_in say of which of their layers a difference is claimed, as ranges."""
+    stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
+    layers = of_layers(cells)
+    for name, claim in (("more_in", "more"), ("less_in", "less")):
+        claimed = layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
+        places = pd.MultiIndex.from_frame(stacks[list(KEYS)])
+        stacks[name] = claimed.reindex(places).fillna("").to_numpy() if len(claimed) else ""
+    return stacks
+
+
+def in_percent(table: pd.DataFrame) -> pd.DataFrame:
+    """What the statistics need, without the control's clips; copies of a clip under its first name."""
+    names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
+    percent = taken(table, [name for name in names if name in table], table["control"] != "yes")
     for name in ("contribution", *BASELINES):
         if name in percent:
             percent[name] = percent[name].astype(float) * 100
+    if "content" in table:
+        percent["clip"] = table["content"][table["control"] != "yes"]
     return percent
 
 
 def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
-    """Layers of which it is claimed that trained and random differ, in words."""
+    """Layers of which it is claimed that trained and untrained differ, in words."""
     if "claim" not in statistics:
         return pd.DataFrame()
     rows = []
     for key, part in statistics.groupby(list(KEYS), sort=False):
         differing = {
-            "trained above random": _ranges(part[part.claim == "more"].layer),
-            "trained below random": _ranges(part[part.claim == "less"].layer),
+            "more than untrained": _ranges(part[part.claim == "more"].layer),
+            "less than untrained": _ranges(part[part.claim == "less"].layer),
         }
         rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
     return _without_single_side(pd.DataFrame(rows))
@@ -223,14 +228,16 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
 
 
 def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
-    """Contribution of each clip in one row of the headline, in % at its best layer: trained, random, difference.
+    """Contribution of each clip in one stack of `of_stacks`, in %, over the whole stack: trained, random, difference.
 
-    `attrs["layer"]` is that layer.
+    `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one with the largest
+    difference.
     """
-    asked = [name for name in _OF_CLIPS if name in table]
-    table = taken(table, asked, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
+    names = [name for name in _OF_CLIPS if name in table]
+    table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
     layer = int(best_layers(table).iloc[0]) if table.contribution.notna().any() else int(table.layer.iloc[0])
-    means = grouped_means(table[table.layer == layer], ["clip", "init"], "contribution")
+    needed = [name for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH) if name in table]
+    means = grouped_means(whole_stack(table[needed]), ["clip", "init"], "contribution")
     means = means.astype({"clip": object, "init": object})
     values = means.pivot(index="clip", columns="init", values="contribution").reindex(pd.unique(means["clip"]))
     values = values.reindex(columns=["trained", "random"]) * 100
@@ -273,26 +280,38 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table as people read it: rounded, an interval in one column, no column that says nothing."""
-    table = _without_single_side(table).drop(columns=_UNSEEN, errors="ignore").copy()
+    table = _without_single_side(table).copy()
     if "positive" in table:
         table["positive"] *= 100
-    for low, high, name in (("low", "high", "95 % interval"), ("twin_low", "twin_high", "a new untrained model")):
+    if STRENGTH in table:
+        table[STRENGTH] = [said_strength(value) for value in table[STRENGTH]]
+    for low, high, name in (("low", "high", "95 % interval"), ("twin_low", "twin_high", "lowest to highest twin")):
         if low in table:
             pairs = zip(table[low], table[high], strict=True)
             table.insert(
                 list(table).index(low), name, [said_interval(*pair, share=low == "twin_low") for pair in pairs]
             )
             table = table.drop(columns=[low, high])
-    if {"p", "q"} <= set(table):
-        table.insert(list(table).index("p") + 1, "q", table.pop("q"))
-    for name in {"p", "q"} & set(table):
-        table[name] = table[name].map(said_p)
+    if "p" in table:
+        table["p"] = table["p"].map(said_p)
     if "effect" in table:
         table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
-    if "length_matched" in table and "random" in table:  # beside the numbers it is there for
-        table.insert(list(table).index("random") + 1, "length_matched", table.pop("length_matched"))
     table = table.rename(columns=_NAMES)
+    table = table.drop(
+        columns=[name for name in ("more in layers", "less in layers") if name in table and (table[name] == "").all()]
+    )
     return table.round({name: 1 for name in table if name in _ROUNDED})
+
+
+def said_strength(value: float) -> str:
+    """A mixing strength in percent, with as many digits as tell it from nothing.
+
+    Examples
+    --------
+    >>> said_strength(0.312), said_strength(0.0123), said_strength(2.4e-6), said_strength(float("nan"))
+    ('31', '1.2', '0.0002', '')
+    """
+    return "" if value != value else f"{100 * value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 4}f}"
 
 
 def said_interval(low: float, high: float, *, share: bool = False) -> str:

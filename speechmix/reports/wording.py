@@ -1,84 +1,109 @@
-"""The headline in sentences: what a linguist reads before the tables.
+"""Contribution in sentences: what a linguist reads before the tables.
 
-In: rows of the headline table. Out: plain sentences with the numbers, what they are, and what they do not show.
+In: rows of whole stacks (`study_tables.of_stacks`). Out: plain sentences with the numbers, what they are, and what they do not
+show. Sentences speak of stacks, not of layer numbers, so that idle layers and the order of layers change none of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from ..evaluation.statistics import SURE
-from ..evaluation.twins import smallest_claim
+from ..evaluation.intervals import FEWEST_GROUPS
+from ..evaluation.rank_test import TWINS_NEEDED
+from ..evaluation.twin_comparison import STRENGTH
+from ..maps.numerics import STRENGTH_FLOOR
 from ..plots.panels import model_name, spoken
-from .study_tables import said_interval, said_p
+from .study_tables import said_interval, said_p, said_strength
 
+Row = Mapping[Hashable, Any]
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
-_USUAL_TWINS = (3, 5, 10)
-FEWEST_GROUPS = 6  # below which the permutation test cannot reach p < 0.05
 
 METHOD = (
-    "{units} Difference: trained - random twins. Two things are draws here: which {groups} were heard, and the weights of "
-    "the untrained models. So there are two tests, and p is the larger one: a permutation test over {groups} (how often a "
-    'difference as large as this comes about when the labels "trained" and "random" are swapped at random within '
-    "{groups}), and a t test of the trained model as one more draw of an untrained one. The 95 % interval is over both, "
-    "and so is wider than one over {groups} alone. A new untrained model: where the mean of a further random twin would "
-    "lie 95 of 100 times. q is p corrected for all comparisons that are reported together (Benjamini and Hochberg). "
-    "Something is claimed where q < {sure} and the interval leaves out zero, and nowhere else. Effect size d: the "
-    "difference in units of its own spread over {groups} (0.2 small, 0.5 medium, 0.8 large); it knows nothing of the "
-    "twins. {twins}"
+    "{units} Every number is a mean over the clips that the trained model and all its untrained twins have scored. Difference: "
+    "trained minus the mean of the twins. Two things vary by chance: which {groups} were recorded, and the random weights "
+    "of an "
+    "untrained model. So a claim needs three things. First, the trained model's rank among its twins: p is the "
+    "share of models, in either direction, that are as extreme anywhere in their stacks, layers and measures as the trained "
+    "model is in this row. This holds for any number of layers; of untrained models at most 5 % get any claim on a page. "
+    "Second, a "
+    "95 % interval of the difference, over {groups} and twins, that leaves out zero. Third, layers that move the target: "
+    "mixing "
+    "strength is the change of the target's state, in % of its length, when all other sources are zeroed; below "
+    f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each layer counts by its mixing "
+    "strength. {twins}"
 )
 READING = (
-    "Contribution: the share of the cue in building the target, in % of the target's row; in a decoder and in cross-attention "
-    "at the position that predicts the deciding letters where the target's other spelling is known, else over all of the "
-    "target's positions."
+    "Contribution: the share of the cue in building the target, in % of the target's row. In a decoder and in "
+    "cross-attention it "
+    "is read at the position that predicts the deciding letters, where the target's other spelling is known; else over all of "
+    "the target's positions."
 )
 LENGTH = (
-    "Word-level Value Zeroing grows with the square of a word's length and attention does not, so compare a measure with its "
-    "own twin, not with another measure. Length-matched: what a word as long as the cue gets by this measure if it is like any "
-    "other (frames squared for Value Zeroing, the same for every word for measures that are means over frames, the same for "
-    "every token in a decoder). Share of length: what the cue would get if every frame or token counted the same."
+    "Word-level Value Zeroing grows with the square of a word's length and attention does not. So compare a measure with its "
+    "own twins, not with another measure. Length-matched: what a word as long as the cue contributes by this measure if it is "
+    "like any other. Share of length: what the cue would contribute if every frame or token counted the same."
 )
 
 
 def method(ties: str, twins: Iterable[int]) -> str:
-    """How the numbers came about; `ties` says what makes clips a group, "" if nothing does, `twins` how many each row has."""
-    units = f"Clips that share {ties} say something about each other and are taken as one group." if ties else ""
+    """Say how the numbers came about; `ties` names what makes clips a group ("": nothing), `twins` how many each row has."""
+    units = f"Clips that share {ties} depend on each other and are taken as one group." if ties else ""
     counts = " ".join(map(said_twins, sorted(set(twins))))
-    return METHOD.format(units=units, groups="groups" if ties else "clips", sure=SURE, twins=counts).strip()
+    return METHOD.format(units=units, groups="groups" if ties else "clips", twins=counts).strip()
 
 
 def said_twins(count: int) -> str:
-    """What so many random twins of a model can show, in words.
+    """What so many untrained twins of a model can show, in words.
 
     Examples
     --------
-    >>> said_twins(1)
-    'One random twin does not tell how much the draw of its weights matters: nothing can be claimed, it takes two at least.'
-    >>> print(said_twins(5))
-    5 random twins: to reach p < 0.05 a difference must be 3.0 of their standard deviations (3 twins: 5.0, 10 twins: 2.4).
+    >>> said_twins(10)
+    '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39 twins.'
+    >>> said_twins(39)
+    '39 untrained twins: claims are possible. A further untrained model lies between the lowest and the highest with 95 %.'
     """
     if count == 0:
-        return "No random twin: there is nothing to hold a trained model against."
-    if count == 1:
-        return (
-            "One random twin does not tell how much the draw of its weights matters: nothing can be claimed, it takes two at "
-            "least."
-        )
-    needs = {number: f"{smallest_claim(number):.1f}" for number in (count, *_USUAL_TWINS)}
-    others = ", ".join(f"{number} twins: {needs[number]}" for number in _USUAL_TWINS if number != count)
-    reach = f"to reach p < 0.05 a difference must be {needs[count]} of their standard deviations"
-    return f"{count} random twins: {reach} ({others})."
+        return "No untrained twin: there is nothing to compare a trained model with."
+    named = f"{count} untrained twin{'' if count == 1 else 's'}"
+    if count < TWINS_NEEDED:
+        reason = f", because p cannot be below 2 / {count + 1}" if count > 1 else ""
+        return f"{named}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
+    share = f"{100 * (count - 1) / (count + 1):.0f} %"
+    return (
+        f"{named}: claims are possible. A further untrained model lies between the lowest and the highest with {share}."
+    )
+
+
+def reason_for_silence(row: Row) -> str:
+    """Why nothing can be claimed of a row, whatever its numbers; "" if something can.
+
+    Examples
+    --------
+    >>> reason_for_silence({"groups": 2, "twins": 39}), reason_for_silence({"groups": 20, "twins": 3})
+    ('With 2 groups of clips nothing is claimed (8 are needed)', 'With 3 untrained twins nothing is claimed (39 are needed)')
+    """
+    if row["groups"] < FEWEST_GROUPS:
+        return f"With {number_of(row['groups'], 'group')} of clips nothing is claimed ({FEWEST_GROUPS} are needed)"
+    if row["twins"] < TWINS_NEEDED:
+        return f"With {number_of(row['twins'], 'untrained twin')} nothing is claimed ({TWINS_NEEDED} are needed)"
+    return ""
+
+
+def is_idle(row: Row) -> bool:
+    """Whether no layer of a stack moves the target's state by as much as the floor."""
+    return bool(row.get(STRENGTH, float("nan")) < STRENGTH_FLOOR)
 
 
 def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
-    """One sentence for each model, stack and side, by Value Zeroing (by the first measure without it).
+    """One paragraph for each model, stack and side, by Value Zeroing (by the first measure without it).
 
     Parameters
     ----------
     headline : DataFrame
-        Of the best layer, with q and claim (`Study.headline`).
+        Of whole stacks (`Study.headline`).
     """
     measures = list(headline.measure.unique())
     measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
@@ -86,55 +111,84 @@ def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
     return [_sentence(row) for row in rows.head(most).to_dict("records")]
 
 
-def _sentence(row: dict) -> str:
-    where = f"{model_name(row['model'])}, {row['stack']}" + (
-        f", {row['side']} cue" if row.get("side", "all") != "all" else ""
-    )
-    begin = f"{where}: by {spoken(row['measure'])} "
+def _sentence(row: Row) -> str:
+    side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
+    begin = f"{model_name(row['model'])}, {spoken_stack(row['stack'])}{side}: by {spoken(row['measure'])} the cue contributes "
     if row["trained"] != row["trained"]:
-        return begin + f"the cue gives the target {row['random']:.1f} % in the random twins; there is no trained model."
-    gives = f"the cue gives the target {row['trained']:.1f} %"
+        return f"{begin}{row['random']:.1f} % to the target in the untrained twins; there is no trained model."
+    share = f"{row['trained']:.1f} % to the target"
     if row["random"] != row["random"]:
-        return begin + f"{gives}. There is no random twin, so nothing says what an untrained model would show."
-    twins = "its random twin" if row["twins"] == 1 else f"its {row['twins']} random twins"
-    text = f"{begin}{gives} in the trained model, {row['random']:.1f} % in {twins}"
+        return f"{begin}{share}. There is no untrained twin, so nothing says what an untrained model would show."
+    twins = f"{row['random']:.1f} % in {number_of(row['twins'], 'untrained twin')}"
     if row["twin_low"] == row["twin_low"]:
-        text += f"; a new untrained model would give {said_interval(row['twin_low'], row['twin_high'], share=True)} %"
-    text += f". Difference {row['difference']:+.1f} points{_details(row)}. "
-    return text + _verdict(row) + _against_length(row)
+        limits = said_interval(row["twin_low"], row["twin_high"], share=True)
+        twins += f" (lowest and highest: {limits.replace(' to ', ' and ')} %)"
+    difference = f"Difference: {row['difference']:+.1f} percentage points{_details(row)}."
+    return f"{begin}{share} in the trained model, and {twins}. {difference} {_verdict(row)}{_against_length(row)}"
 
 
-def _details(row: dict) -> str:
+def _details(row: Row) -> str:
     """Interval, test and spread of a difference; nothing of what cannot be stated."""
-    interval = said_interval(row["low"], row["high"])
-    tests = [f"{name} {said if said.startswith('<') else f'= {said}'}" for name in "pq" if (said := said_p(row[name]))]
+    interval, p = said_interval(row["low"], row["high"]), said_p(row["p"])
     size = next(size for limit, size in _SIZES if not abs(row["effect"]) >= limit)
     details = [
         f"95 % interval {interval}" if interval else "",
-        ", ".join(tests),
+        f"p {p if p.startswith('<') else f'= {p}'}" if p else "",
         f"above zero in {round(row['positive'] * row['groups'])} of {number_of(row['groups'], 'group')}",
         f"effect {size}" if row["effect"] == row["effect"] else "",
     ]
     return f" ({'; '.join(part for part in details if part)})"
 
 
-def _verdict(row: dict) -> str:
+def _verdict(row: Row) -> str:
     """What is claimed, or why nothing is."""
+    if is_idle(row):
+        return f"{idle_stack(row)}."
+    if reason := reason_for_silence(row):
+        return f"{reason}."
     if row["claim"]:
-        return f"So the cue counts for {row['claim']} here than in untrained models."
-    if row["twins"] < 2:
-        return "With one random twin nothing is claimed."
-    if row["groups"] < FEWEST_GROUPS:
-        return f"With {number_of(row['groups'], 'group')} nothing is claimed."
-    return (
-        "Nothing is claimed: this cannot be told from the draw of clips and weights, which does not show that training "
-        "changed nothing."
-    )
+        return f"So over the whole stack the cue contributes {row['claim']} than in untrained models."
+    layers = [
+        f"{claim} in single layers" for claim, name in (("more", "more_in"), ("less", "less_in")) if row.get(name)
+    ]
+    if layers:
+        return f"Over the whole stack the result is inconclusive; the cue contributes {' and '.join(layers)}."
+    return "The result is inconclusive: the difference is one that clips or random weights can make. Training may still matter."
 
 
-def _against_length(row: dict) -> str:
+def idle_stack(row: Row) -> str:
+    """Say that a stack moves nothing."""
+    strength = said_strength(row[STRENGTH])
+    stack = spoken_stack(row["stack"], start=True)
+    return f"{stack} moves the target's state by {strength} % only: no claim is made of its shares"
+
+
+def spoken_stack(stack: object, *, start: bool = False) -> str:
+    """A stack as a sentence names it.
+
+    Examples
+    --------
+    >>> spoken_stack("cross"), spoken_stack("encoder"), spoken_stack("encoder", start=True)
+    ('cross-attention', 'the encoder', 'The encoder')
+    """
+    name = "cross-attention" if stack == "cross" else f"the {stack}"
+    return name[0].upper() + name[1:] if start else name
+
+
+def listed(names: Sequence[str], joint: str = "and") -> str:
+    """Names as people list them.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " ".join(filter(None, [", ".join(names[:-1]), joint if names[:-1] else "", names[-1]]))
+
+
+def _against_length(row: Row) -> str:
     matched = row.get("length_matched", float("nan"))
-    return "" if matched != matched else f" A word of the cue's length would get {matched:.1f} %."
+    return "" if matched != matched else f" A word of the cue's length would contribute {matched:.1f} %."
 
 
 def number_of(count: int, thing: str) -> str:

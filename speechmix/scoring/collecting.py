@@ -6,8 +6,7 @@ In: each layer's scores, of all measures. Out: maps of the clips that shared a f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,7 +19,6 @@ from ..maps.files import LayerWriter, map_path, opened_lazily
 from ..maps.mixing import MixingMap
 
 Key = tuple[str, str]  # measure and stack
-FinishedMaps = Callable[[Key, Callable[[np.ndarray], MixingMap]], MixingMap]
 
 
 class ScoresByLayer:
@@ -32,15 +30,20 @@ class ScoresByLayer:
     ----------
     scores : dict of (measure, stack) to list of Tensor
         What is kept on the device.
+    strengths : dict of stack to list of Tensor [W_t]
+        Mixing strength, which stays on the device in any case.
     """
 
     def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
         self._layers, self._folder = layers, folder
         self.scores: dict[Key, list[Tensor]] = defaultdict(list)
+        self.strengths: dict[str, list[Tensor]] = defaultdict(list)
         self._writers: dict[Key, LayerWriter] = {}
 
-    def append(self, stack: str, by_measure: Mapping[str, Tensor]) -> None:
-        """Take in one layer's scores."""
+    def append(self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None) -> None:
+        """Take in one layer's scores, and its mixing strength [W_t]."""
+        if strength is not None:
+            self.strengths[stack].append(strength)
         if self._folder is None:
             for measure, scores in by_measure.items():
                 self.scores[measure, stack].append(scores)
@@ -64,21 +67,36 @@ class ScoresByLayer:
             writer.discard()
 
 
-def maps_from(collected: Sequence[ScoresByLayer]) -> Iterator[FinishedMaps]:
-    """Bring the scores of all clips of a pass to the host; for each clip, what makes the map of a measure and stack of them."""
+class FinishedMaps:
+    """What was collected of one clip, on the host: makes the map of a measure and stack.
+
+    Attributes
+    ----------
+    strengths : dict of stack to ndarray [L, W_t]
+    """
+
+    def __init__(self, of_clip: ScoresByLayer, scores: Mapping[Key, np.ndarray], strengths: Mapping[str, np.ndarray]):
+        self._of_clip, self._scores, self.strengths = of_clip, scores, strengths
+
+    def __call__(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        return labelled(self._scores[key]) if key in self._scores else self._of_clip.written(key, labelled)
+
+
+def maps_from(collected: Sequence[ScoresByLayer]) -> list[FinishedMaps]:
+    """Bring the scores of all clips of a pass to the host, together."""
     stacked = [
-        (clip, key, torch.stack(layers))
-        for clip, layers_of_clip in enumerate(collected)
-        for key, layers in layers_of_clip.scores.items()
+        {**{key: torch.stack(layers) for key, layers in of_clip.scores.items()}, **_strengths(of_clip)}
+        for of_clip in collected
     ]
-    arrays = dict(
-        zip(((clip, key) for clip, key, _ in stacked), to_host([scores for *_, scores in stacked]), strict=True)
-    )
-    for clip, of_clip in enumerate(collected):
-        yield partial(_finished, of_clip, {key: arrays[clip, key] for key in of_clip.scores})
+    arrays = iter(to_host([tensor for of_clip in stacked for tensor in of_clip.values()]))
+    finished = []
+    for of_clip, tensors in zip(collected, stacked, strict=True):
+        on_host = dict(zip(tensors, arrays, strict=False))
+        scores = {key: on_host[key] for key in of_clip.scores}
+        finished.append(FinishedMaps(of_clip, scores, {stack: on_host["", stack] for stack in of_clip.strengths}))
+    return finished
 
 
-def _finished(
-    of_clip: ScoresByLayer, arrays: Mapping[Key, np.ndarray], key: Key, labelled: Callable[[np.ndarray], MixingMap]
-) -> MixingMap:
-    return labelled(arrays[key]) if key in arrays else of_clip.written(key, labelled)
+def _strengths(of_clip: ScoresByLayer) -> dict[Key, Tensor]:
+    """Mixing strengths [L, W_t] under keys that no measure has."""
+    return {("", stack): torch.stack(layers) for stack, layers in of_clip.strengths.items()}

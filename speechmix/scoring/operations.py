@@ -28,6 +28,7 @@ from ..adapters.outline import first_layers
 from ..adapters.text import most_positions
 from ..errors import InputError
 from ..measures.defined import check_defined
+from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import Measure, measure_named
 from .batches import bytes_of_pairs
 from .passes import Precision, running, scores_of_block, stacks_of
@@ -48,7 +49,7 @@ class Operations:
     forward : int
         Of the plain forward pass.
     measures : mapping of str to int
-        What each measure takes beside it, in all layers of all stacks.
+        What each measure takes beside it, in all layers of all stacks; and the mixing strength, which every map has.
     reading : int
         What it takes to read attention where the model does not show it (WavLM).
     uncounted : tuple of str
@@ -186,6 +187,7 @@ def counted_operations(
     view.prepare(named)
     on_meta = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
     of_blocks = [measure for measure in asked if measure.scope == "block"]
+    of_blocks += [STRENGTH] if any(not measure.objective for measure in asked) else []
     with first_layers(model) as shallow, running(shallow, Precision.of(shallow, question)):
         times = {name: len(model.stacks[name]) // len(shallow.stacks[name]) for name in named}
         plain = _of_forward_pass(shallow, on_meta, times)

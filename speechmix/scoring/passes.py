@@ -1,8 +1,8 @@
 """One forward pass: the maps of the items that share it, every measure and stack at once.
 
 In: items, a `Question`, a `Precision`. The blocks are handled while the pass runs, one at a time, each measure pooled to words
-at once, so that the memory beyond the plain pass is about one layer's maps. Out: `Maps`, one for each item. Measures that
-differentiate the whole model take a pass of their own behind it.
+at once, so that the memory beyond the plain pass is about one layer's maps. Every block's mixing strength is computed with
+them. Out: `Maps`, one for each item. Measures that differentiate the whole model take a pass of their own behind it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..maps.files import written_to
 from ..maps.mixing import Maps, MixingMap
 from ..measures.defined import check_defined
 from ..measures.gradient_pass import GradientPass
+from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
 from ..measures.units import Units
@@ -91,6 +92,7 @@ def answers(
     provenances = [provenance_of(model, view, question, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "block"]
+    strength = [STRENGTH] if any(not measure.objective for measure in measures) else []
     resources = {
         "product": Product(precision.products, model.weight_products),
         "batch_size": batch_size,
@@ -109,21 +111,24 @@ def answers(
                 stack, units_here = block.stack.name, units_of[block.clip]
                 if stack not in units_here:
                     units_here[stack] = views[block.clip].units(block)
-                scored = scores_of_block(block, units_here[stack], of_blocks, question, resources)
-                collected[block.clip].append(stack, {measure.name: scores for measure, scores in scored})
+                scored = scores_of_block(block, units_here[stack], [*of_blocks, *strength], question, resources)
+                scores = {measure.name: tensor for measure, tensor in scored}
+                strengths = scores.pop(STRENGTH.name)[:, 0] if strength else None
+                collected[block.clip].append(stack, scores, strengths)
             if also is not None:
                 also(block)
 
         run_forward(model, views, tuple(layers), on_block, question, precision)
         with phase("maps"):
+            finished = maps_from(collected)
             maps_of = [
                 _labelled(view, scores, provenance, layers, of_blocks, question)
-                for view, scores, provenance in zip(views, maps_from(collected), provenances, strict=True)
+                for view, scores, provenance in zip(views, finished, provenances, strict=True)
             ]
     if len(of_blocks) < len(measures):
         for index, view in enumerate(views):
             asked = (units_of[index], provenances[index], layers, question, precision, [question.objective])
-            [maps] = differentiated(model, view, *asked)
+            [maps] = differentiated(model, view, *asked, strengths=finished[index].strengths)
             maps_of[index] |= {key: written_to(folders_here[index], made) for key, made in maps.items()}
     return [
         Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in maps_of
@@ -199,8 +204,12 @@ def differentiated(
     question: Question,
     precision: Precision,
     objectives: Sequence[ObjectiveOption],
+    strengths: Mapping[str, np.ndarray] | None = None,
 ) -> list[dict[tuple[str, str], MixingMap]]:
-    """Maps of the measures that differentiate the whole model, for one item: those of each objective."""
+    """Maps of the measures that differentiate the whole model, for one item: those of each objective.
+
+    Mixing strengths [L, W_t] by stack go to the maps that have a row for each target.
+    """
     measures = [measure for measure in map(measure_named, question.measures) if measure.scope == "pass"]
     made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
     with running(model, precision):
@@ -219,9 +228,10 @@ def differentiated(
                 with phase(measure.name):
                     scores, notes = measure.function(run, stack, units[stack], **_read_by(measure, question, {}))
                 targets, sources = view.labels(stack)
+                strength = None if strengths is None or measure.objective else strengths.get(stack)
                 if measure.objective:
                     targets, notes = (run.objective.span,), {"objective": run.objective.details, **notes}
-                labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes})
+                labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes}, strength)
                 made[-1][measure.name, stack] = scores, labels
     arrays = iter(to_host([scores for of_one in made for scores, _ in of_one.values()]))
     return [
@@ -240,7 +250,8 @@ def _labelled(
     for measure in measures:
         noted = {**provenance, "distance": question.distance} if "distance" in measure.options else provenance
         for stack, layers_here in layers.items():
-            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted))
+            strength = finished.strengths[stack]
+            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted), strength)
             maps[measure.name, stack] = finished((measure.name, stack), _labelling(labels))
     return maps
 

@@ -46,6 +46,7 @@ COLUMNS = pa.schema(
     [("clip", pa.string()), ("fingerprint", pa.string()), ("model", pa.string()), ("init", pa.string())]
     + [("seed", pa.int64()), ("measure", pa.string()), ("stack", pa.string())]
     + [(name, pa.list_(kind)) for name, kind in _LISTS]
+    + [("mixing_strength", pa.list_(pa.float32()))]
 )
 
 
@@ -138,13 +139,15 @@ class MapFiles:
 
 
 def rows_of_maps(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pa.Table:
-    """Maps of one clip in plain columns, a row each; scores are flat, in the order of `shape`."""
+    """Maps of one clip in plain columns, a row each; scores are flat, in the order of `shape`, mixing strengths by layer."""
     about: dict[str, Any] = {"clip": clip.name, "fingerprint": clip.fingerprint}
     about |= {"model": model.name, "init": model.init, "seed": model.seed}
     rows: list[dict[str, Any]] = []
     for (measure, stack), mixing_map in maps.items():
         row: dict[str, Any] = {**about, "measure": measure, "stack": stack, "layers": mixing_map.layers}
         row |= {"shape": mixing_map.scores.shape, "scores": np.asarray(mixing_map.scores, np.float32).ravel()}
+        strength = mixing_map.mixing_strength
+        row["mixing_strength"] = None if strength is None else strength.astype(np.float32).ravel()
         for side, spans in (("target", mixing_map.targets), ("source", mixing_map.sources)):
             for name in ("label", "kind", "onset", "offset"):
                 row[f"{side}_{name}s"] = [getattr(span, name) for span in spans]

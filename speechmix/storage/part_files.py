@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from ..evaluation.statistics import BASELINES
+from ..evaluation.twin_comparison import BASELINES
 from ..files.file_marks import FileMark
 from ..files.parquet_files import readable_parquet, row_groups_of
 from ..files.whole_files import UNFINISHED, whole_file
-from .tables import AFTER_TARGET
+from .tables import AFTER_TARGET, STRENGTH
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -34,10 +34,15 @@ _TOLD = b"speechmix"
 
 _SHARES = [("cue", pa.string()), ("target", pa.string()), ("stack", pa.string()), ("measure", pa.string())]
 _SHARES += [("rows", pa.string()), ("layer", pa.int64()), ("depth", pa.float64()), ("contribution", pa.float64())]
-SHARES = pa.struct([*_SHARES, *((name, pa.float64()) for name in (*BASELINES, AFTER_TARGET))])
+SHARES = pa.struct([*_SHARES, *((name, pa.float64()) for name in (*BASELINES, AFTER_TARGET, STRENGTH))])
 RESULTS = pa.schema(
     [(name, pa.string()) for name in KEY]
     + [("contributions", pa.list_(SHARES)), ("content", pa.string()), ("vectors", pa.binary())]
+)
+# Parts of earlier versions know no mixing strengths: they are read as missing.
+_FORMER_SHARES = pa.struct([column for column in SHARES if column.name != STRENGTH])
+_FORMER_RESULTS = RESULTS.set(
+    RESULTS.get_field_index("contributions"), pa.field("contributions", pa.list_(_FORMER_SHARES))
 )
 
 
@@ -100,7 +105,8 @@ class Part:
         with readable_parquet(self.path):
             file = pq.ParquetFile(self.path, page_checksum_verification=True)
             groups = range(file.num_row_groups) if groups is None else groups
-            return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))
+            rows = file.read_row_groups(list(groups), columns=None if columns is None else list(columns))
+        return _with_strengths(rows)
 
     def slice(self, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
         """Rows from `start` to before `stop`."""
@@ -115,7 +121,21 @@ class Part:
                 of_group = file.read_row_group(group, columns=["clip", *columns])
                 rows.append(of_group.filter(pc.equal(of_group["clip"], clip)).select(list(columns)))
         empty = pa.schema([RESULTS.field(name) for name in columns]).empty_table()
-        return pa.concat_tables(rows) if rows else empty
+        return _with_strengths(pa.concat_tables(rows)) if rows else empty
+
+
+def _with_strengths(rows: pa.Table) -> pa.Table:
+    """Rows of a part in today's columns: mixing strengths are missing in those of earlier versions."""
+    place = rows.schema.get_field_index("contributions")
+    if place < 0 or rows.schema.field(place).type == RESULTS.field("contributions").type:
+        return rows
+    lists = rows["contributions"].combine_chunks()
+    shares = lists.values
+    columns = [*shares.flatten(), pa.nulls(len(shares), pa.float64())]
+    full = pa.StructArray.from_arrays(columns, fields=list(SHARES))
+    return rows.set_column(
+        place, RESULTS.field("contributions"), pa.ListArray.from_arrays(lists.offsets, full, mask=lists.is_null())
+    )
 
 
 def part_name(rows: Iterable[tuple[str, str, str]]) -> str:
@@ -172,7 +192,7 @@ def opened_part(path: Path) -> Part:
     with readable_parquet(path):
         schema = pq.read_schema(path)
         told = json.loads((schema.metadata or {})[_TOLD])
-        if schema.remove_metadata() != RESULTS:
+        if schema.remove_metadata() not in (RESULTS, _FORMER_RESULTS):
             raise InputError(
                 f"{path}: expected the columns {', '.join(RESULTS.names)}, found {', '.join(schema.names)}"
             )

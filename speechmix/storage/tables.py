@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..adapters import Model
-from ..evaluation.cue import ROW_NAMES, cue_contribution
+from ..evaluation.cue import ROW_NAMES, cue_contribution, strength_of_target
 from ..evaluation.length import length_matched_share
 from ..evaluation.spelling import transcript_judged
-from ..evaluation.statistics import BASELINES
+from ..evaluation.twin_comparison import BASELINES
 from ..files.text_files import neutral
 from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
@@ -31,7 +31,8 @@ _ROWS_AT_ONCE = 100_000
 
 _SHARE_COLUMNS = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution"]
 AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
-_SHARE_COLUMNS += [*BASELINES, AFTER_TARGET]
+STRENGTH = "mixing_strength"  # column: how far the block moves the rows that the contribution is of
+_SHARE_COLUMNS += [*BASELINES, AFTER_TARGET, STRENGTH]
 
 
 def contribution_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
@@ -46,7 +47,8 @@ def share_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Mod
     `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length` is what the cue would get if every
     frame (token) of the sources counted the same, `length_matched` what words of its length get by this measure
     (`speechmix.evaluation.length`). `after_target` is what the word after the target gives it, which tells nothing of it: a
-    control; missing where there is none, or it comes too late to be seen (decoder).
+    control; missing where there is none, or it comes too late to be seen (decoder). `mixing_strength` is how far the layer's
+    attention block moves the same rows (`MixingMap.mixing_strength`, their mean).
     """
     rows: list[dict[str, Any]] = []
     if clip.words and clip.cue is not None and clip.target is not None:
@@ -59,10 +61,14 @@ def share_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Mod
             deepest = max(len(model.stacks[stack]) - 1, 1)
             for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
                 shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
+                strengths = strength_of_target(mixing_map, target=clip.target, rows=which)
                 controls = _given_by_word_after_target(mixing_map, clip, which)
                 rows += [
-                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share} | control
-                    for layer, share, control in zip(mixing_map.layers, shares.tolist(), controls, strict=True)
+                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share}
+                    | {**control, STRENGTH: strength}
+                    for layer, share, control, strength in zip(
+                        mixing_map.layers, shares.tolist(), controls, strengths.tolist(), strict=True
+                    )
                 ]
     return rows
 
@@ -97,7 +103,8 @@ _OF_ITS_SOURCE = ("audio_file", "fingerprint", "sound")
 _OF_OTHER_TABLES = """
     model init seed stack measure rows layer depth contribution share_of_length length_matched head source target_label
     source_label target_kind source_kind target_onset target_offset source_onset source_offset score share ablated margin
-    right after_target transcript character_error_rate boundaries reason group run unit trained random difference
+    right after_target mixing_strength transcript character_error_rate boundaries reason group run unit trained random
+    difference
 """.split()
 
 

@@ -154,6 +154,7 @@ def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finishe
     assert maps.keys() == expected_maps.keys()
     for key, expected_map in expected_maps.items():
         np.testing.assert_array_equal(maps[key].scores, expected_map.scores)
+        np.testing.assert_array_equal(maps[key].mixing_strength, expected_map.mixing_strength)
         assert maps[key].provenance == expected_map.provenance
     files = {path.relative_to(fresh.out) for path in fresh.out.rglob("*.parquet")}
     assert {path.relative_to(resumed.out) for path in resumed.out.rglob("*.parquet")} == files
@@ -207,6 +208,14 @@ def test_words_of_aligners_that_placed_them_otherwise_are_placed_again(computed,
     monkeypatch.setattr(word_times, "REVISION", word_times.REVISION + 1)
     question.run(tmp_path / "run")
     assert len(asked) == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_maps_with_strengths_of_another_definition_are_made_again(finished, computed, tmp_path, monkeypatch):
+    out = shutil.copytree(finished[1], tmp_path / "run")
+    monkeypatch.setattr(store, "STRENGTH_REVISION", store.STRENGTH_REVISION + 1)
+    finished[0].run(out)
+    assert set(computed) == {"value_zeroing", "attention", "figure"}
 
 
 @pytest.mark.usefixtures("undrawn")

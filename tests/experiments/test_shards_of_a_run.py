@@ -199,6 +199,11 @@ def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, mon
     assert [*both({"by": with_other_weights}, {})] == [False, False, True]
     assert [*both({"maps": True}, {"by": with_other_weights, "maps": True})] == [False, False, True]
     assert [*both({"twin_clips": 1}, {})] == [False, False, True]
+    monkeypatch.setattr(
+        run, "STRENGTH_REVISION", run.STRENGTH_REVISION + 1
+    )  # the other shard's are of a former version
+    score_clips(models, clips(3), tmp_path, shard="2/2", **{**QUIET, "overwrite": True})
+    assert len(written) == 1
     renamed = [one.replace(meta={"side": "left"}) for one in clips(3)]
     score_clips(models, renamed, tmp_path, shard="2/2", **{**QUIET, "overwrite": True})
     assert len(written) == 1

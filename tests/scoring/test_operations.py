@@ -49,4 +49,4 @@ def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measu
     mixed = counted(lambda: speechmix.mix(model, inputs, measures=measures, spans=spans, targets=targets))
     assert operations.forward == plain
     assert operations.total == mixed
-    assert set(operations.measures) == set(measures)
+    assert set(operations.measures) == {*measures, "mixing_strength"}

@@ -58,6 +58,7 @@ def assert_maps_are_those_of_mix(out, models, units, names=("a", "bb", "ccc")):
             assert set(of_model) == set(computed)
             for key, mixing_map in computed.items():
                 np.testing.assert_array_equal(of_model[key].scores, mixing_map.scores)
+                np.testing.assert_array_equal(of_model[key].mixing_strength, mixing_map.mixing_strength)
                 assert of_model[key].scores.dtype == mixing_map.scores.dtype
                 for name in ("targets", "sources", "layers"):
                     assert getattr(of_model[key], name) == getattr(mixing_map, name)

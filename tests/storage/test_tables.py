@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+import speechmix
+from speechmix import bundled
 from speechmix.errors import InputError
+from speechmix.evaluation.cue import deciding_row
 from speechmix.experiments.scored_run import Run
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.clips import Clip
 from speechmix.reports.study_tables import grouped_clips, study_table
-from speechmix.storage.tables import clip_table
+from speechmix.storage.tables import clip_table, contribution_table
+from tests.conftest import trained
 
 RESERVED = """
     clip seconds text cue target foil alignment doubts language audio_file fingerprint sound model init seed stack measure
-    layer rows depth contribution group
+    layer rows depth contribution mixing_strength group
 """.split()
 
 
@@ -78,3 +84,19 @@ def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path)
     assert (table.model == "m").all()
     assert (table.layer == 0).all()
     assert (table.contribution == 0.5).all()
+
+
+def test_a_row_of_contributions_has_the_strength_of_the_rows_it_is_of():
+    """Silence is left out; the target's rows are averaged, in a decoder also the deciding one alone."""
+    model = trained("tiny-french-whisper")
+    [one] = [clip for clip in bundled.clips() if clip.name == "left_00_pl"]
+    maps = speechmix.mix(model, one, measures=["attention", "value_zeroing"], include=["silence"], heads="mean")
+    table = contribution_table(maps, one, model)
+    for (measure, stack, rows), part in table.groupby(["measure", "stack", "rows"]):
+        found = maps[measure, stack]
+        wanted = [index for index, span in enumerate(found.targets) if span.word == one.target]
+        wanted = [deciding_row(found)] if rows == "deciding" else wanted
+        np.testing.assert_allclose(part["mixing_strength"], found.mixing_strength[:, wanted].mean(axis=1), rtol=1e-6)
+    assert set(table["rows"]) == {"target", "deciding"}
+    bare = {key: replace(mixing_map, mixing_strength=None) for key, mixing_map in maps.items()}
+    assert contribution_table(bare, one, model)["mixing_strength"].isna().all()

@@ -24,7 +24,7 @@ from ...adapters.load import load
 from ...errors import InputError
 from ...maps.numerics import normalize_rows
 from ...scoring.forward import mix_one
-from ..statistics import interval_of_mean
+from ..intervals import mean_interval
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -190,7 +190,7 @@ def _means(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     by_item = table.groupby([*by, "item"], sort=False)["rho"].mean().reset_index()
     rows = []
     for key, part in by_item.groupby(by, sort=False):
-        low, high = interval_of_mean(part["rho"])
+        low, high = mean_interval(part["rho"])
         told = dict(zip(by, key, strict=True))
         rows.append({**told, "rho": part["rho"].mean(), "low": low, "high": high, "items": int(part["rho"].count())})
     return pd.DataFrame(rows)

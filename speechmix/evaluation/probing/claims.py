@@ -2,12 +2,13 @@
 
 In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions kept apart:
 
-    read    is accuracy above the larger of majority and control? permutation test over groups, and the interval leaves it out
+    read    is accuracy above the larger of majority and control? the interval over groups leaves it out, at a level that is
+            corrected over all rows of the model (Bonferroni)
             (random labels for few words are read below chance, so the control alone would be too low a bar)
-    more    is it above untrained models of the architecture? both tests of `statistics.trained_against_random`, over groups and
-            over twins; needs two twins at least
+    more    is it above untrained models of the architecture? the rank among the twins and the interval over groups, as in
+            `twin_comparison.compare_with_twins`, in one test over all rows of the model
 
-p of each question is corrected over all rows (Benjamini & Hochberg 1995). A decoder whose own input holds the answer is read
+A decoder whose own input holds the answer is read
 in every layer, trained or not: then only `more` says something of training.
 """
 
@@ -16,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ..statistics import SURE, corrected, over_groups, trained_against_random, with_claims
+from ..intervals import FEWEST_GROUPS, mean_interval
+from ..rank_test import SURE, TWINS_NEEDED
+from ..twin_comparison import compare_with_twins
 
 KEYS = ["part", "model", "stack", "position", "label"]
-FEWEST_GROUPS = 6  # below which no permutation test reaches p < 0.05
 
 
 def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
@@ -37,7 +38,7 @@ def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         Columns `KEYS`, layer, accuracy, low, high, majority, control, groups, n; untrained (mean accuracy of twins), twins,
-        q_read, read (bool), q_twins, more (bool). Empty without a trained model.
+        read (bool), p_twins, more (bool). Empty without a trained model.
     """
     by = [*KEYS, "layer"]
     rows = table[table["init"] == "trained"].set_index(by)
@@ -47,17 +48,24 @@ def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     result = rows[["accuracy", "low", "high", "majority", "control", "groups", "n"]].copy()
     bar = result[["majority", "control"]].max(axis=1)
     means = trained.groupby([*by, "group"], sort=False)["right"].mean()
-    p = {key: over_groups(right - bar[key])["p_clips"] for key, right in means.groupby(level=by, sort=False)}
-    p_read = pd.Series(p).reindex(result.index)
-    result["q_read"] = corrected(p_read)
-    result["read"] = (result["q_read"] < SURE) & (result["low"] > bar)
+    rows_of_model = result.groupby("model")["accuracy"].transform("size")
+    lowest = {
+        key: mean_interval(values, level=1 - SURE / rows_of_model[key])[0]
+        for key, values in means.groupby(level=by, sort=False)
+    }
+    always = {
+        key: values.nunique() == 1 and len(values) >= FEWEST_GROUPS
+        for key, values in means.groupby(level=by, sort=False)
+    }
+    result["read"] = (pd.Series(lowest).reindex(result.index) > bar) | (
+        pd.Series(always).reindex(result.index) & (result["accuracy"] > bar)
+    )
     scores = answers.rename(columns={"item": "clip"}).assign(contribution=100 * answers["right"].astype(float))
-    (against,) = with_claims(trained_against_random(scores, by=by, group="group"))
-    against = against.set_index(by)
+    against = compare_with_twins(scores, by=by, group="group").set_index(by)
     result["untrained"] = against["random"].reindex(result.index) / 100
-    result["twins"] = against["twins"].reindex(result.index) if "twins" in against else 0
-    result["q_twins"] = against["q"].reindex(result.index) if "q" in against else np.nan
-    result["more"] = (against["claim"].reindex(result.index) == "more") if "claim" in against else False
+    result["twins"] = against["twins"].reindex(result.index)
+    result["p_twins"] = against["p"].reindex(result.index)
+    result["more"] = against["claim"].reindex(result.index) == "more"
     return result.reset_index()
 
 
@@ -84,12 +92,14 @@ def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
     off = off or (f"word {position}" if position.isdigit() else f"the {position}")
     best = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
     text = f"{where}: {label} can be read off {off} in the {stack} {_layers(rows, 'read')} ({_numbers(best)})"
-    if rows["twins"].max() < 2:
-        twins = "one random twin" if rows["twins"].max() == 1 else "no random twin"
-        return f"{text}; with {twins} nothing says what of it is learned."
+    if rows["twins"].max() < TWINS_NEEDED:
+        twins = f"{rows['twins'].max():.0f} untrained twins"
+        return f"{text}; with {twins} nothing is claimed of what training added ({TWINS_NEEDED} are needed)."
     rows = rows.assign(both=rows["read"] & rows["more"])
     if not rows["both"].any():
-        return f"{text}, but not surely better than off untrained models ({100 * best['untrained']:.0f} %)."
+        return (
+            f"{text}, but whether better than off untrained models is inconclusive ({100 * best['untrained']:.0f} %)."
+        )
     same = rows["both"].tolist() == rows["read"].tolist()
     layers = "" if same else f" {_layers(rows, 'both')}"
     return f"{text}, better than off untrained models{layers} ({100 * best['untrained']:.0f} %)."

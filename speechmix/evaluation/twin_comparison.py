@@ -1,0 +1,242 @@
+"""A trained model against its untrained twins: differences, their intervals, and what may be claimed of them.
+
+In: a long table of values (cue contributions, accuracies, drops) of trained models and of their twins, by clip, with the group
+that each clip belongs to. Out: one row for each cell (a layer, or a whole stack, of one measure).
+
+- Only clips that the trained model and all twins have scored count, so every model is measured in the same way.
+- Clips are averaged within groups first: clips of one pair, sentence or word are not independent, and a duplicate is no
+  evidence.
+- *Twins as draws*: the exact rank of the trained model among its twins (`rank_test`), corrected over all cells of the model.
+- *Clips as draws*: the interval of the difference over groups (`intervals`).
+- A layer whose block moves the target's state by less than `STRENGTH_FLOOR` has a share of nothing: it carries no claim.
+- A claim needs all three: p <= 5 % in both directions together, an interval over groups without zero, and a block that moves
+  something. With fewer than `TWINS_NEEDED` twins, or `FEWEST_GROUPS` groups, nothing is claimed.
+
+A whole stack has the mean over its layers, each weighted by its mixing strength (`whole_stack`). It does not change when idle
+layers are inserted, and does not grow with depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..maps.numerics import STRENGTH_FLOOR
+from .grouped_means import grouped_means, matrices, taken
+from .intervals import mean_interval
+from .rank_test import SURE, rank_p, twin_limits
+
+WHOLE_STACK = -1  # in the column layer
+BASELINES = ("share_of_length", "length_matched")
+STRENGTH = "mixing_strength"
+_TRAINED = -1  # number of the trained model among the draws
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One cell: means of the trained model and of its twins, and the differences by group."""
+
+    key: tuple[Hashable, ...]
+    means: pd.Series  # by draw
+    differences: pd.Series  # by group; empty if there is nothing to compare
+    clip_count: int
+    group_count: int
+
+
+def compare_with_twins(
+    table: pd.DataFrame,
+    *,
+    by: Sequence[str],
+    group: str = "clip",
+    family: Sequence[str] = ("model",),
+    scale: float | None = 100.0,
+) -> pd.DataFrame:
+    """Compare trained models with their untrained twins, and say what may be claimed.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns init ("trained", "random"), clip, contribution, those of `by`, and `group`; seed where there are several twins;
+        mixing_strength, share_of_length, length_matched where they are known.
+    by : sequence of str
+        What makes a cell, e.g. ("model", "stack", "measure", "layer").
+    group : str
+        Column of clips that are drawn as one: "clip", "pair", "group".
+    family : sequence of str
+        Cells that share these are corrected together; they must have the same twins.
+    scale : float, optional
+        The value that stands for a share of one (100 for %); None for values that are no shares.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `by`; trained, random (mean of the twins); twins (how many), twin_low, twin_high (lowest and highest twin);
+        difference (paired within groups) with low, high (95 % over groups and twins); p (both directions, corrected over the
+        family); effect (difference / standard deviation over groups), positive (share of groups above zero); mixing_strength;
+        claim ("more", "less", ""); groups, clips; the means of the baselines. What cannot be stated is NaN.
+    """
+    by = list(by)
+    cells = list(_cells(table, by, group))
+    rows = [_row(cell, by) for cell in cells]
+    result = pd.DataFrame(rows, columns=[*by, *_COLUMNS])
+    names = [name for name in (STRENGTH, *BASELINES) if name in table]
+    for name in names:
+        means = _strength(table, by) if name == STRENGTH else grouped_means(table, by, name)
+        result = result.drop(columns=name, errors="ignore").merge(_as_objects(means), on=by, how="left")
+    p = np.full((2, len(cells)), np.nan)
+    can_claim = (
+        ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy() if STRENGTH in names else np.ones(len(cells), dtype=bool)
+    )
+    in_family = result.groupby([name for name in family if name in by], sort=False, observed=True).indices.values()
+    for places in in_family if set(family) & set(by) else [np.arange(len(cells))]:
+        p[:, places] = _family_p([cells[place] for place in places], can_claim[places], scale)
+    return _with_claims(result, p)
+
+
+_COLUMNS = "trained random twins twin_low twin_high difference low high p effect positive claim groups clips".split()
+
+
+def _cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
+    columns = [name for name in dict.fromkeys([*by, "init", "seed", "clip", group, "contribution"]) if name in table]
+    rows = taken(table, columns, table["init"].isin(["trained", "random"]) & table["contribution"].notna())
+    if "clip" not in rows:
+        rows["clip"] = rows[group]
+    seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
+    rows["draw"] = np.where(rows["init"] == "trained", _TRAINED, seed)
+    group_of = rows.drop_duplicates("clip").set_index("clip")[group]
+    group_of = pd.Series(group_of.astype(object).to_numpy(), index=group_of.index.astype(object))
+    means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
+    return [
+        _cell(key, matrix, group_of)
+        for key, matrix in matrices(means, by, rows="clip", columns="draw", value="contribution")
+    ]
+
+
+def _cell(key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_of: pd.Series) -> _Cell:
+    """From values [clips, draws], NaN where a model has not scored a clip."""
+    scored = by_clip.dropna(axis="columns", how="all")
+    shared = scored[scored.notna().all(axis="columns")]
+    by_group = shared.groupby(group_of.reindex(shared.index).to_numpy(), sort=True).mean()
+    twins = by_group.drop(columns=_TRAINED, errors="ignore")
+    has_both = _TRAINED in by_group and twins.shape[1] > 0
+    differences = by_group[_TRAINED] - twins.mean(axis="columns") if has_both else pd.Series(dtype=float)
+    return _Cell(key, by_group.mean(), differences, len(shared), len(by_group))
+
+
+def _row(cell: _Cell, by: list[str]) -> dict[str, Any]:
+    twins = cell.means.drop(_TRAINED, errors="ignore").to_numpy()
+    twin_low, twin_high = twin_limits(twins)
+    low, high = _interval(cell.differences, twins)
+    spread = cell.differences.std(ddof=1) if len(cell.differences) > 1 else 0.0
+    return {
+        **dict(zip(by, cell.key, strict=True)),
+        "trained": cell.means.get(_TRAINED, np.nan),
+        "random": twins.mean() if len(twins) else np.nan,
+        "twins": len(twins),
+        "twin_low": twin_low,
+        "twin_high": twin_high,
+        "difference": cell.differences.mean() if len(cell.differences) else np.nan,
+        "low": low,
+        "high": high,
+        "effect": cell.differences.mean() / spread if spread > 0 else np.nan,
+        "positive": (cell.differences > 0).mean() if len(cell.differences) else np.nan,
+        "groups": cell.group_count,
+        "clips": cell.clip_count,
+    }
+
+
+def _interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the difference to the mean of untrained models: over groups, and over the twins that stand for them.
+
+    Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with too few groups.
+    """
+    from scipy.stats import t as student
+
+    low, high = mean_interval(differences.to_numpy(dtype=float))
+    if len(twins) < 2:
+        return np.nan, np.nan
+    reach = student.ppf(0.975, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
+    mean = differences.mean()
+    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))
+
+
+def _family_p(cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None) -> np.ndarray:
+    """p of "more" and "less" [2, cells], of cells of one model; NaN where it or a twin has no number."""
+    draws = sorted({draw for cell in cells for draw in cell.means.index})
+    if not draws or draws[0] != _TRAINED:
+        return np.full((2, len(cells)), np.nan)
+    values = np.stack([cell.means.reindex(draws).to_numpy(dtype=float) for cell in cells], axis=1)
+    return rank_p(values, can_claim=can_claim, scale=scale)
+
+
+def _with_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
+    more = (p[0] <= SURE / 2 + 1e-9) & (result["low"] > 0)
+    less = (p[1] <= SURE / 2 + 1e-9) & (result["high"] < 0)
+    result["p"] = np.minimum(1, 2 * np.fmin(p[0], p[1]))
+    result["claim"] = np.select([more, less], ["more", "less"], default="")
+    return result
+
+
+def _strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Mean mixing strength of the trained model in each cell; of the twins where there is no trained model."""
+    strengths = grouped_means(table, [*by, "init"], STRENGTH)
+    is_trained = strengths["init"] == "trained"
+    return (
+        strengths.sort_values("init", key=lambda init: init != "trained", kind="stable")
+        .drop_duplicates(by)
+        .drop(columns="init")
+        if is_trained.any()
+        else strengths.drop(columns="init")
+    )
+
+
+def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
+    """Average each clip's values over the layers of a stack, weighted by mixing strength.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns layer and contribution, and mixing_strength where it is known; every other column but depth tells rows apart.
+
+    Returns
+    -------
+    DataFrame
+        The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too. Without strengths (runs
+        of before they were measured), and for a clip whose layers move nothing at all, layers count alike.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"clip": "a", "layer": [0, 1, 2], "contribution": [0.2, 0.9, 0.6],
+    ...                       "mixing_strength": [0.3, 0.0, 0.1]})
+    >>> whole_stack(table).round(3).to_dict("list")
+    {'clip': ['a'], 'contribution': [0.3], 'mixing_strength': [0.25], 'layer': [-1]}
+    """
+    values = [name for name in ("contribution", STRENGTH, *BASELINES) if name in table]
+    keys = [name for name in table if name not in (*values, "layer", "depth")]
+    columns = {name: table[name].array for name in keys}
+    columns |= {name: table[name].to_numpy(dtype=float, na_value=np.nan) for name in values}
+    if "seed" in columns:
+        columns["seed"] = pd.array(table["seed"], dtype="Int64").fillna(_TRAINED)
+    rows = pd.DataFrame(columns, copy=False)
+    weight = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
+    rows["weight"] = np.where(np.isfinite(weight), weight, 0.0)
+    result = grouped_means(rows, keys, "contribution")
+    total = grouped_means(rows, keys, "weight")["weight"].to_numpy()
+    for name in values:
+        rows["weighted"] = rows["weight"] * rows[name]
+        weighted = grouped_means(rows, keys, "weighted")["weighted"].to_numpy()
+        unweighted = grouped_means(rows, keys, name)[name].to_numpy()
+        result[name] = np.where(total > 0, weighted / np.where(total > 0, total, 1), unweighted)
+    if "seed" in result:
+        seed = pd.array(result["seed"], dtype="Int64")
+        result["seed"] = pd.array(np.where(seed == _TRAINED, pd.NA, seed), dtype="Int64")
+    return result.assign(layer=WHOLE_STACK)
+
+
+def _as_objects(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with texts where it has categories."""
+    return table.astype({name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)})
