@@ -26,7 +26,9 @@ _EXAMPLES = """examples:
   speechmix faithfulness FOLDER clips.tsv --measures lrp alti_logit chefer shapley --judges patch "silence (noise)"
   speechmix faithfulness openai/whisper-small study/examples --out run --shard 3/48     # beside other processes
 """
-_SHOWN = ["stack", "measure", "aggregation", "value", "low", "high", "over_random", "over_length", "over_position", "p"]
+_SHOWN = """
+    stack measure aggregation value low high over_random over_length over_position p groups note
+""".split()
 
 
 def add_commands(commands) -> None:
@@ -83,6 +85,8 @@ def _faithfulness(options: argparse.Namespace) -> int:
     by_metric = trial.table[trial.table["metric"] == options.metric]
     for judge in [judge for judge in trial.judges if judge in set(by_metric["judge"])]:
         print(f"\n{_shown(trial, judge, options)}\n\n{trial.sentence(options.metric, judge=judge)}")
+    if not trial.judges:
+        print(trial)
     for row in trial.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False):
         print(f"left out ({row.what}, {row.count} clips): {row.reason}")
     if options.out:

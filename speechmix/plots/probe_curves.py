@@ -207,7 +207,8 @@ def draw_probes(
             ax.plot(trained["depth"], trained[value] * scale, color=color, linewidth=1.5, marker="o", markersize=3)
             if "control" in trained and trained["control"].notna().any():
                 ax.plot(trained["depth"], trained["control"] * scale, color=color, linewidth=0.9, linestyle=(0, (1, 2)))
-    ax.axhline(float(table["majority"].mean()) * scale if "majority" in table else 1.0, color="0.5", linewidth=0.9)
+    chance = next((name for name in ("majority", "frequencies") if name in table), None)
+    ax.axhline(1.0 if chance is None else float(table[chance].mean()) * scale, color="0.5", linewidth=0.9)
     panels.style_curve_axis(ax)
     ax.tick_params(labelsize=TICK_SIZE)
 
@@ -267,7 +268,7 @@ def _handles(table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str,
             Line2D([], [], color="0.3", linewidth=0.9, linestyle=(0, (1, 2)), label="control: random labels by word")
         )
     if "majority" in table or "compression" in table:
-        name = "majority label" if "majority" in table else "nothing read"
+        name = "majority label" if "majority" in table else "label frequencies alone"
         handles.append(Line2D([], [], color="0.5", linewidth=0.9, label=name))
     if curves is not None:
         shown = curves[curves["stack"].isin(table["stack"].unique())]

@@ -23,9 +23,11 @@ _WHAT = (
     "largest of three. Knock-out shares Value Zeroing's own intervention. All judges and metrics are in faithfulness.csv."
 )
 _METRIC, _MOST = "spearman", 8
-_TEXTS = ("stack", "measure", "aggregation", "judge", "metric", "model", "init", "seed", "better")
-_SHOWN = {"stack": "stack", "measure": "measure", "aggregation": "layers", "value": "mean", "low": "low", "high": "high",
-          "over_random": "over random", "over_length": "over length", "over_position": "over position", "p": "p"}  # fmt: skip
+_TEXTS = ("stack", "measure", "aggregation", "judge", "metric", "model", "init", "seed", "better", "note")
+_SHOWN = {
+    "stack": "stack", "measure": "measure", "aggregation": "layers", "value": "mean", "low": "low", "high": "high",
+    "over_random": "over random", "over_length": "over length", "over_position": "over position", "p": "p", "note": "note",
+}  # fmt: skip
 
 
 def faithfulness_part(folder: Path) -> list[Part]:
@@ -51,7 +53,10 @@ def _read(path: Path) -> pd.DataFrame:
     table = read_csv(path)
     numbers = [str(name) for name in table if name not in _TEXTS]
     if missing := [name for name in (*_SHOWN, *_TEXTS, "behind_low") if name not in table]:
-        raise InputError(f"{path.name}: expected a trial of measures, found no column {', '.join(missing)}")
+        raise InputError(
+            f"{path.name}: expected a trial of measures, found no column {', '.join(missing)}: run `speechmix faithfulness` "
+            "again"
+        )
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table.assign(better=table["better"] == "True")
 

@@ -1,26 +1,29 @@
-"""From one number an item to a leaderboard: means over groups of clips, what the baselines get, and who wins.
+"""From one number an item to a leaderboard: means over groups of clips, the baselines, and the measure that ranks words best.
 
 A row is a way to score words: a measure, in a stack, aggregated over layers. It is *better than the baselines* if its paired
 differences to random orders (their mean, over twenty), to the order by length and to the order by position are all above zero.
-All rows are tested at once: under the null hypothesis the sign of a group's differences is as likely + as -, signs are flipped
-for all rows together, and each row's t is held against the largest t of any row (Westfall & Young 1993; exact up to twelve
-groups). A row's p is the largest of its three (an intersection-union test). Chosen as the best of many, the winner's own number
-is a little too good; that it beats the baselines is what was corrected for.
+The differences of all rows to one baseline are tested together (`sign_flips`), and a row's p is the largest of its three (an
+intersection-union test). A row that is no better than some baseline is no better than the best baseline, so this bounds the
+probability that any such row is named (simulated in `tests/benchmarks/leaderboard.py`).
+
+A row needs `FEWEST_GROUPS` groups in which it and the baselines have a number. A row with fewer is shown below the others
+with the note `TOO_FEW`; it is not tested, not ranked, and changes no other row. The winner is the best of many rows, so its
+own number is a little too good; that it beats the baselines is what was corrected for.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..statistics import cross_fitted_layer, intervals_of_means
+from ..intervals import FEWEST_GROUPS, mean_intervals
 from .scores import LOWER_IS_BETTER, spearman
+from .sign_flips import corrected_p
 from .to_output import same_removal
-from .words import LAYER
 
 BASELINES = ("random", "length", "position")
 ORACLE = "oracle"
@@ -28,42 +31,18 @@ ROW = ["stack", "measure", "aggregation"]
 VALUE_COLUMNS = ["item", "group", "words", *ROW, "layer", "judge", "metric", "value", "chance"]
 DROP_COLUMNS = ["item", "group", "stack", "judge", "word", "drop"]
 TABLE_COLUMNS = ["judge", "metric", *ROW, "value", "low", "high", "chance", "clips", "groups"]
-_LEVEL, _FEWEST_GROUPS = 0.05, 6
-_FEW = " With fewer than six groups no test can tell."
-_MOST_EXACT, _FLIPS = 12, 4999  # groups whose signs are flipped in all ways; ways to flip those of more groups
-
-
-def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
-    """Put the best layer in the place of all layers: chosen on one half of the groups, read on the other.
-
-    Parameters
-    ----------
-    values : DataFrame
-        Columns `VALUE_COLUMNS`.
-
-    Returns
-    -------
-    DataFrame
-        Without rows of aggregation "layer", with rows of "best layer" that keep which layer it was.
-    """
-    is_layer = values["aggregation"] == LAYER
-    layers, others = values[is_layer], values[~is_layer]
-    if layers.empty:
-        return others
-    sign = layers["metric"].isin(LOWER_IS_BETTER).map({True: -1.0, False: 1.0})
-    oriented = layers.assign(contribution=layers["value"] * sign, init="trained")
-    best = cross_fitted_layer(oriented, by=["stack", "measure", "judge", "metric"], group="group")
-    best = best.drop(columns=["contribution", "init"]).assign(aggregation="best layer")
-    return pd.concat([others, best], ignore_index=True)
+TOO_FEW = "too few groups"
+_LEVEL = 0.05
 
 
 def summary(values: pd.DataFrame) -> pd.DataFrame:
-    """Mean over groups of every row, by judge and metric, with its 95 % interval.
+    """Return the mean over groups of every row, by judge and metric, with its 95 % interval.
 
     Returns
     -------
     DataFrame
-        Columns `TABLE_COLUMNS`; chance is what an order drawn at random gets, where that is known.
+        Columns `TABLE_COLUMNS`; chance is what an order drawn at random gets, where that is known. There is no interval (NaN)
+        of fewer than `FEWEST_GROUPS` groups, and of numbers that are all the same.
     """
     tables = []
     for key, part in values.groupby(["judge", "metric"], sort=False):
@@ -71,16 +50,21 @@ def summary(values: pd.DataFrame) -> pd.DataFrame:
         by_group = group_means(part)
         table = by_group.index.to_frame(index=False)
         table["value"] = _means(by_group.to_numpy())
-        table["low"], table["high"] = intervals_of_means(by_group.to_numpy(), resamples=2000)
+        table["low"], table["high"] = mean_intervals(by_group.to_numpy())
         counts = part.dropna(subset="value").groupby(ROW, sort=False)
         counted = counts.agg(chance=("chance", "mean"), clips=("item", "nunique"), groups=("group", "nunique"))
         tables.append(table.merge(counted.reset_index(), on=ROW).assign(judge=judge, metric=metric))
     return pd.concat(tables, ignore_index=True)[TABLE_COLUMNS] if tables else pd.DataFrame(columns=TABLE_COLUMNS)
 
 
-def group_means(values: pd.DataFrame) -> pd.DataFrame:
-    """Mean of each group in one judge's metric: index stack, measure, aggregation; a column for each group."""
-    return values.groupby([*ROW, "group"], sort=False)["value"].mean().unstack("group")
+def group_means(values: pd.DataFrame, by: Sequence[str] = ROW) -> pd.DataFrame:
+    """Return the mean of each group: index as `by`, a column for each group, in the order of the groups' first clips.
+
+    Numbers of one item are averaged first, so an item that is there twice counts once.
+    """
+    by_item = values.groupby([*by, "group", "item"], sort=False)["value"].mean()
+    order = values.astype({"item": str}).groupby("group")["item"].min().sort_values(kind="stable").index
+    return by_item.groupby([*by, "group"], sort=False).mean().unstack("group").reindex(columns=order)
 
 
 def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
@@ -109,28 +93,28 @@ def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*keys, "rho", "low", "high", "items"])
     by_group = table.groupby([*keys, "group"], sort=False)["rho"].mean().unstack("group")
     result = by_group.index.to_frame(index=False).assign(rho=_means(by_group.to_numpy()))
-    result["low"], result["high"] = intervals_of_means(by_group.to_numpy(), resamples=2000)
+    result["low"], result["high"] = mean_intervals(by_group.to_numpy())
     counts = table.groupby(keys, sort=False)["item"].nunique().rename("items").reset_index()
     return result.merge(counts, on=keys)
 
 
 def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFrame:
-    """Rows by one judge and metric, best first, each against the baselines and against the first.
+    """Return the rows of one judge and metric, best first, each compared with the baselines and with the first row.
 
     Parameters
     ----------
     values : DataFrame
-        Columns `VALUE_COLUMNS`, the best layer chosen (`with_best_layer`).
+        Columns `VALUE_COLUMNS`, the best layer chosen (`layer_choice.with_best_layer`).
     judge, metric : str
 
     Returns
     -------
     DataFrame
-        Columns of `TABLE_COLUMNS` without judge and metric; over_random, over_length, over_position (paired differences, above
-        zero if the row is better, also where a small number is good), p_random, p_length, p_position (corrected for all rows),
-        p (the largest of them), better (p < 0.05), and
-        behind, behind_low, behind_high (how far behind the first row of a measure, with its interval). Baselines, the
-        oracle, and measures that take words away as the judge does, are rows, too, without p.
+        Columns of `TABLE_COLUMNS` without judge and metric; note (`TOO_FEW`, or ""); over_random, over_length, over_position
+        (paired differences, above zero if the row is better, also where a small number is good), p_random, p_length, p_position
+        (corrected for all rows), p (the largest of them), better (p < 0.05), and behind, behind_low, behind_high
+        (how far behind the first row of a measure, with its interval). Baselines, the oracle, and measures that remove words
+        as the judge does have a row without p. Rows with a note come last.
 
     Raises
     ------
@@ -145,22 +129,29 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
         )
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
     table = summary(part).drop(columns=["judge", "metric"])
-    table = table.assign(rank=-sign * table["value"]).sort_values("rank", kind="stable", ignore_index=True)
-    by_group = group_means(part)
-    numbers = dict(zip(by_group.index, sign * by_group.to_numpy(), strict=True))
-    keys = list(table[ROW].itertuples(index=False, name=None))
-    differences = np.array([_over_baselines(numbers, key, judge) for key in keys])  # [rows, baselines, groups]
-    for place, name in enumerate(BASELINES):
-        table[f"over_{name}"] = _means(differences[:, place])
-        table[f"p_{name}"] = surely_above(differences[:, place])
-    table["p"] = table[[f"p_{name}" for name in BASELINES]].max(axis=1)
+    by_group = sign * group_means(part).reindex(pd.MultiIndex.from_frame(table[ROW]))
+    differences = _over_baselines(table, by_group, judge)  # [rows, baselines, groups]
+    compared_groups = np.isfinite(differences).all(axis=1).sum(axis=1)
+    is_few = is_measure(table, judge).to_numpy() & (compared_groups < FEWEST_GROUPS)
+    table["note"] = np.where(is_few, TOO_FEW, "")
+    tested = np.where(is_few[:, None, None], np.nan, differences)
+    for index, name in enumerate(BASELINES):
+        table[f"over_{name}"] = _means(differences[:, index])
+        table[f"p_{name}"] = corrected_p(tested[:, index])
+    table["p"] = table[[f"p_{name}" for name in BASELINES]].max(axis=1, skipna=False)
     table["better"] = table["p"] < _LEVEL
-    on_trial = is_measure(table, judge)
-    first = next((numbers[key] for key, measure in zip(keys, on_trial, strict=True) if measure), None)
-    behind = np.array([np.nan * numbers[key] if first is None else first - numbers[key] for key in keys])
+    order = table.assign(last=is_few, rank=-sign * table["value"]).sort_values(["last", "rank", *ROW]).index
+    table, by_group = table.loc[order].reset_index(drop=True), by_group.iloc[order]
+    compared = by_group[_is_compared(table, judge).to_numpy()].to_numpy()
+    behind = (compared[:1] if len(compared) else np.nan) - by_group.to_numpy()
     table["behind"] = _means(behind)
-    table["behind_low"], table["behind_high"] = intervals_of_means(behind, resamples=2000)
-    return table.drop(columns="rank")
+    table["behind_low"], table["behind_high"] = mean_intervals(behind)
+    return table
+
+
+def _is_compared(table: pd.DataFrame, judge: str) -> pd.Series:
+    """Which rows are measures on trial that have groups enough."""
+    return is_measure(table, judge) & (table["note"] != TOO_FEW)
 
 
 def is_measure(table: pd.DataFrame, judge: str) -> pd.Series:
@@ -169,54 +160,15 @@ def is_measure(table: pd.DataFrame, judge: str) -> pd.Series:
     return ~table["measure"].isin([*BASELINES, ORACLE]) & ~is_own
 
 
-def surely_above(differences: np.ndarray) -> np.ndarray:
-    """One-sided p that each row's mean is above zero, corrected for all rows at once (Westfall & Young's largest t).
-
-    Parameters
-    ----------
-    differences : ndarray [R, G]
-        Of groups; NaN where a row has none.
-
-    Returns
-    -------
-    ndarray [R]
-        NaN for rows without two groups.
-
-    Examples
-    --------
-    >>> surely_above(np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, -2.0, 3.0, -4.0, 0.0]])).round(3)
-    array([0.031, 0.906])
-    """
-    rows = np.isfinite(differences).sum(axis=1) > 1
-    result = np.full(len(differences), np.nan)
-    if not rows.any():
-        return result
-    filled = np.nan_to_num(differences[rows])  # a missing group adds nothing to a sum
-    counts = np.isfinite(differences[rows]).sum(axis=1)
-    signs = _signs(differences.shape[1])
-    means = signs @ filled.T / counts  # [flips, R]
-    variances = ((filled**2).sum(axis=1) / counts - means**2).clip(1e-12)
-    t = means * np.sqrt((counts - 1) / variances)
-    largest = t.max(axis=1)
-    result[rows] = (largest[:, None] >= t[0] - 1e-9).mean(axis=0)
-    return result
-
-
-def _signs(count: int) -> np.ndarray:
-    """Ways to flip the signs of groups [flips, G], the first as they are: all, or some drawn."""
-    if count <= _MOST_EXACT:
-        return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
-    drawn = np.random.default_rng(0).choice([1.0, -1.0], size=(_FLIPS, count))
-    return np.concatenate([np.ones((1, count)), drawn])
-
-
-def _over_baselines(numbers: dict[Any, np.ndarray], key: tuple[str, str, str], judge: str) -> np.ndarray:
-    """Paired differences of a row to each baseline [baselines, groups]; NaN for what is not on trial, or is missing."""
-    stack, measure, _ = key
-    if measure in (*BASELINES, ORACLE) or same_removal(measure, judge):
-        return np.full((len(BASELINES), len(numbers[key])), np.nan)
-    missing = np.full(len(numbers[key]), np.nan)
-    return np.stack([numbers[key] - numbers.get((stack, name, ""), missing) for name in BASELINES])
+def _over_baselines(table: pd.DataFrame, by_group: pd.DataFrame, judge: str) -> np.ndarray:
+    """Paired differences of each row to each baseline of its stack [rows, baselines, groups]; NaN for what is not on trial."""
+    numbers = dict(zip(by_group.index, by_group.to_numpy(), strict=True))
+    missing = np.full(by_group.shape[1], np.nan)
+    return np.array([
+        [numbers[stack, measure, how] - (numbers.get((stack, name, ""), missing) if is_tested else missing)
+         for name in BASELINES]
+        for (stack, measure, how), is_tested in zip(numbers, is_measure(table, judge), strict=True)
+    ])  # fmt: skip
 
 
 def _means(values: np.ndarray) -> np.ndarray:
@@ -226,27 +178,42 @@ def _means(values: np.ndarray) -> np.ndarray:
 
 
 def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
-    """The leaderboard in words: who wins and how surely, or that no measure is better than the baselines."""
-    measures, by = board[is_measure(board, judge)], f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
+    """Return the leaderboard in words: which measure is best and how sure that is, or that none beats the baselines."""
+    by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
+    end = f"{_too_few(board, judge)}{_aside(board, judge)}"
+    measures = board[is_measure(board, judge)]
     if measures.empty or not np.isfinite(measures["value"]).any():
-        return f"{by} no measure could be judged.{_aside(board, judge)}"
-    first, winners = measures.iloc[0], measures[measures["better"]]
+        return f"{by} no measure could be judged.{end}"
+    compared = board[_is_compared(board, judge)]
+    if compared.empty:
+        first = measures.iloc[0]
+        return (
+            f"{by} no measure can be compared: that needs {FEWEST_GROUPS} groups (all items that share a pair, sentence or "
+            f"word are one group). The first is {_row(first)}; {_baselines(board, first)}.{_aside(board, judge)}"
+        )
+    first, winners = compared.iloc[0], compared[compared["better"]]
     if winners.empty:
         return (
-            f"{by} none of {len(measures)} ways to rank words is surely better than {_unbeaten(measures)}. The first is "
-            f"{_row(first)}; {_baselines(board, first)}.{_FEW if int(board['groups'].max()) < _FEWEST_GROUPS else ''}"
-            f"{_aside(board, judge)}"
+            f"{by} none of {len(compared)} ways to rank words is surely better than {_unbeaten(compared)}. The first is "
+            f"{_row(first)}; {_baselines(board, first)}.{end}"
         )
     winner = winners.iloc[0]
     above = (
-        "" if winners.index[0] == measures.index[0] else f" Above it, but not surely better than they: {_row(first)}."
+        "" if winners.index[0] == compared.index[0] else f" Above it, but not surely better than they: {_row(first)}."
     )
-    close = int((measures["behind_low"] <= 0).sum()) - 1
-    also = f" {close} of the other {len(measures) - 1} ways cannot be told from the first." if close else ""
+    close = int((~(compared["behind_low"] > 0)).sum()) - 1
+    also = f" {close} of the other {len(compared) - 1} ways cannot be told from the first." if close else ""
     return (
         f"{by} {_row(winner)} ranks words best; {_baselines(board, winner)}. It is better than each of these "
-        f"(p = {winner['p']:.3f}, corrected for all {len(measures)} ways).{above}{also}{_aside(board, judge)}"
+        f"(p = {winner['p']:.3f}, corrected for all {len(compared)} ways).{above}{also}{end}"
     )
+
+
+def _too_few(board: pd.DataFrame, judge: str) -> str:
+    """The measures that are not compared."""
+    few = board[is_measure(board, judge) & (board["note"] == TOO_FEW)]
+    names = ", ".join(f"{row.measure} ({row.stack}, {row.aggregation})" for row in few.itertuples())
+    return f" Not compared, because fewer than {FEWEST_GROUPS} groups have a number: {names}." if names else ""
 
 
 def _aside(board: pd.DataFrame, judge: str) -> str:
@@ -268,9 +235,9 @@ def _counts(board: pd.DataFrame) -> str:
 
 
 def _row(row: pd.Series) -> str:
+    interval = f" [{row['low']:.2f}, {row['high']:.2f}]" if np.isfinite([row["low"], row["high"]]).all() else ""
     return (
-        f"{row['measure'].replace('_', ' ')} ({row['stack']}, {row['aggregation']}) with {row['value']:.2f} "
-        f"[{row['low']:.2f}, {row['high']:.2f}]"
+        f"{row['measure'].replace('_', ' ')} ({row['stack']}, {row['aggregation']}) with {row['value']:.2f}{interval}"
     )
 
 

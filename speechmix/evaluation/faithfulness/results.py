@@ -17,6 +17,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...files.text_files import read_csv, write_csv
+from ..intervals import FEWEST_GROUPS
 from .judges import APART
 from .leaderboard import DROP_COLUMNS, judge_agreement, leaderboard, sentence, summary
 
@@ -40,7 +41,7 @@ class Trial:
     ties : str
         What ties items into groups, in words.
     provenance : dict
-        Model, initialisation, seed, weights, options.
+        Model, initialisation, seed, weights, options; items and groups (how many there were).
     """
 
     values: pd.DataFrame
@@ -97,14 +98,32 @@ class Trial:
 
     def _first_judge(self) -> str:
         if not self.judges:
-            raise InputError(
-                f"nothing was judged: {'; '.join(self.left_out['reason'].head(3)) or 'there were no items'}"
-            )
+            raise InputError(self._text())
         return self.judges[0]
 
+    def _text(self) -> str:
+        """How many items were judged by whom, or why none was; and how many groups a comparison of measures needs."""
+        groups = self.provenance.get("groups", self.values["group"].nunique())
+        if self.judges:
+            judged = f"{_counted(self.values['item'].nunique(), 'item')} in {_counted(groups, 'group')} judged by "
+            text = f"{judged}{', '.join(self.judges)}"
+        else:
+            reasons = "; ".join(self.left_out["reason"].drop_duplicates().head(3)) or "there were no items"
+            text = f"none of {_counted(self.provenance.get('items', 0), 'item')} could be judged: {reasons}"
+        there = f"there {'is' if groups == 1 else 'are'} {groups}"
+        few = (
+            f"; a comparison of measures needs {FEWEST_GROUPS} groups of items, {there}"
+            if groups < FEWEST_GROUPS
+            else ""
+        )
+        return f"{text}{few}"
+
     def __repr__(self) -> str:
-        count = self.values["item"].nunique()
-        return f"Trial({self.provenance.get('model')}: {count} items judged by {', '.join(self.judges) or 'nobody'})"
+        return f"Trial({self.provenance.get('model')}: {self._text()})"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _beside_other_models(table: pd.DataFrame, path: Path, facts: Mapping[str, str]) -> pd.DataFrame:
@@ -112,7 +131,12 @@ def _beside_other_models(table: pd.DataFrame, path: Path, facts: Mapping[str, st
     if not path.is_file():
         return table
     former = read_csv(path)
-    if set(former) != set(table):
-        raise InputError(f"{path} holds another table: write to another folder, or take the file away")
-    same = (former[list(facts)] == pd.Series(dict(facts))).all(axis=1)
-    return pd.concat([former[~same], table.astype(object)], ignore_index=True)
+    if not set(facts) <= set(former):
+        raise InputError(f"{path} holds another table: write to another folder, or remove the file")
+    others = former[(former[list(facts)] != pd.Series(dict(facts))).any(axis=1)]
+    if len(others) and set(former) != set(table):
+        models = ", ".join(others["model"].unique())
+        raise InputError(
+            f"{path} holds a table of {models} with other columns: write to another folder, or remove the file"
+        )
+    return pd.concat([others, table.astype(object)], ignore_index=True) if len(others) else table

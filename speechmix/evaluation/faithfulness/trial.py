@@ -21,7 +21,8 @@ from ...interventions.decision import Decision
 from ..groups import groups_of, item_table
 from .items import ItemOnTrial, Judged
 from .judges import STATES, name_and_fills
-from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, with_best_layer
+from .layer_choice import with_best_layer
+from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from .options import (
     DEFAULT_AGGREGATIONS,
     DEFAULT_MEASURES,
@@ -212,7 +213,7 @@ def trial_of(results: Iterable[Judged], table: pd.DataFrame, told: Mapping[str, 
         pd.DataFrame(left_out, columns=["item", "what", "reason"]),
         pd.DataFrame(drops, columns=DROP_COLUMNS),
         ties,
-        {**told, "items": len(table)},
+        {**told, "items": len(table), "groups": int(groups.nunique())},
     )
 
 

@@ -5,7 +5,7 @@ In: states of a task's items by one model, and how to probe. Out: rows of the ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...errors import InputError
 from .logistic import SOLVERS, control_labels, folds_of, predicted_labels
 from .online_code import MODES, online_code
 from .positions import Position
-from .scores import macro_f1, majority_share, ratio_interval, share_interval
+from .scores import accuracy_score, macro_f1, majority_share, ratio_interval, share_interval
 from .task import Task
 
 METHODS = ("logistic", "online_code")
@@ -34,7 +34,7 @@ class Settings:
     folds, seed : int
         Of the cross-validation; the seed also of the control task and of the online code.
     grouped : bool
-        Whether groups stay within a fold (a block).
+        Whether groups stay within a fold (a block); False for the published folds (`folds_of`).
     controls : int
         How often random labels are drawn for the control task.
     solver : {"lbfgs", "liblinear"}
@@ -137,8 +137,8 @@ class _Probed:
         labels = self._labels
         predicted = self._predicted(states, labels, self._fold)
         right = predicted == labels
-        low, high = share_interval(right, self._groups, seed=self._settings.seed)
-        accuracy, majority = float(right.mean()), majority_share(labels)
+        low, high = share_interval(right, self._groups)
+        accuracy, majority = self._mean_of_folds(accuracy_score, predicted), majority_share(labels)
         draws = [
             self._predicted(states, control, fold) == control
             for control, fold in zip(self._controls, self._control_folds, strict=True)
@@ -151,11 +151,19 @@ class _Probed:
         ]
         row = {
             "accuracy": accuracy, "low": low, "high": high, "majority": majority, "control": float(control.mean()),
-            "selectivity": accuracy - float(control.mean()), "memorised": float(np.mean(learned)) if learned else np.nan,
-            "macro_f1": macro_f1(labels, predicted),
+            "gain_over_baseline": accuracy - float(np.fmax(control.mean(), majority)),
+            "memorised": float(np.mean(learned)) if learned else np.nan,
+            "macro_f1": self._mean_of_folds(macro_f1, predicted),
         }  # fmt: skip
         verdicts = zip(predicted, right, control, strict=True)
         return row, [{"predicted": str(p), "right": float(r), "control": float(c)} for p, r, c in verdicts]
+
+    def _mean_of_folds(self, score: Callable[..., float], predicted: np.ndarray) -> float:
+        """Score of all items; with the published folds the mean of the folds' scores, as published."""
+        if self._settings.grouped:
+            return score(self._labels, predicted)
+        folds = [self._fold == number for number in np.unique(self._fold)]
+        return float(np.mean([score(self._labels[is_here], predicted[is_here]) for is_here in folds]))
 
     def _predicted(self, states: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> np.ndarray:
         return predicted_labels(states, labels, fold, solver=self._settings.solver, scale=self._settings.scale)
@@ -171,10 +179,13 @@ class _Probed:
             if len(set(control)) == len(set(self._labels))
         ]
         costs = np.where(np.isnan(code.of_items), 0, code.of_items)
-        low, high = ratio_interval(costs, self._groups, seed=settings.seed)  # of the cost of an item
+        low, high = ratio_interval(costs, self._groups)  # of the cost of an item
         control = float(np.mean(drawn)) if drawn else np.nan
+        frequencies = online_code(np.zeros((len(states), 1)), self._labels, groups, **options).compression
         row = {
-            "bits": code.length, "compression": code.compression, "low": uniform / high, "high": uniform / low,
-            "control": control, "selectivity": code.compression - control,
+            "bits": code.length, "compression": code.compression, "low": uniform / high,
+            "high": np.inf if low <= 0 else uniform / low,
+            "frequencies": frequencies, "control": control,
+            "gain_over_baseline": code.compression - float(np.fmax(control, frequencies)),
         }  # fmt: skip
         return row, [{"bits": float(cost)} for cost in code.of_items]

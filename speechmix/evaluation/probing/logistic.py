@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import InputError
 
-# As published: no scaling, three folds of shuffled items, whatever they share.
+# As published: no scaling, three stratified folds of shuffled items, whatever they share.
 PUBLISHED: dict[str, Any] = {"solver": "liblinear", "scale": False, "folds": 3, "seed": 12, "grouped": False}
 Texts = Sequence[str] | np.ndarray
 SOLVERS = ("lbfgs", "liblinear")
@@ -37,7 +37,8 @@ def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, gro
         Fewer where a label has fewer groups.
     seed : int
     grouped : bool
-        False to part items at random, whatever they share, as published.
+        False for the published folds: items are shuffled by the seed, then split into consecutive folds with equal shares of
+        each label, whatever they share.
 
     Returns
     -------
@@ -53,7 +54,7 @@ def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, gro
     >>> folds_of(["sg", "pl"] * 3, ["a", "a", "b", "b", "c", "c"], folds=3).tolist()
     [2, 2, 1, 1, 0, 0]
     """
-    from sklearn.model_selection import KFold, StratifiedGroupKFold
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     labels, units = np.asarray(labels, dtype=str), np.asarray(groups, dtype=str)
     units = units if grouped else np.arange(len(labels)).astype(str)
@@ -64,16 +65,19 @@ def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, gro
             f"a probe needs folds of 2 or more and two labels, each in two {what} at least; found folds={folds} and "
             f"{', '.join(f'{name}: {count}' for name, count in counts.items()) or 'no labels'}"
         )
+    count, order = min(folds, *counts.values()), np.arange(len(labels))
     if grouped:
-        count = min(folds, *counts.values())
         parts = StratifiedGroupKFold(count, shuffle=True, random_state=seed).split(labels, labels, units)
     else:
-        parts = KFold(min(folds, len(labels)), shuffle=True, random_state=seed).split(labels)
+        order = np.random.default_rng(seed).permutation(
+            len(labels)
+        )  # as `datasets.Dataset.shuffle` of the released code
+        parts = StratifiedKFold(count).split(labels, labels[order])
     fold = np.zeros(len(labels), dtype=int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a label has fewer items than folds, which is seen to above
         for number, (_, test) in enumerate(parts):
-            fold[test] = number
+            fold[order[test]] = number
     return fold
 
 

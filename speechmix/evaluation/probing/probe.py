@@ -34,8 +34,8 @@ FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
 MODEL = ["model", "init", "seed"]
 PLACE = ["part", "stack", "position", "layer", "depth", "label"]
 _SCORES = {
-    "logistic": ["accuracy", "low", "high", "majority", "control", "selectivity", "memorised", "macro_f1"],
-    "online_code": ["bits", "compression", "low", "high", "control", "selectivity"],
+    "logistic": ["accuracy", "low", "high", "majority", "control", "gain_over_baseline", "memorised", "macro_f1"],
+    "online_code": ["bits", "compression", "low", "high", "frequencies", "control", "gain_over_baseline"],
 }
 _LEFT_OUT = [*MODEL, "part", "item", "stack", "position", "reason"]
 PROTOCOLS: dict[str, dict[str, Any]] = {"published": {**PUBLISHED, "method": "logistic"}}
@@ -51,9 +51,10 @@ class Probes:
         One row for each model, part, stack, position and layer: model, init, seed, part ("all" unless parted), stack, position,
         layer (-1: the input of the first layer), depth (0 first layer, 1 last), label, method; n (items), groups. Logistic:
         accuracy with low and high (95 % over groups), majority (share of the most frequent label), control (accuracy on random
-        labels for each word, in the same kind of folds), selectivity (accuracy - control), memorised (the same random labels in
-        folds that share words), macro_f1. Online code: bits, compression with low and high, control (compression of random
-        labels), selectivity.
+        labels for each word, in the same kind of folds), gain_over_baseline (accuracy less the larger of majority and control),
+        memorised (the same random labels in folds that share words), macro_f1. Online code: bits, compression with low and
+        high, frequencies (compression by label frequencies alone), control (compression of random labels), gain_over_baseline
+        (compression less the larger of both).
     answers : DataFrame
         One row for each of them and item: item, group, true; predicted, right (0 or 1), control; or bits.
     left_out : DataFrame
@@ -162,8 +163,9 @@ def probe(
     mask : bool
         False to let a masked model see the target.
     protocol : {"published"}, optional
-        The logistic probe of the speech paper: liblinear, unscaled, three folds (seed 12) that part groups, words rounded as
-        there. Its folds let words of one pair teach and test; read it beside the grouped one.
+        The logistic probe of the speech paper: liblinear, unscaled, three stratified folds after a shuffle (seed 12), scores
+        averaged over folds, words rounded as there. A pair's members can be in training and test folds: compare with the
+        grouped probe.
     progress : bool
         Show a bar over items.
 

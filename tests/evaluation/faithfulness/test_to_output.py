@@ -116,7 +116,8 @@ def test_what_takes_words_away_as_the_judge_does_is_the_oracle_and_on_no_trial()
     assert own.loc["occlusion (zeros)", "value"] == own.loc["oracle", "value"] == 1
     assert np.isnan(own.loc["occlusion (zeros)", "p"])
     assert not own.loc["occlusion (zeros)", "better"]
-    assert np.isfinite(other.loc["occlusion (zeros)", "p"])
+    assert own.loc["occlusion (zeros)", "note"] == ""
+    assert other.loc["occlusion (zeros)", "note"] == "too few groups"
     assert other.loc["occlusion (zeros)", "value"] < 1
     assert is_measure(own.reset_index(), "silence (zeros)").sum() == 1
     assert "takes words away as they do: occlusion (zeros)." in trial.sentence(judge="silence (zeros)")

@@ -39,6 +39,20 @@ def trial_of(name: str):
     return speechmix.faithfulness(trained(name), clips(), measures=MEASURES)
 
 
+def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
+    model = trained("tiny-french-ctc")
+    short = [clip for clip in bundled.clips() if len(clip.words) < 4][:2]
+    nothing = speechmix.faithfulness(model, short, measures="attention", judges="silence (zeros)")
+    assert "none of 2 items could be judged: fewer than 3 words besides the target" in repr(nothing)
+    assert "needs 8 groups of items, there is 1" in repr(nothing)
+    with pytest.raises(InputError, match="needs 8 groups of items, there is 1"):
+        nothing.sentence()
+    options = {"metrics": ["spearman"], "aggregations": ["last"]}
+    judged = speechmix.faithfulness(model, clips()[:2], measures="attention", judges="silence (zeros)", **options)
+    assert "2 items in 1 group judged by silence (zeros); a comparison of measures needs 8 groups" in repr(judged)
+    assert "2 clips in 1 group) no measure can be compared: that needs 8 groups" in judged.sentence()
+
+
 @pytest.mark.long
 def test_the_judge_as_its_own_oracle_gets_one():
     table = trial_of("tiny-french-whisper").table
@@ -233,7 +247,7 @@ def test_a_trial_of_nothing_says_why():
     model = trained("tiny-french-ctc")
     short = next(clip for clip in bundled.clips() if len(clip.words) == 2)
     trial = speechmix.faithfulness(model, [short], measures="attention")
-    with pytest.raises(InputError, match="nothing was judged: fewer than 3 words"):
+    with pytest.raises(InputError, match="none of 1 item could be judged: fewer than 3 words"):
         trial.sentence()
     assert trial.table.empty
     assert trial.judge_agreement().empty

@@ -45,7 +45,7 @@ def synthetic_probes(
                     "high": high,
                     "majority": 0.5,
                     "control": np.mean(control),
-                    "selectivity": right.mean() - np.mean(control),
+                    "gain_over_baseline": right.mean() - np.fmax(np.mean(control), 0.5),
                     "memorised": 0.9,
                     "macro_f1": right.mean(),
                     "n": len(names),

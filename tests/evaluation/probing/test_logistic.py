@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.model_selection import cross_validate
 
 from speechmix.errors import InputError
 from speechmix.evaluation.probing.fits import Settings, fitted
@@ -42,7 +42,8 @@ def row_of(states, task: Task, **settings):
     )
     assert len(rows) == 1
     assert not left_out
-    assert np.mean([answer["right"] for answer in answers]) == pytest.approx(rows[0]["accuracy"])
+    if settings.get("grouped", True):
+        assert np.mean([answer["right"] for answer in answers]) == pytest.approx(rows[0]["accuracy"])
     return rows[0]
 
 
@@ -62,7 +63,22 @@ def test_a_separable_label_is_read_whatever_the_word():
     assert row["majority"] == 0.5
     assert 0.3 < row["control"] < 0.65
     assert row["memorised"] > 0.7
-    assert row["selectivity"] == pytest.approx(1 - row["control"])
+    assert row["gain_over_baseline"] == pytest.approx(1 - max(row["control"], row["majority"]))
+
+
+def test_a_control_below_chance_adds_nothing_to_the_gain():
+    labels, groups = pairs()
+    states = np.repeat(np.random.default_rng(1).standard_normal((GROUPS, 2)) * 0.01, 2, axis=0)  # nothing but the word
+    states[:, 0] += 3.0 * (np.array(labels) == "pl") * (np.arange(2 * GROUPS) < 8)  # the number in a quarter of them
+    row = row_of(states, task_of(labels, groups), controls=3, seed=7)
+    assert row["control"] < row["majority"] == 0.5
+    assert row["accuracy"] > 0.5
+    assert row["gain_over_baseline"] == pytest.approx(row["accuracy"] - 0.5)
+    without = row_of(states, task_of(labels, groups), controls=0, seed=7)
+    assert without["gain_over_baseline"] == pytest.approx(without["accuracy"] - 0.5)
+    above = row_of(states, task_of(labels, groups), controls=3, seed=0)
+    assert above["control"] > 0.5
+    assert above["gain_over_baseline"] == pytest.approx(above["accuracy"] - above["control"])
 
 
 def test_random_labels_are_at_chance_and_the_interval_says_so():
@@ -121,15 +137,20 @@ def test_predictions_are_those_of_a_plain_newton_solver():
     assert predicted.tolist() == wanted.tolist()
 
 
-def test_the_published_recipe_is_liblinear_unscaled_in_folds_that_part_groups():
-    generator = np.random.default_rng(1)
-    labels, groups = pairs()
-    states = words_and_noise(generator, noise=1.0)
-    classifier = LogisticRegression(solver="liblinear", C=1.0, random_state=0)
-    folds = KFold(3, shuffle=True, random_state=12)
-    expected = cross_val_predict(classifier, states, np.array(labels), cv=folds)
-    accuracy = row_of(states, task_of(labels, groups), **PUBLISHED, controls=0)["accuracy"]
-    assert accuracy == pytest.approx(float((expected == np.array(labels)).mean()))
+@pytest.mark.parametrize("plurals", [16, 11, 5])
+def test_the_published_recipe_is_liblinear_unscaled_in_stratified_folds_after_a_shuffle(plurals):
+    generator = np.random.default_rng(plurals)
+    labels = np.array(["sg"] * (32 - plurals) + ["pl"] * plurals)  # sorted: without a shuffle the folds would differ
+    states = generator.standard_normal((32, 8)) * 3 + 0.8 * (labels == "pl")[:, None]
+    order = np.random.default_rng(12).permutation(32)  # Dataset.shuffle(12) of the released code
+    classifier = LogisticRegression(solver="liblinear", random_state=42)
+    scores = cross_validate(
+        classifier, states[order], (labels[order] == "pl").astype(int), cv=3, scoring=("accuracy", "f1_macro")
+    )
+    names = [f"clip {index}" for index in range(32)]
+    row = row_of(states, task_of(labels.tolist(), names), **PUBLISHED, controls=0)
+    assert row["accuracy"] == pytest.approx(scores["test_accuracy"].mean())
+    assert row["macro_f1"] == pytest.approx(scores["test_f1_macro"].mean())
 
 
 def test_folds_keep_groups_and_are_even_in_labels():
@@ -178,12 +199,25 @@ def test_what_cannot_be_probed_is_said_and_one_type_has_no_control():
             Settings(**wrong)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize("count", [4, 8, 20])
+def test_an_interval_of_a_share_covers_with_few_groups(count, share):
+    generator, covered, groups = np.random.default_rng(count), 0, np.repeat(np.arange(count), 4).astype(str)
+    for _ in range(200):
+        right = generator.random((count, 4)) < share
+        right = np.where(generator.random(count)[:, None] < 0.3, right[:, :1], right)  # some groups are all alike
+        low, high = share_interval(right.ravel(), groups)
+        covered += low <= share <= high
+    assert covered >= 186  # 93 %
+
+
 def test_intervals_are_over_groups_and_not_over_items():
     right = [1.0] * 20 + [0.0] * 20
     many, few = share_interval(right, list(map(str, range(40)))), share_interval(right, ["a"] * 20 + ["b"] * 20)
     assert many[1] - many[0] < 0.35
-    assert few == (0.0, 1.0)
+    assert few == pytest.approx((0.0, 1.0), abs=1e-6)
     assert np.isnan(ratio_interval([1, 2], ["a", "a"])).all()
+    assert np.isnan(ratio_interval(range(14), list("aabbccddeeffgg"))).all()  # seven groups
     drawn = np.random.default_rng(0).integers(40, size=(20_000, 40))
     expected = np.quantile(np.array(right)[drawn].mean(axis=1), [0.025, 0.975])
     assert np.allclose(many, expected, atol=0.03)

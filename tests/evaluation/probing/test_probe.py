@@ -92,7 +92,7 @@ def test_number_is_read_where_it_must_be_and_the_control_is_at_chance():
     deciding = by_layer(probes, "trained", "decoder", "deciding")
     assert (deciding.loc[0:, "accuracy"] >= 0.9).all()  # the cue's letters are in the decoder's input
     assert 0.3 < deciding.control.mean() < 0.7
-    assert deciding.loc[0:, "selectivity"].mean() > 0.25
+    assert deciding.loc[0:, "gain_over_baseline"].mean() > 0.25
     untrained = by_layer(probes, "random", "decoder", "deciding")
     assert untrained.loc[0:, "accuracy"].mean() < deciding.loc[0:, "accuracy"].mean()
     # The published protocol, mean over the rows of the target: a plural has a row more, which tells its number untrained.
@@ -166,7 +166,10 @@ def test_the_online_code_is_told_in_bits_beside_its_control():
     probes = speechmix.probe(
         text_models.bert(), sentences(), label=number, position="cue", method="online_code", controls=1, group="filler"
     )
-    assert list(probes.table.columns[10:16]) == ["bits", "compression", "low", "high", "control", "selectivity"]
+    scores = ["bits", "compression", "low", "high", "frequencies", "control", "gain_over_baseline"]
+    assert list(probes.table.columns[10:17]) == scores
+    baseline = probes.table[["frequencies", "control"]].max(axis=1)
+    assert np.allclose(probes.table.gain_over_baseline, probes.table.compression - baseline)
     assert (probes.table.compression > 1).all()
     assert np.allclose(probes.table.bits * probes.table.compression, 16)
     assert probes.table.low.le(probes.table.compression).all()

@@ -1,0 +1,54 @@
+"""The best layer of a measure, without the optimism of choosing it: chosen on one half of the groups, read on the other.
+
+In: numbers of every layer, by item. Out: the numbers of one layer for each half.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .leaderboard import group_means
+from .scores import LOWER_IS_BETTER
+from .words import LAYER
+
+_WITHIN = ["stack", "measure", "judge", "metric"]
+
+
+def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
+    """Replace the rows of all layers by those of the best layer, cross-fitted over two halves of the groups.
+
+    A layer's mean is over groups, so a group with many clips counts once. Groups are split by turns in the order of their first
+    clip's name. Of equal layers the lowest is chosen.
+
+    Parameters
+    ----------
+    values : DataFrame
+        Columns `leaderboard.VALUE_COLUMNS`.
+
+    Returns
+    -------
+    DataFrame
+        Without rows of aggregation "layer", with rows of "best layer", whose column layer says which it was. One group has no
+        other half, so it has no best layer.
+    """
+    is_layer = values["aggregation"] == LAYER
+    layers, others = values[is_layer], values[~is_layer]
+    chosen = [_read_on_the_other_half(rows) for _, rows in layers.groupby(_WITHIN, sort=False)]
+    return pd.concat([others, *chosen], ignore_index=True) if chosen else others
+
+
+def _read_on_the_other_half(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of one measure and metric: each half of the groups in the layer that is best in the other half."""
+    metric = rows["metric"].iloc[0]
+    means = group_means(rows, by=["layer"]).sort_index()  # [layers, groups], groups in order
+    if metric in LOWER_IS_BETTER:
+        means = -means
+    half = pd.Series(np.arange(means.shape[1]) % 2, index=means.columns)
+    parts = []
+    for here in (0, 1):
+        other = means.loc[:, half != here].mean(axis=1)
+        if other.notna().any():
+            is_here = rows["group"].map(half).eq(here) & rows["layer"].eq(other.idxmax())
+            parts.append(rows[is_here].assign(aggregation="best layer"))
+    return pd.concat(parts) if parts else rows.head(0)

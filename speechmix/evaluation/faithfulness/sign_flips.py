@@ -1,0 +1,72 @@
+"""Which rows have a mean above zero? A test of many rows at once, by flipping the signs of groups.
+
+In: one number for each row and group (a difference of two measures). Out: one-sided p, corrected for all rows.
+
+Under the null hypothesis the sign of a group's differences is as likely + as -, and the groups are independent. So the signs
+of a group are flipped in all rows together, each row's t is computed, and t becomes the share of flips in which the same row
+has a t as large: p of the row alone. The corrected p is the share of flips in which the smallest p of *any* row is as small
+(smallest p, Westfall & Young 1993). Unlike the largest t, the smallest p treats rows over many and over few groups alike: a
+row over few groups has large values of t by chance, but no small p.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+_MOST_EXACT, _FLIPS = 12, 4999  # groups whose signs are flipped in all ways; flips drawn for more groups
+_ROUNDING = 1e-9
+
+
+def corrected_p(differences: np.ndarray) -> np.ndarray:
+    """Return the one-sided p of each row's mean being above zero, corrected for all rows.
+
+    Parameters
+    ----------
+    differences : ndarray [R, G]
+        One number for each row and group; NaN where a row has none.
+
+    Returns
+    -------
+    ndarray [R]
+        NaN for rows with fewer than two groups. Exact up to twelve groups.
+
+    Examples
+    --------
+    >>> corrected_p(np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, -2.0, 3.0, -4.0, 0.0]])).round(3)
+    array([0.031, 0.938])
+    """
+    result = np.full(len(differences), np.nan)
+    rows = np.isfinite(differences).sum(axis=1) > 1
+    if not rows.any():
+        return result
+    tested = differences[rows]
+    tested = tested[:, np.isfinite(tested).any(axis=0)]
+    t = _t(tested, _signs(tested.shape[1]))  # [flips, R]
+    p = np.empty_like(t)
+    for row, values in enumerate(t.T):
+        above = len(values) - np.searchsorted(np.sort(values), values - _ROUNDING)
+        p[:, row] = above / len(values)
+    smallest = np.sort(p.min(axis=1))
+    result[rows] = np.searchsorted(smallest, p[0] + _ROUNDING) / len(smallest)
+    return result
+
+
+def _t(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """t of each row with each set of signs [flips, R]."""
+    counts = np.isfinite(differences).sum(axis=1)
+    filled = np.nan_to_num(differences)  # a missing group adds nothing to a sum
+    size = np.sqrt((filled**2).sum(axis=1) / counts)
+    filled = filled / np.where(size > 0, size, 1)[:, None]  # t does not depend on the unit
+    means = signs @ filled.T / counts
+    variances = ((filled**2).sum(axis=1) / counts - means**2).clip(1e-12)
+    return means * np.sqrt((counts - 1) / variances)
+
+
+def _signs(count: int) -> np.ndarray:
+    """Ways to flip the signs of groups [flips, G], the first as they are: all, or some drawn."""
+    if count <= _MOST_EXACT:
+        return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
+    drawn = np.random.default_rng(0).choice([1.0, -1.0], size=(_FLIPS, count))
+    return np.concatenate([np.ones((1, count)), drawn])

@@ -1,0 +1,108 @@
+"""What the receiver of an online code predicts: logistic regressions of several strengths, and label frequencies.
+
+In: states and class numbers that were sent, states of the next block. Out: log2 probabilities of each predictor.
+
+A single strength of the penalty suits neither all numbers of items nor all labels: where labels are random, a weak penalty
+costs twice the bits of a uniform code; where labels are separable, a strong one forgoes most of the compression. So
+`online_code` mixes all of them (`mixture_costs`). Two predictors ignore the states: the uniform code and the frequencies of
+the labels sent so far. They keep a code of unreadable labels as short as one without a probe.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+# Receives states [n, D] and class numbers [n] that were sent, the number of classes, and states [m, D] to predict.
+Predictors = Callable[[np.ndarray, np.ndarray, int, np.ndarray], np.ndarray]
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)  # C of scikit-learn: the inverse of the L2 penalty's weight
+SWITCH = 0.1  # probability that the best predictor changes from one block to the next
+_ITERATIONS = 5000
+
+
+def logistic_predictors(states: np.ndarray, classes: np.ndarray, count: int, scored: np.ndarray) -> np.ndarray:
+    """Log2 probabilities by the uniform code, label frequencies, and a logistic regression of each of `STRENGTHS`.
+
+    Parameters
+    ----------
+    states : ndarray [n, D]
+        States that were sent, of mean 0 and variance 1 in each dimension.
+    classes : ndarray of int [n]
+    count : int
+        Number of classes.
+    scored : ndarray [m, D]
+        States whose labels are predicted.
+
+    Returns
+    -------
+    ndarray [2 + len(STRENGTHS), m, count]
+
+    Examples
+    --------
+    >>> states = np.array([[-1.0], [1.0], [-1.0], [1.0]])
+    >>> (2 ** logistic_predictors(states, np.array([0, 1, 0, 1]), 2, states[:1])).shape
+    (9, 1, 2)
+    """
+    counts = np.bincount(classes, minlength=count)
+    smoothed = np.log2((counts + 0.5) / (len(classes) + 0.5 * count))  # Krichevsky & Trofimov 1981
+    seen = np.flatnonzero(counts)
+    shape = (2 + len(STRENGTHS), len(scored), count)
+    bits = np.broadcast_to(smoothed, shape).copy()
+    bits[0] = -np.log2(count)
+    if len(seen) > 1:
+        # A class that was never sent keeps its smoothed probability; the classifier divides the rest.
+        share_seen = np.logaddexp2.reduce(smoothed[seen])
+        for row, strength in enumerate(STRENGTHS, start=2):
+            bits[row][:, seen] = share_seen + _logistic_bits(states, classes, scored, strength)
+    return bits
+
+
+def _logistic_bits(states: np.ndarray, classes: np.ndarray, scored: np.ndarray, strength: float) -> np.ndarray:
+    """Log2 probabilities of the classes that were sent, [m, classes sent]."""
+    import sklearn
+    from scipy.special import log_softmax
+    from sklearn.linear_model import LogisticRegression
+
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fitted = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(states, classes)
+        logits = fitted.decision_function(scored)
+    # Not scikit-learn's log probabilities: those of sure predictions are minus infinity.
+    logits = np.stack([np.zeros_like(logits), logits], axis=1) if logits.ndim == 1 else logits
+    return log_softmax(logits, axis=1) / np.log(2)
+
+
+def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cost of each item of a block by a Bayesian mixture of predictors, and the weights after it.
+
+    Parameters
+    ----------
+    bits : ndarray [P, m]
+        Log2 probability of each item's own label by each predictor.
+    weights : ndarray [P]
+        Of the predictors, before the block; their sum is 1.
+
+    Returns
+    -------
+    costs : ndarray [m]
+        Bits. Their sum is -log2 sum_p weights[p] 2^(sum of bits[p]), at most -log2 weights[p] more than any predictor alone.
+    weights : ndarray [P]
+
+    Examples
+    --------
+    >>> costs, weights = mixture_costs(np.array([[-1.0, -1.0], [-3.0, -3.0]]), np.array([0.5, 0.5]))
+    >>> round(float(costs.sum()), 3), weights.round(3).tolist()
+    (2.913, [0.941, 0.059])
+    """
+    with np.errstate(divide="ignore"):
+        sums = np.log2(weights)[:, None] + np.cumsum(np.column_stack([np.zeros(len(bits)), bits]), axis=1)
+    sent = np.logaddexp2.reduce(sums, axis=0)
+    return -np.diff(sent), 2 ** (sums[:, -1] - sent[-1])
+
+
+def switched(weights: np.ndarray) -> np.ndarray:
+    """Weights before the next block: another predictor may be the best once more is known (van Erven et al. 2012)."""
+    return (1 - SWITCH) * weights + SWITCH / len(weights)
