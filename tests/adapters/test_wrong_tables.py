@@ -230,5 +230,7 @@ def test_a_borrowed_table_that_does_not_fit_is_an_error_that_names_the_place(mon
 def test_a_weight_that_is_not_finite_is_named():
     module = build("gpt2")
     module.transformer.h[1].attn.c_attn.weight.data[0, 0] = float("nan")
-    with pytest.raises(SpeechmixError, match=r"weights are not finite \(NaN or infinity\): transformer\.h\.1\.attn\.c_attn\.weight"):
+    with pytest.raises(
+        SpeechmixError, match=r"weights are not finite \(NaN or infinity\): transformer\.h\.1\.attn\.c_attn\.weight"
+    ):
         speechmix.load(module)

@@ -1,8 +1,7 @@
 """Validity: where it is known which word carries the number, the measures find it and ablation agrees.
 
-Only what holds over training seeds is asserted. Statistics are fixed beforehand: trained - random twins (three seeds) at
-the deciding position, 95 % bootstrap interval over pairs, at the cross-fitted best layer; ablation accuracies on the
-bundled clips, chance 50 %.
+Only what holds over training seeds is asserted: trained minus untrained twins (three seeds) at the deciding position, with a 95 %
+interval over pairs and twins, in the layer where it is largest; ablation accuracies on the bundled clips, chance 50 %.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import torch
 
 import speechmix
 from speechmix import bundled
-from speechmix.evaluation.statistics import cross_fitted_layer, trained_against_random
+from speechmix.evaluation.twin_comparison import compare_with_twins
 from speechmix.inputs.spans import word_spans
 from speechmix.storage.tables import contribution_table
 from tests.conftest import trained
@@ -57,8 +56,8 @@ def accuracy(clips, models):
 
 def difference(contributions, model, side, stack, rows):
     chosen = contributions.query("model == @model and side == @side and stack == @stack and rows == @rows")
-    kept = cross_fitted_layer(chosen, by=["stack"], group="pair")
-    return trained_against_random(kept, by=["stack"], group="pair").iloc[0]
+    layers = compare_with_twins(chosen, by=["stack", "layer"], group="pair", family=("stack",))
+    return layers.loc[layers["difference"].idxmax()]
 
 
 def test_a_left_cue_reaches_the_decoder_through_its_self_attention(contributions):
