@@ -125,8 +125,8 @@ print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 # ## What may be claimed
 #
 # Fixed before looking: trained minus untrained, over whole stacks, each layer weighted by its mixing strength. `low` and `high`
-# are a 95 % interval over groups of clips *and* over twins. `p` is the rank among the twins, corrected over all rows. `claim` is
-# empty where the data cannot carry one. `length_matched` is what a word of the cue's length would contribute.
+# are a 95 % interval over groups of clips *and* over twins. `p` is the rank among the twins, corrected over all rows.
+# `claim` is empty where the data cannot carry one. `length_matched` is what a word of the cue's length would contribute.
 
 # %%
 comparison = speechmix.compare(run)

@@ -1,7 +1,7 @@
 """Validity: where it is known which word carries the number, the measures find it and ablation agrees.
 
-Only what holds over training seeds is asserted: trained minus untrained twins (three seeds) at the deciding position, with a 95 %
-interval over pairs and twins, in the layer where it is largest; ablation accuracies on the bundled clips, chance 50 %.
+Only what holds over training seeds is asserted: trained minus untrained twins (three seeds) at the deciding position, with
+a 95 % interval over pairs and twins, in the layer where it is largest; ablation accuracies on the bundled clips, chance 50 %.
 """
 
 from __future__ import annotations
