@@ -114,8 +114,9 @@ def culprits(clip: speechmix.Clip, others: list[speechmix.Clip]) -> Iterator[tup
         other for other in others if other.meta["noun"] != clip.meta["noun"]
     ]  # singular and plural sound alike
     strangers = [(other, i) for other in unrelated for i, word in enumerate(other.words or ()) if word.text not in said]
-    other, place = strangers[int(generator.integers(len(strangers)))]
-    yield "strange word", index, exchanged(clip, index, sound_of(other, place))
+    if strangers:  # of few clips there may be none with another noun
+        other, place = strangers[int(generator.integers(len(strangers)))]
+        yield "strange word", index, exchanged(clip, index, sound_of(other, place))
 
 
 def sound_of(clip: speechmix.Clip, index: int) -> np.ndarray:

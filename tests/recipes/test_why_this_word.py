@@ -53,3 +53,8 @@ def test_it_runs_and_counts(recipe, tmp_path):
         "culprit == 'swapped cue' and where == 'elsewhere' and init == 'trained' and measure == 'occlusion'"
     )
     assert len(swapped)
+    by_fill = pd.read_csv(tmp_path / "fills.csv")
+    assert set(by_fill["fills"]) == {"silence", "noise"}
+    for key, part in by_fill.groupby(["culprit", "where"]):
+        counted = cases[(cases["culprit"] == key[0]) & (cases["where"] == key[1]) & (cases["measure"] == "random")]
+        assert part["errors"].unique().tolist() == [(counted["init"] == "trained").sum()]
