@@ -114,7 +114,7 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
         (paired differences, above zero if the row is better, also where a small number is good), p_random, p_length, p_position
         (corrected for all rows), p (the largest of them), better (p < 0.05), and behind, behind_low, behind_high
         (how far behind the first row of a measure, with its interval). Baselines, the oracle, and measures that remove words
-        as the judge does have a row without p. Rows with a note come last.
+        as the judge does have a row without p. Rows with a note come last, unless all measures have it.
 
     Raises
     ------
@@ -140,7 +140,8 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
         table[f"p_{name}"] = corrected_p(tested[:, index])
     table["p"] = table[[f"p_{name}" for name in BASELINES]].max(axis=1, skipna=False)
     table["better"] = table["p"] < _LEVEL
-    order = table.assign(last=is_few, rank=-sign * table["value"]).sort_values(["last", "rank", *ROW]).index
+    is_last = is_few & _is_compared(table, judge).any()  # where no row has groups enough, all are in order
+    order = table.assign(last=is_last, rank=-sign * table["value"]).sort_values(["last", "rank", *ROW]).index
     table, by_group = table.loc[order].reset_index(drop=True), by_group.iloc[order]
     compared = by_group[_is_compared(table, judge).to_numpy()].to_numpy()
     behind = (compared[:1] if len(compared) else np.nan) - by_group.to_numpy()
