@@ -167,8 +167,8 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     if how == "synthesis":
         if not clip.language:
             raise InputError(
-                f"in which language is {clip.name} spoken? Write it into the field language (fr, en-us, ...), or start the page "
-                "with speechmix serve --language: a synthetic voice speaks the text"
+                f"in which language is {clip.name} spoken? Write it into the field language (fr, en-us, ...), or start the "
+                "page with speechmix serve --language: a synthetic voice speaks the text"
             )
         method = how
     elif model is not None and places_words(model):

@@ -59,7 +59,7 @@ def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
         raise InputError(f"expected a list of at most {_MOST_WORDS} words, found {str(words)[:80]}")
     text = _text(told, "text", _MOST_LETTERS)
     bare = clip.replace(
-        words=None, doubts=(), cue=None, target=None, text=text, 
+        words=None, doubts=(), cue=None, target=None, text=text,
         language=_text(told, "language", 12) or clip.language or session.language,
         name=_text(told, "name", 300) or clip.name, foil=_text(told, "foil", 200),
     )  # fmt: skip
