@@ -7,6 +7,7 @@ measure, stack and layer.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..errors import InputError
 
@@ -37,11 +38,13 @@ def add_commands(commands) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from ..experiments.exporting import export_tiers
+    from ..files.locks import without_leftovers
 
-    paths = export_tiers(
-        options.run, options.clip, ending=_ENDINGS[options.format], out=options.out, target=options.target,
-        measures=options.measure, stacks=options.stack, layers=_layers(options.layer), audio=options.audio,
-    )  # fmt: skip
+    with without_leftovers(options.out or Path(options.run) / "tiers"):
+        paths = export_tiers(
+            options.run, options.clip, ending=_ENDINGS[options.format], out=options.out, target=options.target,
+            measures=options.measure, stacks=options.stack, layers=_layers(options.layer), audio=options.audio,
+        )  # fmt: skip
     for path in paths:
         print(f"tiers: {path}")
     return 0

@@ -52,6 +52,7 @@ def _add_published(command: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from ..files.locks import without_leftovers
     from ..reports.study_page import report
 
     if options.move_words:
@@ -64,15 +65,17 @@ def _report(options: argparse.Namespace) -> int:
         run = open_run(options.run)
         count = score_moved_words(run, loads, most=options.clips, audio=options.audio, report=print)
         print(f"word boundaries moved in {count} clips")
-    path = report(
-        options.run, title=options.title or None, asked=options.clip, audio=options.audio, group=options.group,
-        published=options.published, out=options.out or None,
-    )  # fmt: skip
+    with without_leftovers(options.run):
+        path = report(
+            options.run, title=options.title or None, asked=options.clip, audio=options.audio, group=options.group,
+            published=options.published, out=options.out or None,
+        )  # fmt: skip
     print(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from ..files.locks import without_leftovers
     from ..reports.comparing import compare
     from ..reports.study_tables import shown
 
@@ -81,5 +84,6 @@ def _compare(options: argparse.Namespace) -> int:
     if len(comparison.pairs):
         print("\none model against another, trained - random:")
         print(shown(comparison.pairs).to_string(index=False))
-    print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
+    with without_leftovers(options.out):
+        print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

@@ -15,12 +15,13 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 
 from ..errors import StorageError
+from .whole_files import clear_leftovers
 
 _HOLDER_ENDING = ".holder"
 _SECONDS_OF_A_LOOK = 0.2  # that whoever asks `is_held` may keep another waiting
@@ -127,6 +128,20 @@ def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> It
             raise
         except OSError as error:
             raise not_written(Path(folder), error) from error
+
+
+@contextmanager
+def without_leftovers(folder: str | PathLike) -> Iterator[None]:
+    """Hold a folder that is there, if nobody else does, and remove what dead processes left in it; then do the block anyway.
+
+    For writers of whole files that need no lock, such as the page of a run that is still being scored.
+    """
+    with ExitStack() as held:
+        if Path(folder).is_dir():
+            with suppress(StorageError):
+                held.enter_context(locked(folder))
+                clear_leftovers(folder, below=False)
+        yield
 
 
 def _lock_files(folder: Path, part: str) -> tuple[Path, Path]:

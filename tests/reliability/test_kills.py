@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reliability.command_jobs import NAMES, command_jobs
 from tests.reliability.kills import Tally, count_calls, snapshot, to_the_end, try_once
 
 pytest.importorskip("espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]")
@@ -23,6 +24,7 @@ pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra sp
 if not hasattr(os, "fork"):
     pytest.skip("tries are forks of one process", allow_module_level=True)
 
+KILLS_OF_COMMANDS = int(os.environ.get("SPEECHMIX_KILLS_OF_COMMANDS", "25"))  # of each of the nine commands
 KILLS = int(os.environ.get("SPEECHMIX_KILLS", "500"))  # of each of the two jobs in the long form
 
 
@@ -39,6 +41,11 @@ def recipe(tmp_path_factory) -> Callable[[Path], None]:
     from tests.reliability.jobs import recipe_job
 
     return recipe_job(write_release(tmp_path_factory.mktemp("corpus")))
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory) -> dict[str, Callable[[Path], None]]:
+    return command_jobs(tmp_path_factory.mktemp("read"))
 
 
 def kill_until(job: Callable[[Path], None], tmp_path: Path, kills: int, most: int) -> Tally:
@@ -79,6 +86,19 @@ def test_a_run_killed_500_times(scoring, tmp_path):
 @pytest.mark.long
 def test_the_recipe_killed_500_times(recipe, tmp_path):
     assert kill_until(recipe, tmp_path, kills=KILLS, most=12).kills >= KILLS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_killed_anywhere(commands, name, tmp_path):
+    tally = kill_until(commands[name], tmp_path, kills=KILLS_OF_COMMANDS, most=4)
+    assert tally.kills >= KILLS_OF_COMMANDS
+
+
+@pytest.mark.long
+def test_adaptation_that_is_killed_learns_a_voice(commands, tmp_path):
+    commands["adapt"](tmp_path / "run")
+    assert list((tmp_path / "run").rglob("*.safetensors"))
 
 
 @pytest.mark.long

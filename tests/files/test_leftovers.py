@@ -1,0 +1,37 @@
+"""What a killed writer left: removed by the next one that holds the folder, and left alone while another does."""
+
+from __future__ import annotations
+
+import threading
+
+from speechmix.files.locks import locked, without_leftovers
+from speechmix.files.whole_files import UNFINISHED
+
+
+def test_leftovers_of_a_killed_page_are_removed(tmp_path):
+    leftover = tmp_path / f"{UNFINISHED}1-aa"
+    leftover.touch()
+    with without_leftovers(tmp_path):
+        assert not leftover.exists()
+
+
+def test_while_another_holds_the_folder_its_files_stay_and_the_work_is_done(tmp_path):
+    unfinished = tmp_path / f"{UNFINISHED}1-aa"
+    unfinished.touch()
+    done = []
+
+    def write():
+        with without_leftovers(tmp_path):
+            done.append(unfinished.exists())
+
+    with locked(tmp_path):
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+    assert done == [True]
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path):
+    with without_leftovers(tmp_path / "none"):
+        pass
+    assert not (tmp_path / "none").exists()
