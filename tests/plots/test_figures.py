@@ -19,7 +19,6 @@ from speechmix import plots
 from speechmix.errors import InputError
 from speechmix.evaluation.cue import cue_contribution
 from speechmix.evaluation.intervals import mean_intervals
-from speechmix.evaluation.rank_test import twin_limits
 from speechmix.inputs.clips import Clip
 from speechmix.inputs.spans import Span, Word
 from speechmix.maps.mixing import Maps, MixingMap
@@ -600,14 +599,19 @@ def test_curves_lie_at_their_depth_and_bands_are_what_they_say():
     assert (curve.loc["trained"].seeds == 1).all()
     assert (curve.loc["random"].seeds == 2).all()
     means = rows[rows["init"] == "random"].groupby(["layer", "seed"]).contribution.mean().mul(100).unstack()
-    limits = means.apply(lambda twins: pd.Series(twin_limits(twins.to_numpy())), axis=1)
-    np.testing.assert_allclose(curve.loc["random"][["low", "high"]], limits)
+    np.testing.assert_allclose(curve.loc["random"].low, means.min(axis=1))
+    np.testing.assert_allclose(curve.loc["random"].high, means.max(axis=1))
     alone = curve_table(rows[rows.seed != 1]).set_index(["init", "layer"])
-    assert alone.loc["random"][["low", "high"]].isna().all(axis=None)  # one twin does not tell where another would lie
+    assert alone.loc["random"][["low", "high"]].isna().all(axis=None)  # one twin has no band
     values = rows[rows["init"] == "trained"].pivot(index="layer", columns="clip", values="contribution") * 100
     low, high = mean_intervals(values.to_numpy())
     np.testing.assert_allclose(curve.loc["trained"].low, low)
     np.testing.assert_allclose(curve.loc["trained"].high, high)
+    seven = curve_table(rows[rows["clip"].isin([f"clip{number}" for number in range(7)])]).set_index(["init", "layer"])
+    assert seven.loc["trained"][["low", "high"]].isna().all(axis=None)  # no interval of so few groups
+    assert seven.loc["random"][["low", "high"]].notna().all(axis=None)
+    with pytest.raises(InputError, match="band should be one of"):
+        curve_table(rows, band="bootstrap")
 
 
 def test_clips_of_a_group_count_as_one():
