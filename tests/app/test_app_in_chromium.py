@@ -272,7 +272,7 @@ def test_a_word_is_clicked_heard_and_seen(opened):
         pytest.approx(end / 1000, abs=1e-3),
     ]
     assert text(opened, ".made h3") == "nos is made of"
-    assert text(opened, ".given h3") == "nos gives to"
+    assert text(opened, ".given h3") == "nos contributes to"
     pressed = "[...document.querySelectorAll('.targets button')].map((one) => one.getAttribute('aria-pressed'))"
     assert opened.evaluate(pressed) == ["true", "false"]
     depths = opened.evaluate(
@@ -316,7 +316,7 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
 
 def test_it_opens_at_the_layer_where_there_is_most_to_see(opened, server):
     request = {"clip": example(server), "model": "tiny-french-ctc", "measures": ["value_zeroing"]}
-    (found,) = worked(server, kind="measure", **request)["result"]["maps"]
+    (found,) = worked(server, kind="measure", **request)["answer"]["maps"]
     assert found["opens"] != found["layers"][-1]  # nothing happens in the last one
     assert text(opened, ".layers output b") == str(found["opens"])
 
