@@ -10,7 +10,7 @@ import soundfile
 
 from speechmix import bundled
 from speechmix.storage.reading import open_run
-from tests.app.serving import serving
+from tests.app.serving import example, serving, worked
 from tests.reports.chromium import EXECUTABLE, Browser
 from tests.reports.synthetic_runs import synthetic_run
 
@@ -272,7 +272,7 @@ def test_a_word_is_clicked_heard_and_seen(opened):
         pytest.approx(end / 1000, abs=1e-3),
     ]
     assert text(opened, ".made h3") == "nos is made of"
-    assert text(opened, ".given h3") == "nos gives to"
+    assert text(opened, ".given h3") == "nos contributes to"
     pressed = "[...document.querySelectorAll('.targets button')].map((one) => one.getAttribute('aria-pressed'))"
     assert opened.evaluate(pressed) == ["true", "false"]
     depths = opened.evaluate(
@@ -312,6 +312,25 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
     opened.until(
         "document.querySelector('.layers output b').textContent === '2' && document.querySelector('.run').textContent === '▶'"
     )
+
+
+def test_it_opens_at_the_layer_where_there_is_most_to_see(opened, server):
+    request = {"clip": example(server), "model": "tiny-french-ctc", "measures": ["value_zeroing"]}
+    (found,) = worked(server, kind="measure", **request)["answer"]["maps"]
+    assert found["opens"] != found["layers"][-1]  # nothing happens in the last one
+    assert text(opened, ".layers output b") == str(found["opens"])
+
+
+def test_a_decoder_is_shown_in_words_and_in_tokens_on_demand(opened):
+    choose(opened, ".panel .model", "tiny-french-whisper")
+    opened.until(f"{IDLE} && document.querySelector('.panel .stack').length === 3", PATIENCE)
+    choose(opened, ".panel .stack", "decoder")
+    rows = "[...document.querySelectorAll('.panel .targets button')].map((one) => one.title)"
+    words = opened.evaluate(rows)
+    assert "row of maisons" in words
+    choose(opened, ".panel .units", "token")
+    opened.until(f"{IDLE} && {rows}.length > {len(words)}")
+    assert "row of maisons" not in opened.evaluate(rows)
 
 
 def test_what_a_model_has_not_says_so(opened):
@@ -400,8 +419,10 @@ def test_the_keyboard_alone_does_all_of_it(page):
     assert page.evaluate(WORDS) != before
     page.until(IDLE, PATIENCE)
     tab_to(".panel .layer")
+    page.press("End")
+    last = int(text(page, ".layers output b"))
     page.press("ArrowLeft")
-    assert text(page, ".layers output b") == "2"
+    assert text(page, ".layers output b") == str(last - 1)
     tab_to("#quiet-words .chip")
     page.press("Enter")
     page.until(f"!{hidden('#quiet-texts')}", PATIENCE)

@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.homophony.counts import Counts, count_figure, summary
+from speechmix.homophony.counts import Counts, count_figure, selection_facts, summary
 from speechmix.homophony.cue_pairs import confounded_numbers, cue_pair_of
 from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
 from speechmix.homophony.drawing import Candidate, alone_in_sentence, drawn_evenly
@@ -119,6 +119,17 @@ def test_counts_add_up(study):
     mined = table[(table.stage == "mine") & (table.unit == "pairs") & (table.outcome == "kept")]["count"].sum()
     assert table[table.stage == "select"]["count"].sum() == mined == 12
     assert (study / "examples" / "counts.png").stat().st_size > 10_000
+
+
+def test_error_rates_are_of_all_transcribed_clips_chosen_or_not(study):
+    facts = selection_facts(select_examples(study))
+    assert ["mine", "clips", "kept", 12] in facts["stages"]
+    models = {row["model"]: row for row in facts["models"]}
+    assert {row["transcribed_clips"] for row in models.values()} == {12}
+    rates = [row["transcribed_cer_percent"] for row in models.values()]
+    assert min(rates) == 0  # of the model that is always right
+    assert max(rates) > 0  # of the one that misses three, none of which is an example
+    assert selection_facts(study) == {}
 
 
 def test_the_data_set_says_where_cue_and_target_are(study):

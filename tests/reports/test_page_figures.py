@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from speechmix.plots import panels
 from speechmix.reports.page_figures import page_svg
@@ -34,8 +37,38 @@ def test_ink_and_paper_are_variables_and_data_are_not():
     assert not any(": #000000" in style for style in styles)
     numbers = {element.text: element.get("style") for element in root.iter() if element.text in ("0.0", "100.0")}
     in_cells = [element.get("style") for element in root.iter() if element.text == "100.0"]
-    assert any("fill: #ffffff" in style for style in in_cells)  # on a dark cell, whatever the screen
+    assert any("fill: var(--on-dark-cell)" in style for style in in_cells)
     assert numbers
+
+
+def test_the_strongest_cell_is_light_on_a_dark_screen_and_differences_stay_as_they_are():
+    def cells(svg: bytes, name: str) -> list[list[int]]:
+        content = re.search(rb'<g class="%s"><image[^>]*?base64,([^"]*)"' % name.encode(), svg)
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(content[1]))).convert("RGB"), int)[0].tolist()
+
+    svg = page_svg(figure())
+    (zero, most), (dark_zero, dark_most) = cells(svg, "paper"), cells(svg, "screen")
+    np.testing.assert_allclose([zero, most], [dark_most, dark_zero], atol=1)  # matplotlib rounds down
+    assert sum(dark_most) > 600 > 100 > sum(dark_zero)
+    drawn = Figure(figsize=(3, 2))
+    panels.draw_cells(drawn.subplots(), np.ma.array([[-1.0, 1.0]]), limits=(-1, 1), cmap=panels.DIFFERENCE_COLORS)
+    assert b'class="screen"' not in page_svg(drawn)
+
+
+def test_numbers_are_legible_on_both_scales():
+    def brightness(color) -> float:
+        red, green, blue, *_ = color
+        return 0.299 * red + 0.587 * green + 0.114 * blue
+
+    drawn = Figure()
+    values = np.ma.array(np.linspace(0, 100, 21)[None])
+    ax = drawn.subplots()
+    cells = panels.draw_cells(ax, values, limits=(0, 100))
+    panels.write_numbers(ax, cells, values)
+    for place, text in zip(np.linspace(0, 1, 21), ax.texts, strict=True):
+        for cmap, dark in ((cells.cmap, False), (cells.cmap.reversed(), True)):
+            white = (text.get_color() != "#0a0a0a") if not dark else (text.get_color() != "#fefefe")
+            assert white == (brightness(cmap(place)) <= 0.5)
 
 
 @pytest.mark.parametrize("scheme", ["on paper", "on a dark screen"])
@@ -43,7 +76,7 @@ def test_every_variable_has_a_colour(scheme):
     svg = page_svg(figure()).decode()
     style = re.search("<style>(.*?)</style>", svg, re.DOTALL).group(1)
     paper, screen = style.split("@media screen and (prefers-color-scheme: dark)")
-    for name in set(re.findall(r"var\(--(\w+)\)", svg)):
+    for name in set(re.findall(r"var\(--([\w-]+)\)", svg)):
         assert f"--{name}: #" in (paper if scheme == "on paper" else screen)
 
 
