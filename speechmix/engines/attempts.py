@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..files.leftovers import UNFINISHED
 from ..files.locks import not_written
-from ..files.whole_files import UNFINISHED, write_json
+from ..files.whole_files import write_json
 
 MOST_DEATHS = 2  # of workers that were at a clip; then it is left out
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .identity import file_digest
+from .leftovers import unfinished_name
 from .locks import locked
 
 DIGESTS = Path("results", ".digests")
@@ -96,8 +97,6 @@ def _recorded(record: Path) -> list[str]:
 
 
 def _write(record: Path, digests: list[str]) -> None:
-    from .whole_files import unfinished_name  # which needs this module
-
     unfinished = unfinished_name(record)
     unfinished.write_text(json.dumps(digests), encoding="ascii")
     os.replace(unfinished, record)

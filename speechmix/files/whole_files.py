@@ -2,14 +2,13 @@
 
 In: where a result belongs, and a function that writes it. Out: the finished file or folder. A process that dies in the
 middle leaves the old one as it was, and beside it a leftover whose name starts with ``.unfinished-``, which nobody reads
-and `clear_leftovers` removes. No two processes ever write to one name.
+and `leftovers.clear_leftovers` removes. No two processes ever write to one name.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,9 +16,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from .leftovers import unfinished_name
 from .recorded_digests import replace_recorded
-
-UNFINISHED = ".unfinished-"
 
 
 @contextmanager
@@ -90,16 +88,3 @@ def write_text(path: str | PathLike, text: str) -> None:
 def write_json(path: str | PathLike, content: Any) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
-
-
-def unfinished_name(path: Path) -> Path:
-    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of `path`'s own name."""
-    return path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(6)}")
-
-
-def clear_leftovers(folder: str | PathLike, *, below: bool = True) -> None:
-    """Remove what dead processes left in a folder (and those below it); only for one who holds the folder's lock."""
-    find = Path(folder).rglob if below else Path(folder).glob
-    for leftover in list(find(f"{UNFINISHED}*")):
-        with suppress(OSError):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()

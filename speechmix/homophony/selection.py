@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files.leftovers import clear_leftovers
 from ..files.locks import writing_to
-from ..files.whole_files import clear_leftovers
 from ..stages.stage_files import outputs_in
 from ..stages.stage_lines import lines, options_of
 from ..versions import package_versions

@@ -23,8 +23,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import InputError
+from ..files.leftovers import unfinished_name
 from ..files.names import safe_name, same_file
-from ..files.whole_files import unfinished_name, whole_file
+from ..files.whole_files import whole_file
 from .headers import checked_header, digest_of, header_of
 from .mixing import MixingMap
 

@@ -24,9 +24,10 @@ from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import file_digest
 from ..files.json_files import read_json_object
+from ..files.leftovers import UNFINISHED, clear_leftovers
 from ..files.names import path_within, safe_name
 from ..files.recorded_digests import DIGESTS, record_digests_in
-from ..files.whole_files import UNFINISHED, clear_leftovers, write_json
+from ..files.whole_files import write_json
 from ..inputs.clips import Clip
 from ..scoring.question import Question
 from ..versions import versions

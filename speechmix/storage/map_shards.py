@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import InputError
-from ..files.whole_files import unfinished_name
+from ..files.leftovers import unfinished_name
 from ..maps.headers import digest_of
 
 _MOST_IN_A_SHARD = 2**30  # bytes of scores; a larger map has a shard of its own

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from ..evaluation.twin_comparison import BASELINES
 from ..files.file_marks import FileMark
+from ..files.leftovers import UNFINISHED
 from ..files.names import path_within
 from ..files.parquet_files import readable_parquet, row_groups_of
-from ..files.whole_files import UNFINISHED, whole_file
+from ..files.whole_files import whole_file
 from .tables import AFTER_TARGET, STRENGTH
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from ..files.file_marks import FileMark
 from ..files.identity import digest
+from ..files.leftovers import unfinished_name
 from ..files.parquet_files import readable_parquet, row_groups_of
-from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..inputs.spans import Span
 from ..maps.mixing import Maps, MixingMap

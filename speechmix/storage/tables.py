@@ -19,9 +19,9 @@ from ..evaluation.cue import ROW_NAMES, cue_contribution, strength_of_target
 from ..evaluation.length import length_matched_share
 from ..evaluation.spelling import transcript_judged
 from ..evaluation.twin_comparison import BASELINES
+from ..files.leftovers import unfinished_name
 from ..files.recorded_digests import remove_recorded, replace_recorded
 from ..files.text_files import neutral
-from ..files.whole_files import unfinished_name
 from ..inputs.clips import Clip
 from ..inputs.cue_and_target import Cue, cue_words, spelled_cue
 from ..maps.mixing import MixingMap

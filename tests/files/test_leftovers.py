@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from speechmix.files.leftovers import UNFINISHED
 from speechmix.files.locks import locked, without_leftovers
-from speechmix.files.whole_files import UNFINISHED
 
 
 def test_leftovers_of_a_killed_page_are_removed(tmp_path):
