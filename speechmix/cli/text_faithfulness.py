@@ -47,7 +47,7 @@ def add_commands(commands) -> None:
         "--layers",
         nargs="+",
         default=["each", "rollout", "mean"],
-        help="each rollout mean (default: these), last, 'residual rollout'",
+        help="each rollout mean (default: these), last, 'residual rollout', 'strength rollout'",
     )
     blank_out.add_argument(
         "--random-twin", type=int, action="append", default=[], metavar="SEED", help="also each model's untrained twin"

@@ -104,8 +104,8 @@ def value_zeroing_share(
 
         g_i = d_cross_i / (d_cross_i + d_self_i)        C_ij = g_i * cross C_ij / sum_j' C_ij'
 
-    so that composed maps weigh the stacks by what was measured, where those of `value_zeroing` take one half. In encoders and
-    the decoder's self-attention it is Value Zeroing.
+    so that composed maps weigh cross-attention against self-attention, where those of `value_zeroing` weigh it by its mixing
+    strength against the residual stream. In encoders and the decoder's self-attention it is Value Zeroing.
 
     Parameters
     ----------

@@ -25,12 +25,12 @@ from ...measures.registry import measure_named
 from .leaderboard import BASELINES, ORACLE, summary
 from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
 from .trial import on_trial
-from .words import EACH_LAYER, RESIDUAL_ROLLOUT
+from .words import EACH_LAYER, RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT
 
 if TYPE_CHECKING:
     from ...inputs.sentences import Sentence
 
-LAYERS = ("each", "rollout", RESIDUAL_ROLLOUT, "mean", "last")
+LAYERS = ("each", "rollout", RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, "mean", "last")
 BLANK_OUT_VALUES = ("probability", "log_probability", "margin")
 MEAN_OF_FILLS = "mean of fills"
 _MODEL = ["model", "init", "seed"]
@@ -141,8 +141,9 @@ def blank_out(
         log p(target) - log p(foil) and needs the sentence's foil.
     units : {"token", "word"}
     layers : str or sequence of str
-        Of "each", "rollout", "residual rollout", "mean", "last". Rolled out as published, the identity is added for measures
-        that leave out the residual stream, not for Value Zeroing; "residual rollout" adds it for all. A gradient measure is not
+        Of "each", "rollout", "residual rollout", "strength rollout", "mean", "last". Rolled out as published, the identity is
+        added for measures that leave out the residual stream, not for Value Zeroing; "residual rollout" adds it for all, and
+        "strength rollout" weights it by mixing strength (not for measures that hold its size). A gradient measure is not
         rolled out: its layer 0 is from the input on.
     fewest : int
         Tokens besides the target that a sentence needs.
