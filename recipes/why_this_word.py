@@ -7,7 +7,7 @@ In: the bundled clips and models, all of it SYNTHETIC and tiny. One word of a cl
 sound: for the word that tells the other number (the cue of the clip's pair), for noise of its own spectrum, for a word of
 another clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each
 error and measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the
-longest and the nearest source, with bootstrap intervals over the pairs of clips; of swapped cues the same for an untrained
+longest and the nearest source, with 95 % intervals over the pairs of clips; of swapped cues the same for an untrained
 twin that is fed the same text. Some ten minutes of one core.
 
 An error is *at the culprit* if it is the exchanged word that was misheard, and *elsewhere* if another was: its own sound is

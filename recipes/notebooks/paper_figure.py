@@ -12,7 +12,7 @@
 # # From your own 40 clips to a figure for a paper
 #
 # Forty recordings in which one word decides how another is spelled; at the end a figure of one column with the sentence that
-# goes with it. The steps are: a manifest, a look at the alignment, scores of a model and of ten random twins, what may be
+# goes with it. The steps are: a manifest, a look at the alignment, scores of a model and of 39 untrained twins, what may be
 # claimed, the figure.
 #
 # **What is executed here.** In the place of your own clips stand the synthetic clips of the package, and in that of a Whisper
@@ -45,7 +45,7 @@ work = Path(tempfile.mkdtemp())
 MANIFEST = None  # "clips.tsv"; None: one is written below, of the package's clips
 MODEL = bundled.models()["tiny-french-whisper"]  # "openai/whisper-small"
 ALIGNER = bundled.models()["tiny-french-ctc"]  # for French "jonatasgrosman/wav2vec2-large-xlsr-53-french"
-SEEDS = range(10)  # of the random twins: fewer cannot carry a claim
+SEEDS = range(39)  # of the untrained twins: with fewer nothing can be claimed
 MEASURE = "value_zeroing"
 OUT = work  # a folder of your own: the run can be stopped and goes on
 
@@ -102,7 +102,7 @@ if errors:
 # ## The scores
 #
 # What it will cost can be asked first (`speechmix.estimate`). Then the trained model and its twins: the same architecture with
-# random weights, ten draws of it. Without them a number means nothing, for even an untrained model gives a share to every word.
+# random weights, 39 draws of it. Without them a number means nothing, for even an untrained model gives a share to every word.
 
 # %%
 cost = speechmix.estimate(MODEL, seconds=1, clips=len(clips), targets="target", twins=len(SEEDS), device="cpu")
@@ -124,10 +124,10 @@ print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 # %% [markdown]
 # ## What may be claimed
 #
-# Fixed before looking: trained less random, at the best layer, which is chosen on one half of the groups and read on the other.
-# `low` and `high` are a 95 % interval over groups of clips *and* over twins, `q` is corrected over all rows, `claim` is empty
-# where
-# the data cannot carry one. `length_matched` is what a word of the cue's length would get.
+# Fixed before looking: trained less random over the whole stack, in which each layer counts by its mixing strength.
+# `low` and `high` are a 95 % interval over groups of clips *and* over twins. `p` is the rank of the trained model among its
+# twins, corrected over all rows. `claim` is empty where the data do not support one. `length_matched` is what a word of the
+# cue's length would get.
 
 # %%
 comparison = speechmix.compare(run)
@@ -140,9 +140,8 @@ print(head[columns].round(3).to_string(index=False))
 #
 # One column (8.5 cm), letters of 7 points and more, black against grey with other dashes, so that it can be read in print
 # without
-# colour. Lines are means over groups. The band of the trained model is the 95 % interval of the mean; that of the twins is
-# where
-# a new untrained model would lie 95 of 100 times: where the two do not touch, training shows.
+# colour. Lines are means over groups. The band of the trained model is the 95 % interval of the mean; that of the twins runs
+# from the lowest to the highest twin.
 
 # %%
 STACKS = ["encoder", "decoder", "cross"]
@@ -162,7 +161,7 @@ with plt.rc_context(style):
     figure.supxlabel("layer (counted from 0)", size=7)
     handles = [
         Line2D([], [], color="#000000", linewidth=1.4, label="trained"),
-        Line2D([], [], color="#888888", linestyle="--", linewidth=1.4, label=f"{len(SEEDS)} random twins"),
+        Line2D([], [], color="#888888", linestyle="--", linewidth=1.4, label=f"{len(SEEDS)} untrained twins"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=7)
     figure.savefig(OUT / "figure.pdf", metadata={"CreationDate": None})
@@ -180,15 +179,15 @@ for sentence in sentences(head):
 groups, twins = int(head["groups"].max()), int(head["twins"].max())
 print(
     f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, {len(clips)} clips "
-    f"in {groups} groups that share no pair, sentence or word. Solid: trained model, with the 95 % bootstrap interval of "
-    f"the mean over groups. Dashed: mean of {twins} randomly initialised twins, with the interval in which a new one "
-    "would lie. In decoder and cross-attention the row is the token that decides the spelling."
+    f"in {groups} groups that share no pair, sentence or word. Solid: trained model, with the 95 % interval of "
+    f"the mean over groups. Dashed: mean of {twins} randomly initialised twins, with a band from the lowest to the highest "
+    "of them. In decoder and cross-attention the row is the token that decides the spelling."
 )
 
 # %% [markdown]
 # ## Before it is sent
 #
-# - **Say how many groups and twins**, not only how many clips. With fewer than six groups, or one twin, nothing can be claimed.
+# - **Say how many groups and twins**, not only how many clips. With fewer than 8 groups or 39 twins nothing can be claimed.
 # - **Do not choose the stack or the measure after looking**: the table corrects over its rows, not over those you left out.
 # - **Do not compare heights of two measures**, nor a cue's height with that of a longer word (`length_matched`).
 # - **A map is no proof of use.** `speechmix score --ablate` silences the cue and reads whether the target is still spelled

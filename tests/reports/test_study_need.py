@@ -83,7 +83,11 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
             "+3.0 points in the encoder.",
         ),
         ({"claim": "", "groups": 7}, None, "With 7 groups of clips nothing is claimed (8 are needed)"),
-        ({}, "at chance", "no better than chance, so need cannot be tested in the encoder. Compared with untrained models"),
+        (
+            {},
+            "at chance",
+            "no better than chance, so need cannot be tested in the encoder. Compared with untrained models",
+        ),
         ({"claim": "less", "difference": -8.0}, None, "the cue contributes less in the encoder (-8.0 points)."),
         ({"claim": "", "more_in": "2"}, None, "the cue contributes more in single layers of the encoder."),
         (

@@ -111,12 +111,16 @@ def test_the_page_says_what_moving_the_words_does_or_that_clips_are_too_few(run)
     text = (run / "index.html").read_text(encoding="utf-8")
     assert "If word boundaries are off" in text
     assert "in 2 clips" in text
-    assert "Whether the conclusion holds cannot be stated: that takes 8 groups of clips and two untrained twins." in text
+    assert (
+        "Whether the conclusion holds cannot be stated: that takes 8 groups of clips and two untrained twins." in text
+    )
 
 
 def test_headline_as_markdown_and_latex(run):
     lines = (run / "headline.md").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("| side | model | stack | measure | trained | untrained | twins | lowest to highest twin |")
+    assert lines[0].startswith(
+        "| side | model | stack | measure | trained | untrained | twins | lowest to highest twin |"
+    )
     assert len({line.count("|") for line in lines}) == 1
     text = (run / "headline.tex").read_text(encoding="utf-8")
     assert "\\toprule" in text
