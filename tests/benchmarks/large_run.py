@@ -1,9 +1,9 @@
 """What the page of a large run costs: a run with SIMULATED contributions, read and shown, its steps timed one by one.
 
-    python tests/benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 10] [--keep FOLDER]
+    python tests/benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 39] [--keep FOLDER]
 
 In: numbers of clips. The run is written as a run writes its own (`TableWriter`, `write_csv`, `run.json`): one trained model, a
-random twin that heard all clips, further twins that heard at most 100, one stack; no model was run and no sound exists, the
+random twin that heard all clips, further twins that heard at most 40, one stack; no model was run and no sound exists, the
 clips are rows alone. Out: for each number of clips, by a process of its own, wall and processor seconds of opening, of each
 attribute of a `Study` in the order in which a page asks for it, and of the page (`write_study`) from nothing; peak memory of
 that process. Nothing is asserted.
@@ -30,8 +30,8 @@ from speechmix.storage.tables import TableWriter
 from speechmix.versions import versions
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
-TWIN_CLIPS = 100  # of each twin but the first, as `speechmix study` has it
-STEPS = ("clips", "table", "layers", "headlines", "control", "after_target", "main_rows", "clip_values", "ranked_clips")
+TWIN_CLIPS = 40  # of each twin but the first, as `speechmix study` has it
+STEPS = ("clips", "table", "cells", "layers", "headline", "control", "after_target", "main_rows", "clip_values", "ranked_clips")
 _CLIPS_AT_ONCE = 1000
 _TEMPLATES = ("{} a perdu", "voici", "elle garde", "on voit")
 
@@ -76,7 +76,7 @@ def simulated_contributions(
     )  # fmt: skip
 
 
-def simulated_run(path: Path, clips: int, *, layers: int = 24, measures: int = 1, twins: int = 10) -> Path:
+def simulated_run(path: Path, clips: int, *, layers: int = 24, measures: int = 1, twins: int = 39) -> Path:
     """Write a run of so many clips; every number in it is SIMULATED."""
     rng, folder, names = np.random.default_rng(11), RunFolder(path), MEASURES[:measures]
     path.mkdir(parents=True)
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("clips", nargs="*", type=int, default=[100, 1000, 10_000])
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--measures", type=int, default=1, choices=range(1, len(MEASURES) + 1))
-    parser.add_argument("--twins", type=int, default=10)
+    parser.add_argument("--twins", type=int, default=39)
     parser.add_argument("--keep", type=Path, help="folder that keeps the runs, and is used again")
     parser.add_argument("--only", choices=("steps", "page"), help="measure this alone")
     parser.add_argument("--measured", type=Path, help=argparse.SUPPRESS)  # a run, in the process that is measured

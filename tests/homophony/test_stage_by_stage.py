@@ -76,7 +76,7 @@ def folders(release, tmp_path_factory):
             "--out",
             str(staged),
         ]
-        score += ["--measure", "attention", "--ablate", "--probe", "--twin-clips", "100", "--no-figures", *on_cpu]
+        score += ["--measure", "attention", "--ablate", "--probe", "--twin-clips", "40", "--no-figures", *on_cpu]
         own = shard_of(read_examples(f"{corpus}/examples")[0].name, SHARDS)
         in_shards(score, [index for index in (2, 3, 1) if index != own])
         killed(store, "mix", [*score, "--shard", f"{own}/{SHARDS}"], monkeypatch)
