@@ -7,7 +7,7 @@ In: the bundled clips and models, all of it SYNTHETIC and tiny. One word of a cl
 sound: for the word that tells the other number (the cue of the clip's pair), for noise of its own spectrum, for a word of
 another clip. What the model then gets wrong, it gets wrong because of that word: the culprit is known. Out: cases.csv (each
 error and measure) and means.csv: how often the culprit is named first among the sources of the sound, beside random, the
-longest and the nearest source, with bootstrap intervals over the pairs of clips; of swapped cues the same for an untrained
+longest and the nearest source, with 95 % intervals over the pairs of clips; of swapped cues the same for an untrained
 twin that is fed the same text. fills.csv: of occlusion the same with each fill, and how often an earlier written word comes
 before all of the sound (`text_first`). Some ten minutes of one core.
 
