@@ -44,8 +44,8 @@ def test_models_stand_side_by_side_by_stack_and_measure(found):
 def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
     rows = found.by_depth.query("stack == 'encoder' and measure == 'value_zeroing'").set_index(["model", "quarter"])
     assert rows.index.get_level_values("quarter").nunique() == 4
-    assert rows.loc["small"].difference.idxmax() == "third quarter"  # layer 2 of 0 to 3
-    assert rows.loc["large"].difference.idxmax() == "third quarter"  # layer 4 of 0 to 7
+    assert rows.loc["small"].difference.idxmax() == "3rd quarter"  # layer 2 of 0 to 3
+    assert rows.loc["large"].difference.idxmax() == "3rd quarter"  # layer 4 of 0 to 7
     figure = found.figure()
     assert {ax.get_xlabel() for ax in figure.axes} >= {"relative depth (0 first layer, 1 last)"}
 
