@@ -136,11 +136,3 @@ def test_every_package_that_is_imported_is_declared():
                 name = names.get(module, module).lower()
                 assert name in declared, f"{path.relative_to(root)} imports {module}"
                 assert name in pinned, f"constraints.txt lacks {name}"
-
-
-@pytest.mark.parametrize("name", ["report", "write_study", "transcription_notes"])
-def test_functions_that_moved_still_import_from_where_they_were(name):
-    from speechmix.reports import study, study_page
-
-    with pytest.warns(DeprecationWarning, match="study_page"):
-        assert getattr(study, name) is getattr(study_page, name)

@@ -65,9 +65,14 @@ class Rebuilt:
         return module.train(self.training).to(next(iter(self.weights.values())).device)
 
 
+def _cannot_be_pickled(part: nn.Module) -> bool:
+    """Whether a module has parametrized weights, or hooks (transformers leaves some that are local functions)."""
+    return is_parametrized(part) or bool(part._forward_hooks or part._forward_pre_hooks)
+
+
 def contents(model: Model) -> tuple[Any, dict[str, tuple[StackPlan, int, str]], dict[str, Any]]:
     """The module (or what it is built again from), each stack's plan, heads and `no_sum`, and the other fields."""
-    module = Rebuilt.of(model.module) if any(map(is_parametrized, model.module.modules())) else model.module
+    module = Rebuilt.of(model.module) if any(map(_cannot_be_pickled, model.module.modules())) else model.module
     stacks = {name: (stack.plan, stack.heads, stack.no_sum) for name, stack in model.stacks.items()}
     fields = {name: value for name, value in model.__dict__.items() if name not in _NOT_PICKLED}
     return module, stacks, fields

@@ -74,7 +74,7 @@ def test_models_are_paired_on_the_clips_that_both_have(found):
 def test_claims_are_made_of_whole_stacks_and_of_the_quarter_that_differs(found):
     assert set(found.headline.claim) == {"more"}
     claimed = found.by_depth[found.by_depth.claim != ""]
-    assert set(claimed.quarter) == {"third quarter"}
+    assert set(claimed.quarter) == {"3rd quarter"}
     assert set(claimed.claim) == {"more"}
 
 
