@@ -2,8 +2,8 @@
 
 In: what a measure assigns to the sources of each choice. Out: for each source its share for this word less its mean share for
 the other written words, and one number that says whether the measure tells words apart at all. A map that is composed from the
-input to the output can be nearly the same for every output token: composed Value Zeroing ranks one sound first for every word
-of 9 in 10 bundled clips.
+input to the output can be nearly the same for every output token: Value Zeroing composed without weights ranks one sound first
+for every word of 9 in 10 bundled clips.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from .choices import Choice
 
 # Mean total-variation distance below which a measure is called almost the same for every word. Measured on 72 bundled clips:
-# composed Value Zeroing .024 (both models), attention and its entropy-weighted form in the Whisper-style model .055 and .069,
-# with one source first for every word in 81 to 92 % of clips; next is attention in the CTC model (.135, 15 % of clips).
+# Value Zeroing composed without weights .024 (both models), attention and its entropy-weighted form in the Whisper-style model
+# .055 and .069, with one source first for every word in 81 to 92 % of clips; next is attention in the CTC model (.135, 15 %).
+# Composed by mixing strength they have .33 and more.
 LEAST_DISTANCE = 0.1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,16 +55,23 @@ def test_one_written_word_has_nothing_to_be_compared_with():
 
 @pytest.fixture(scope="module", params=[CTC, WHISPER])
 def explained(request):
-    measures = ["occlusion", "alti_logit", "value_zeroing"]
-    return speechmix.explain(model_named(request.param), clip_named(), measures=measures)
+    return speechmix.explain(
+        model_named(request.param), clip_named(), measures=["occlusion", "alti_logit", "attention"]
+    )
 
 
-def test_composed_value_zeroing_is_marked_and_measures_of_the_output_are_not(explained):
-    assert explained.distances["value_zeroing"] < LEAST_DISTANCE < explained.distances["occlusion"]
-    assert [explained.tells_words_apart(name) for name in explained.claims] == [True, True, False]
-    assert "value_zeroing (share; almost the same for every word)" in str(explained)
-    marks = {measure["name"]: measure["mark"] for measure in view_of(explained, sound=False)["measures"]}
-    assert marks == {"occlusion": "", "alti_logit": "", "value_zeroing": "almost the same for every word"}
+def test_a_measure_that_is_almost_the_same_for_every_word_is_marked(explained):
+    """One map for all words, in the place of attention's."""
+    assert all(explained.tells_words_apart(name) for name in ("occlusion", "alti_logit"))
+    values = explained.claims["attention"].values
+    same = np.where(np.isfinite(values), values[:1], np.nan)
+    distances = {**explained.distances, "attention": distance_between_words(same, explained.choices)}
+    assert distances["attention"] < LEAST_DISTANCE
+    marked = replace(explained, distances=distances)
+    assert [marked.tells_words_apart(name) for name in marked.claims] == [True, True, False]
+    assert "attention (share; almost the same for every word)" in str(marked)
+    marks = {measure["name"]: measure["mark"] for measure in view_of(marked, sound=False)["measures"]}
+    assert marks == {"occlusion": "", "alti_logit": "", "attention": "almost the same for every word"}
 
 
 def test_the_table_tells_it(explained):
