@@ -79,7 +79,7 @@ def test_public_names_exist():
 
 
 def test_every_extra_that_an_error_names_exists():
-    """`MissingExtraError(package, extra, purpose)` and "speechmix[extra]" in messages, docs and recipes."""
+    """`MissingExtraError(package, extra, purpose)` and "pip install '.[extra]'" in messages, docs and recipes."""
     root = Path(speechmix.__file__).resolve().parents[1]
     extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = {}
@@ -89,7 +89,7 @@ def test_every_extra_that_an_error_names_exists():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingExtraError":
                 named[path.name, node.lineno] = ast.literal_eval(node.args[1])
     for path in [*sources, root / "README.md", *(root / "docs").rglob("*.md")]:
-        for found in re.findall(r"speechmix\[([a-z,]+)\]", path.read_text(encoding="utf-8")):
+        for found in re.findall(r"(?:\.|speechmix)\[([a-z,]+)\]", path.read_text(encoding="utf-8")):
             named |= {(path.name, extra): extra for extra in found.split(",")}
     assert len(named) >= 7
     assert {place: extra for place, extra in named.items() if extra not in extras} == {}
