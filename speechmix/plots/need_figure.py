@@ -1,8 +1,8 @@
 """Contribution and need together: how much the cue gives in each layer, and what the decision loses without it there.
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure.
-For each stack two panels, a colour for each model: the trained model over the band from its lowest to its highest untrained twin, and
-the drop of the margin with the cue's values zeroed in that layer alone.
+For each stack two panels, a colour for each model: the trained model over the band from its lowest to its highest untrained
+twin, and the drop of the margin with the cue's values zeroed in that layer alone.
 """
 
 from __future__ import annotations
@@ -78,7 +78,13 @@ def need_panels(table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "val
         titles[stack] = _title(of_stack, stack)
         curves[stack] = panel_curves(checked(of_stack))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
-    untrained = "untrained (band: lowest to highest twin)" if twins > 1 else "untrained" if (rows["init"] == "random").any() else ""
+    untrained = (
+        "untrained (band: lowest to highest twin)"
+        if twins > 1
+        else "untrained"
+        if (rows["init"] == "random").any()
+        else ""
+    )
     last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
     return NeedPanels(curves, titles, colors_of(rows), last, drops, untrained)
 

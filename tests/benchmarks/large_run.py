@@ -31,7 +31,18 @@ from speechmix.versions import versions
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 TWIN_CLIPS = 40  # of each twin but the first, as `speechmix study` has it
-STEPS = ("clips", "table", "cells", "layers", "headline", "control", "after_target", "main_rows", "clip_values", "ranked_clips")
+STEPS = (
+    "clips",
+    "table",
+    "cells",
+    "layers",
+    "headline",
+    "control",
+    "after_target",
+    "main_rows",
+    "clip_values",
+    "ranked_clips",
+)
 _CLIPS_AT_ONCE = 1000
 _TEMPLATES = ("{} a perdu", "voici", "elle garde", "on voit")
 
