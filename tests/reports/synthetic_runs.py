@@ -38,11 +38,10 @@ def synthetic_run(
     pairs: bool = True,
     twins: int = TWINS,
 ) -> Path:
-    """Write a run: trained contributions rise by `GAIN` in the middle, random ones are flat; the first `mapped` clips have
-    maps.
+    """Write a run: trained contributions rise by `GAIN` in the middle, random ones are flat.
 
-    With 39 `twins` (`rank_test.TWINS_NEEDED`) and 8 groups of clips differences can be claimed. `value` stands for every
-    contribution and score (NaN), `text` for every transcript.
+    The first `mapped` clips have maps. With 39 `twins` (`rank_test.TWINS_NEEDED`) and 8 groups of clips differences can be
+    claimed. `value` stands for every contribution and score (NaN), `text` for every transcript.
     """
     rng = np.random.default_rng(7)
     folder.mkdir(parents=True)

@@ -50,14 +50,12 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
     needs = pd.DataFrame([need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed")])
     numbers = pd.DataFrame([{"side": "left", "model": "m", "ablated": "decoder", "pl": 0.0, "sg": 100.0}])
     assert joint_sentences(headline, needs, numbers) == [
-        "m, left cue: In the encoder, the cue contributes 41.5 points more than in untrained models, but ablating it "
-        "there loses "
-        "less than 5 points (100 % right, 100 % without the cue, 98 % without another word). In the decoder, the cue "
-        "contributes "
-        "15.5 points more than in untrained models, and ablating it there lowers spelling accuracy (100 % right, 50 % "
-        "without the "
-        "cue (plural 0 %, singular 100 %), 98 % without another word). The contribution is largest in the encoder, but the "
-        "largest loss by ablation is in the decoder: a high contribution is no evidence that the model uses the cue."
+        "m, left cue: In the encoder, the cue contributes 41.5 points more than in untrained models, but ablating it there "
+        "loses less than 5 points (100 % right, 100 % without the cue, 98 % without another word). In the decoder, the cue "
+        "contributes 15.5 points more than in untrained models, and ablating it there lowers spelling accuracy (100 % right, "
+        "50 % without the cue (plural 0 %, singular 100 %), 98 % without another word). The contribution is largest in the "
+        "encoder, but the largest loss by ablation is in the decoder: a high contribution is no evidence that the model uses "
+        "the cue."
     ]
 
 
@@ -65,11 +63,9 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
     rows = [contribution("encoder", 41.5), contribution("decoder", 15.5), contribution("cross", 2.0, claim="")]
     needs = [need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed"), need("cross", 100.0, "not needed")]
     assert short_answers(pd.DataFrame(rows), pd.DataFrame(needs)) == [
-        "m, left cue: Ablating the cue lowers spelling accuracy in the decoder (from 100 % to 50 % right). Ablating it "
-        "loses less "
-        "than 5 points in the encoder or cross-attention. Compared with untrained models, the cue contributes more in the "
-        "encoder "
-        "(+41.5 points) and the decoder (+15.5 points). The comparison with untrained models is inconclusive in "
+        "m, left cue: Ablating the cue lowers spelling accuracy in the decoder (from 100 % to 50 % right). Ablating it loses "
+        "less than 5 points in the encoder or cross-attention. Compared with untrained models, the cue contributes more in the "
+        "encoder (+41.5 points) and the decoder (+15.5 points). The comparison with untrained models is inconclusive in "
         "cross-attention."
     ]
 
@@ -80,15 +76,13 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": ""},
             "",
-            "Whether spelling needs the cue is inconclusive in the encoder. The comparison with untrained models is "
-            "inconclusive",
+            "Whether spelling needs the cue is inconclusive in the encoder. The comparison with untrained models is inconcl",
         ),
         (
             {"claim": "", "twins": 10},
             None,
-            "With 10 untrained twins nothing is claimed (39 are needed): the cue's contribution differs from untrained "
-            "models by "
-            "+3.0 points in the encoder.",
+            "With 10 untrained twins nothing is claimed (39 are needed): the cue's contribution differs from untrained models "
+            "by +3.0 points in the encoder.",
         ),
         ({"claim": "", "groups": 7}, None, "With 7 groups of clips nothing is claimed (8 are needed)"),
         (
