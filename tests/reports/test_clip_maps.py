@@ -48,7 +48,9 @@ def token_map(letters: int = 120, *, stack: str = "decoder", strength: np.ndarra
 
 def page_of(mixing_map: MixingMap, tmp_path, **more):
     maps = {("m", "trained", None): {(mixing_map.measure, mixing_map.stack): mixing_map}}
-    card = clip_card("a", None, maps, heading="a", facts="", start={"layer": None}, seconds=20.0, most_bytes=10**6, **more)
+    card = clip_card(
+        "a", None, maps, heading="a", facts="", start={"layer": None}, seconds=20.0, most_bytes=10**6, **more
+    )
     path = tmp_path / "page.html"
     path.write_text(page("a", [], first=FirstScreen(clip=card)), encoding="utf-8")
     return path

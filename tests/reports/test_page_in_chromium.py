@@ -185,7 +185,9 @@ def test_a_word_is_heard_and_its_row_is_shown(browser, page):
     browser.evaluate("document.querySelector('audio').addEventListener('play', () => { window.heard = true })")
     browser.click('.words button[data-word="2"]')
     browser.until("window.heard === true")
-    assert browser.evaluate("document.querySelector('.row').textContent").startswith("What contributes to perdu in layer")
+    assert browser.evaluate("document.querySelector('.row').textContent").startswith(
+        "What contributes to perdu in layer"
+    )
     assert (
         browser.evaluate("document.querySelectorAll('.targets')[0].children[2].getAttribute('aria-pressed')") == "true"
     )

@@ -20,7 +20,12 @@ STAGES = [
     ["mine", "clips", "kept", 60], ["mine", "clips", "no pair", 121], ["align", "clips", "kept", 60],
     ["select", "pairs", "kept", 7], ["select", "pairs", "target misspelled by synthetic", 53],
 ]  # fmt: skip
-RATES = {"model": "synthetic", "transcribed_clips": 60.0, "transcribed_wer_percent": 70.0, "transcribed_cer_percent": 61.2}
+RATES = {
+    "model": "synthetic",
+    "transcribed_clips": 60.0,
+    "transcribed_wer_percent": 70.0,
+    "transcribed_cer_percent": 61.2,
+}
 
 
 def run_with(folder, transcript: str, **description):
@@ -40,10 +45,17 @@ def run_with(folder, transcript: str, **description):
 def test_the_whole_way_from_the_corpus_to_the_scored_clips_is_told(tmp_path):
     folder = run_with(tmp_path / "run", SAID, selection={"stages": STAGES, "models": [RATES]})
     run = open_run(folder)
-    assert selection_sentence(run).startswith("181 rows of the corpus, 60 with a pair of cue and target; of 60 pairs 7 were")
+    assert selection_sentence(run).startswith(
+        "181 rows of the corpus, 60 with a pair of cue and target; of 60 pairs 7 were"
+    )
     ((_, items),) = selection_part(run)
     steps, rates = items[1], items[3]
-    assert steps[["before", "after", "left out"]].to_numpy().tolist() == [[181, 60, 121], [60, 60, 0], [60, 7, 53], [7, 6, 1]]
+    assert steps[["before", "after", "left out"]].to_numpy().tolist() == [
+        [181, 60, 121],
+        [60, 60, 0],
+        [60, 7, 53],
+        [7, 6, 1],
+    ]
     assert steps["reasons"].tolist() == ["121 no pair", "", "53 target misspelled by synthetic", "1 no such file"]
     assert rates["character error rate (%)"].tolist() == [61.2]
     assert rates["character error rate of these (%)"].tolist() == [0.0]
