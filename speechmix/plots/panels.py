@@ -209,14 +209,14 @@ def write_numbers(
 
 def _ink(cells: ScalarMappable, value: float) -> str:
     """Colour of a number on its cell."""
-    place = cells.norm(value)
+    place = float(cells.norm(np.array([value]))[0])
     light, light_reversed = (_is_light(cmap(place)) for cmap in (cells.cmap, cells.cmap.reversed()))
     if cells.cmap.name != SHARE_COLORS:
         return _ON_LIGHT_ALWAYS if light else _BETWEEN
     return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
 
 
-def _is_light(color: Sequence[float]) -> bool:
+def _is_light(color: Any) -> bool:
     red, green, blue, *_ = color
     return 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
 

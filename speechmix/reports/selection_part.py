@@ -6,13 +6,14 @@ sentence for the first screen and a part of the page; nothing for a run of clips
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from ..storage.reading import StoredRun
-from .page import Part
+from .page import Item, Part
 from .wording import number_of
 
 TITLE = "How the clips were chosen"
@@ -51,11 +52,13 @@ def selection_part(run: StoredRun) -> list[Part]:
         return []
     rows = [_row(*_STEPS[step], outcomes) for step, outcomes in steps.items()]
     skipped = {str(row["clip"]) for row in run.skipped} - set(run.clips["clip"])
-    reasons = pd.Series([str(row["reason"]) for row in run.skipped if str(row["clip"]) in skipped], dtype=object)
-    scored = {_KEPT: len(run.clips), **reasons.value_counts().to_dict()}
+    reasons = [str(row["reason"]) for row in run.skipped if str(row["clip"]) in skipped]
+    scored = {_KEPT: len(run.clips), **Counter(reasons)}
     rows.append(_row("clips", "scored", scored))
-    rates = error_rates(run)
-    return [(TITLE, [_WHAT, pd.DataFrame(rows), *([_RATES, rates] if len(rates) else [])])]
+    items: list[Item] = [_WHAT, pd.DataFrame(rows)]
+    if len(rates := error_rates(run)):
+        items += [_RATES, rates]
+    return [(TITLE, items)]
 
 
 def error_rates(run: StoredRun) -> pd.DataFrame:

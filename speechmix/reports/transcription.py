@@ -6,9 +6,9 @@ In: the transcripts of a run. Out: sentences, and texts in pieces that say wheth
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import pandas as pd
 
 from ..evaluation.spelling import TRANSCRIBES, plain
 from ..plots.panels import model_name
@@ -56,10 +56,10 @@ def marked_texts(said: str, written: str) -> tuple[list[Piece], list[Piece]]:
     old, new = said.split(), written.split()
     matcher = difflib.SequenceMatcher(a=[*map(plain, old)], b=[*map(plain, new)], autojunk=False)
     pieces: tuple[list[Piece], list[Piece]] = ([], [])
-    for kind, *places in matcher.get_opcodes():
-        for side, words, first, last in ((0, old, *places[:2]), (1, new, *places[2:])):
-            if first < last:
-                pieces[side].append((" ".join(words[first:last]), kind != "equal"))
+    for kind, old_first, old_last, new_first, new_last in matcher.get_opcodes():
+        for found, words in zip(pieces, (old[old_first:old_last], new[new_first:new_last]), strict=True):
+            if words:
+                found.append((" ".join(words), kind != "equal"))
     return pieces
 
 
@@ -68,7 +68,7 @@ def written_texts(run: StoredRun, clip: str) -> list[WrittenText]:
     table = run.transcripts
     if not len(table) or not {"text", "transcript"} <= set(table):
         return []
-    rows: Sequence[dict[str, Any]] = table[table["clip"] == clip].to_dict("records")
+    rows = table[table["clip"] == clip].to_dict("records")
     return [
         WrittenText(model_name(row["model"]), *marked_texts(str(row["text"]), str(row["transcript"] or "")))
         for row in rows
@@ -102,7 +102,7 @@ def transcription_notes(run: StoredRun) -> list[str]:
     return [*error_rate_notes(run), *transcription_warnings(run)]
 
 
-def _rates(run: StoredRun):
+def _rates(run: StoredRun) -> list[tuple[str, pd.Series]]:
     """Character error rates of each trained model."""
     grouped = run.transcripts.groupby("model", sort=False) if len(run.transcripts) else ()
     return [(str(model), rows.character_error_rate) for model, rows in grouped]
