@@ -158,13 +158,16 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     arguments += ["--measures", "attention", "--judges", "silence (zeros)", "patch", "--device", "cpu"]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
-    assert "By silence (zeros) (spearman, 2 clips in 1 group) none of 4 ways" in printed
+    assert "By silence (zeros) (spearman, 2 clips in 1 group) no measure can be compared: that needs 8 groups" in printed
     assert "By patch" in printed
     table = pd.read_csv(tmp_path / "run" / "faithfulness.csv")
     assert {"attention", "random", "length", "position", "oracle"} == set(table["measure"])
     assert {"silence (zeros)", "patch", "cue"} == set(table["judge"])
     assert main([*arguments, "--fewest", "9"]) == 1
-    assert "fewer than 9 words besides the target: encoder 3" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "fewer than 9 words besides the target: encoder 3" in printed
+    assert "none of 2 items could be judged" in printed
+    assert "a comparison of measures needs 8 groups of items, there is 1" in printed
 
 
 def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
