@@ -78,8 +78,8 @@ class Claim:
 def defined_measures(writing: Writing) -> tuple[str, ...]:
     """The measures by default: those that tell written words apart (`specificity`), are cheap and defined for the model.
 
-    Maps that are composed without weights are nearly the same for every word. Weighted by mixing strength they rank the
-    word's own sound first, and besides it the cue about as often as chance. So none of them is a default.
+    Maps that are composed without weights are nearly the same for every word. Weighted by mixing strength they tell words
+    apart, mostly by the word's own sound. So none of them is a default.
     """
     if writing.model.converses:
         return OCCLUSION, "gradient_input"

@@ -77,7 +77,7 @@ def explain(
         "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number ("gradient_input",
         "integrated_gradients", "deeplift", "chefer") and measures of one layer ("value_zeroing", "attention", ..., rolled out
         or composed over the stacks). By default occlusion, gradient_input, and of alti_logit and decompx those defined for the
-        model. Rolled-out maps say little of a single word; ask for them by name.
+        model. Ask for rolled-out maps by name.
     by : {"word", "token"}
         What is explained, and what earlier text is as a source. Letters are the tokens of a CTC model.
     against : str or sequence of {"reference", "runner_up", "foil"}
