@@ -209,8 +209,8 @@ def write_numbers(
 
 def _ink(cells: ScalarMappable, value: float) -> str:
     """Colour of a number on its cell."""
-    place = float(cells.norm(np.array([value]))[0])
-    light, light_reversed = (_is_light(cmap(place)) for cmap in (cells.cmap, cells.cmap.reversed()))
+    place = np.asarray(cells.norm(np.array([value])))
+    light, light_reversed = (_is_light(cmap(place)[0]) for cmap in (cells.cmap, cells.cmap.reversed()))
     if cells.cmap.name != SHARE_COLORS:
         return _ON_LIGHT_ALWAYS if light else _BETWEEN
     return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
