@@ -36,12 +36,14 @@ class Rebuilt:
     weights: dict[str, Tensor]
     training: bool
     with_gradients: tuple[str, ...]
+    generation_config: Any = None
 
     @classmethod
     def of(cls, module: Any) -> Rebuilt:
         """What a module is built again from."""
         with_gradients = tuple(name for name, weight in module.named_parameters() if weight.requires_grad)
-        return cls(type(module), module.config, dict(module.state_dict()), module.training, with_gradients)
+        generation = getattr(module, "generation_config", None)
+        return cls(type(module), module.config, dict(module.state_dict()), module.training, with_gradients, generation)
 
     def build(self) -> nn.Module:
         """Build the module.
@@ -60,6 +62,10 @@ class Rebuilt:
                 f"{self.model_class.__name__} was changed after it was built, and torch does not pickle its parametrized "
                 "weights: save it (save_pretrained), and pass the folder to the other process, which loads it there"
             ) from error
+        if self.generation_config is not None:
+            module.generation_config = self.generation_config
+        if hasattr(module, "tie_weights"):
+            module.tie_weights()  # weights that modules share were assigned to each
         for name, weight in module.named_parameters():
             weight.requires_grad_(name in self.with_gradients)
         return module.train(self.training).to(next(iter(self.weights.values())).device)

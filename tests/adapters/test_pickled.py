@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import speechmix
+from speechmix import bundled
 from speechmix.adapters.families import registry
 from speechmix.bundled import clips
 from tests.conftest import build, inputs_of, tiny, trained
@@ -63,3 +64,12 @@ def test_the_repr_is_one_line():
     assert "\n" not in shown
     assert shown.startswith("Model(WhisperForConditionalGeneration: ")
     assert "; encoder 3 x 4, decoder 3 x 4, cross 3 x 4)" in shown
+
+
+def test_a_model_with_hooks_and_shared_weights_comes_back():
+    """transformers leaves hooks on a model that are local functions, which pickle does not take."""
+    model = speechmix.load(bundled.models()["tiny-french-whisper"])
+    model.module.model.encoder.register_forward_hook(lambda *_: None)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.fingerprint == model.fingerprint
+    assert again.module.proj_out.weight is again.module.model.decoder.embed_tokens.weight

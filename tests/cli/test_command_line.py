@@ -158,7 +158,9 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     arguments += ["--measures", "attention", "--judges", "silence (zeros)", "patch", "--device", "cpu"]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
-    assert "By silence (zeros) (spearman, 2 clips in 1 group) no measure can be compared: that needs 8 groups" in printed
+    assert (
+        "By silence (zeros) (spearman, 2 clips in 1 group) no measure can be compared: that needs 8 groups" in printed
+    )
     assert "By patch" in printed
     table = pd.read_csv(tmp_path / "run" / "faithfulness.csv")
     assert {"attention", "random", "length", "position", "oracle"} == set(table["measure"])

@@ -16,7 +16,7 @@ from speechmix.versions import versions
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE, TWINS = 16_000, 5
-GAIN = 0.5  # that training adds to the cue's contribution in the middle layer
+GAIN = 0.4  # that training adds to the cue's contribution in the middle layer
 MIDDLE_STRENGTH, OTHERS_STRENGTH = 0.2, 0.3  # how far the middle layer moves the target, and all others together
 WHOLE_STACK_GAIN = GAIN * MIDDLE_STRENGTH / (MIDDLE_STRENGTH + OTHERS_STRENGTH)  # each layer weighted by its strength
 

@@ -12,7 +12,7 @@ import speechmix
 from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.evaluation.rank_test import TWINS_NEEDED
-from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
+from tests.reports.synthetic_runs import GAIN, WHOLE_STACK_GAIN, synthetic_run
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def runs(tmp_path_factory):
     deep = synthetic_run(folder / "deep", layers=8, models=("large",), stacks=("encoder", "cross"), **of_both)
     table = pd.read_parquet(deep / "cue_contribution.parquet")
     gained = (table["init"] == "trained") & (table.layer == 4)
-    table.loc[gained, "contribution"] += 0.3
+    table.loc[gained, "contribution"] += GAIN
     table.to_parquet(deep / "cue_contribution.parquet")
     return shallow, deep
 
