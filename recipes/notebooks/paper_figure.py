@@ -185,7 +185,7 @@ print(
 # %% [markdown]
 # ## Before it is sent
 #
-# - **Say how many groups and twins**, not only how many clips. With fewer than six groups, or one twin, nothing can be claimed.
+# - **Say how many groups and twins**, not only how many clips. With fewer than 8 groups, or 39 twins, nothing can be claimed.
 # - **Do not choose the stack or the measure after looking**: the table corrects over its rows, not over those you left out.
 # - **Do not compare heights of two measures**, nor a cue's height with that of a longer word (`length_matched`).
 # - **A map is no proof of use.** `speechmix score --ablate` silences the cue and reads whether the target is still spelled

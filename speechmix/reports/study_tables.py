@@ -170,10 +170,11 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
         "measure": cells["measure"].astype(str).where(cells["measure"] != "value_zeroing", ""),
         "layer": cells["layer"],
     })  # fmt: skip
-    return cells.loc[ranks.sort_values(list(ranks), kind="stable").index].reset_index(drop=True)
+    columns = ["side", "model", "stack", "measure", "layer"]
+    return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
 
-def _plain_types(table: pd.DataFrame) -> dict[str, Any]:
+def _plain_types(table: pd.DataFrame) -> dict[Hashable, Any]:
     return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
