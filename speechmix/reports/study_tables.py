@@ -161,7 +161,7 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plain_types(table: pd.DataFrame) -> dict[str, Any]:
-    return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
+    return {str(name): object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
 def of_layers(cells: pd.DataFrame) -> pd.DataFrame:
@@ -329,7 +329,7 @@ def said_interval(low: float, high: float, *, share: bool = False) -> str:
 
 
 def said_p(p: float) -> str:
-    """P value in words: "< 0.001" below what the permutations can tell.
+    """Return a p value as a table shows it, with three digits.
 
     Examples
     --------
