@@ -226,11 +226,11 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     {'clip': ['a'], 'contribution': [0.3], 'mixing_strength': [0.25], 'layer': [-1]}
     """
     values = [name for name in ("contribution", STRENGTH, *BASELINES) if name in table]
-    keys = [name for name in table if name not in (*values, "layer", "depth")]
-    columns = {name: table[name].array for name in keys}
+    keys = [str(name) for name in table if name not in (*values, "layer", "depth")]
+    columns: dict[str, Any] = {name: table[name].array for name in keys}
     columns |= {name: table[name].to_numpy(dtype=float, na_value=np.nan) for name in values}
     if "seed" in columns:
-        columns["seed"] = pd.array(table["seed"], dtype="Int64").fillna(_TRAINED)
+        columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED).array
     rows = pd.DataFrame(columns, copy=False)
     strength = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
     strength = np.where(strength >= STRENGTH_FLOOR, strength, 0.0)
@@ -243,8 +243,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
         )
         result[name] = np.where(total > 0, weighted / np.where(total > 0, total, 1), unweighted)
     if "seed" in result:
-        seed = pd.array(result["seed"], dtype="Int64")
-        result["seed"] = pd.array(np.where(seed == _TRAINED, pd.NA, seed), dtype="Int64")
+        result["seed"] = result["seed"].mask(result["seed"] == _TRAINED)
     return result.assign(layer=WHOLE_STACK)
 
 

@@ -219,8 +219,8 @@ def compare(
     table, as_published = (part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published))
     used = without_control(table)
     percent = in_percent(table)
-    stacks = whole_stack(percent).assign(quarter=WHOLE)
-    cells = pd.concat([stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True)
+    of_stacks = whole_stack(percent).assign(quarter=WHOLE)
+    cells = pd.concat([of_stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True)
     against = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
     best = against[against["quarter"] == WHOLE].drop(columns="quarter").reset_index(drop=True)
     by_depth = against[against["quarter"].isin(QUARTERS)]
@@ -231,7 +231,7 @@ def compare(
         table_as_published=as_published,
         headline=best,
         by_depth=by_depth.drop(columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"),
-        pairs=model_pairs(stacks, best),
+        pairs=model_pairs(of_stacks, best),
         agreement=measure_agreement(used),
         curves=curve_agreement(used),
         ties=ties,

@@ -353,7 +353,7 @@ def said_interval(low: float, high: float, *, share: bool = False) -> str:
 
 
 def said_p(p: float) -> str:
-    """P value in words: "< 0.001" below what the permutations can tell.
+    """Return a p value as a table shows it, with three digits.
 
     Examples
     --------
