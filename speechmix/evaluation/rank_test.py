@@ -20,6 +20,9 @@ truly differ (single-step maximum test, Westfall & Young 1993, Resampling-Based 
 cell in which the trained model's layer moves nothing cannot be claimed; the twins' largest value still counts it, which is
 cautious.
 
+Not covered: a trained model that varies from clip to clip in another way than its twins. Then false claims of "less" were
+found in up to 84 % of simulated studies (docs/calibration.md).
+
 The smallest p is 1 / (T + 1): `TWINS_NEEDED` twins reach 2.5 % in each direction, 5 % in both together.
 """
 
