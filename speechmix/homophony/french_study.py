@@ -221,7 +221,7 @@ def _report(run, options) -> Path:
     if study.table.empty:
         print("no clip has both cue and target, so there is no cue contribution to report")
     else:
-        print("\ncue contribution in %, at the best layer (cross-fitted), at the deciding position where it is known:")
+        print("\ncue contribution in %, over whole stacks, at the deciding position where it is known:")
         print(shown(study.headline).to_string(index=False))
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
