@@ -223,8 +223,8 @@ def test_no_word_lies_in_the_bump_with_which_a_recording_begins(shared, name):
 
 
 @pytest.mark.long
-def test_words_that_are_off_are_named_with_the_stated_recall_and_precision(shared):
-    """Held-out synthetic sentences and voices; the stated figures (83 and 45 %) are of more of them."""
+def test_words_that_are_off_are_named_no_more_seldom_than_when_the_threshold_was_set(shared):
+    """A guard, no evidence: the threshold was chosen with these sentences in view; held-out figures are in the docs."""
     sys.path.insert(0, str(BORDERS.parent))
     from alignment_material import samples
 
