@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from speechmix.evaluation.intervals import FEWEST_GROUPS, distance_from_zero, mean_intervals
+from speechmix.evaluation.intervals import FEWEST_GROUPS, mean_intervals
 from speechmix.evaluation.rank_test import SURE, TWINS_NEEDED, rank_p
 from speechmix.evaluation.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 LAYERS, GROUPS, TWINS = (4, 12, 24, 32), (5, 8, 10, 30, 100, 1000), (3, 10, 19, 39, 59)
 SHAPES = ("normal", "lognormal", "near zero", "bounded")
+HARD_SHAPES = ("t, 3 degrees", "two kinds", "opposed layers", "unequal layers", "gamma")
+HARD_CLIPS = ("uniform", "gamma", "rare high", "rare high in all layers", "rare low", "lognormal, sigma 1")
+HARD_SIZES = ((6, 8, 39), (18, 14, 39), (18, 20, 39), (40, 25, 45))  # layers, groups, twins
 TRUTHS = ("nothing", "a sixth below", "one above", "all above")
 _SPREAD = {"normal": 3.0, "lognormal": 3.0, "near zero": 0.6, "bounded": 3.0}  # points, of twins
 _MEANS = {"normal": 30.0, "lognormal": 5 * np.exp(0.125), "near zero": np.sqrt(2 / np.pi) + 0.1, "bounded": 100 / 41}
@@ -83,6 +86,57 @@ def study(
     return with_stack, np.append(shift, shift.mean()), np.append(difference, difference.mean())
 
 
+def hard_levels(shape: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Draw the level (%) of each model in each layer, from distributions that broke earlier rules."""
+    return {
+        "t, 3 degrees": lambda: 40 + 3 * rng.standard_t(3, size),
+        "two kinds": lambda: np.where(rng.random((size[0], 1)) < 0.2, 45.0, 20.0) + rng.normal(0, 1, size),
+        "opposed layers": lambda: 30 + 2 * (z := rng.normal(size=size)) - 1.8 * z.mean(axis=1, keepdims=True),
+        "unequal layers": lambda: 30 + rng.normal(size=size) * np.geomspace(0.05, 8, size[1]),
+        "gamma": lambda: rng.gamma(0.7, 4, size) + 0.2,
+    }[shape]()
+
+
+def clip_factors(kind: str, size: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draw what a group of clips multiplies a level with; the mean is 1."""
+    return {
+        "uniform": lambda: rng.uniform(0.2, 1.8, size),
+        "gamma": lambda: rng.gamma(2, 0.5, size),
+        "rare high": lambda: np.where(rng.random(size) < 0.25, 3.0, 1 / 3),
+        "rare high in all layers": lambda: np.broadcast_to(np.where(rng.random(size[-1:]) < 0.25, 3.0, 1 / 3), size),
+        "rare low": lambda: np.where(rng.random(size) < 0.25, 0.1, 1.3),
+        "lognormal, sigma 1": lambda: rng.lognormal(-0.5, 1, size),
+    }[kind]()
+
+
+def hard_study(
+    layers: int, groups: int, twins: int, shape: str, clips: str, common: str, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw a study in which nothing is true; only the trained model has variation between clips of its own."""
+    levels = hard_levels(shape, (1 + twins, layers), rng)[:, :, None]
+    values = levels * clip_factors(common, (1, layers, groups), rng)
+    values[0] *= clip_factors(clips, (layers, groups), rng)
+    values = np.clip(values, 0.001, 99.9)
+    return np.concatenate([values, values.mean(axis=1, keepdims=True)], axis=1)
+
+
+def simulate_hard(studies: int, seed: int = 2) -> Iterator[dict]:
+    """Rates of false claims where the trained model is no exchangeable draw: other clips, and strange twins."""
+    for place, (shape, clips, (layers, groups, twins)) in enumerate(
+        itertools.product(HARD_SHAPES, HARD_CLIPS, HARD_SIZES)
+    ):
+        for common in dict.fromkeys(("uniform", clips)):
+            rng = np.random.default_rng([seed, place, common == clips])
+            found = [
+                claims(hard_study(layers, groups, twins, shape, clips, common, rng))[0] for _ in range(studies)
+            ]
+            yield {
+                "twins": shape, "clips, trained": clips, "clips, all": common, "layers": layers, "groups": groups,
+                "more": 100 * np.mean([(claim > 0).any() for claim in found]),
+                "less": 100 * np.mean([(claim < 0).any() for claim in found]),
+            }  # fmt: skip
+
+
 def claims(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The page's rule for values [1 + T, cells, groups]: claim of each cell (1, -1, 0) and the limits of its difference."""
     from scipy.stats import t as student
@@ -94,7 +148,7 @@ def claims(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     reach = student.ppf(0.975, twins - 1) * means[1:].std(axis=0, ddof=1) / np.sqrt(twins)
     middle = differences.mean(axis=1)
     low, high = middle - np.hypot(middle - low, reach), middle + np.hypot(high - middle, reach)
-    p = rank_p(means, distance_from_zero(differences), scale=100)
+    p = rank_p(means, np.stack([values[0], values[1:].mean(axis=0)]), scale=100)
     is_more, is_less = (p[0] <= SURE / 2 + 1e-9) & (low > 0), (p[1] <= SURE / 2 + 1e-9) & (high < 0)
     return is_more.astype(int) - is_less, low, high
 
@@ -249,9 +303,12 @@ def main() -> None:
     table = pd.DataFrame(simulate(options.studies, itertools.chain(cells, others)))
     print(table.round(1).to_string(index=False))
     print(pd.DataFrame(coverage(20 * options.studies)).round(1).to_string(index=False))
+    hard = pd.DataFrame(simulate_hard(options.studies))
+    print(hard.round(1).to_string(index=False))
     if options.out:
         table.to_csv(options.out, index=False)
-    worst = table[["more", "less"]].max().max()
+        hard.to_csv(options.out.with_name(f"{options.out.stem}_hard.csv"), index=False)
+    worst = max(part[["more", "less"]].max().max() for part in (table, hard))
     print(f"worst rate of false claims in one direction: {worst:.1f} %", file=sys.stderr)
 
 

@@ -62,25 +62,6 @@ def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndar
     return np.where(has_none, np.nan, low), np.where(has_none, np.nan, high)
 
 
-def distance_from_zero(values: np.ndarray) -> np.ndarray:
-    """How far the mean of each row lies above zero, and below, in standard errors: [rows, groups] -> [2, rows].
-
-    The standard normal deviate that is as improbable as the mean is under the distribution of `mean_intervals` (the one of
-    Student's and Hall's that is nearer to zero). So it allows for few groups and for skewness. Infinite for identical values,
-    NaN for a single one.
-    """
-    from scipy.stats import norm
-    from scipy.stats import t as student
-
-    count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        t = np.where(error > 0, mean / error, np.sign(mean) * np.inf)
-        corrected = np.where(np.isfinite(t), _hall(np.where(np.isfinite(t), t, 0), g), t)
-        above = norm.isf(student.sf(np.fmin(t, corrected), count - 1))
-        below = norm.isf(student.sf(-np.fmax(t, corrected), count - 1))
-    return np.where(count > 1, [above, below], np.nan)
-
-
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of each row [rows, groups]: number of finite values, mean, standard error, and skewness / sqrt(n)."""
     is_finite = np.isfinite(values)
@@ -95,13 +76,8 @@ def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     return count, mean, error, np.where(np.isfinite(g), g, 0)
 
 
-def _hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Hall's transformation of a t statistic, which takes out the effect of skewness."""
-    return t + g * t**2 / 3 + g**2 * t**3 / 27 + g / 6
-
-
 def _inverse_hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The inverse of Hall's cubic transformation."""
+    """The inverse of Hall's cubic transformation t + g t^2 / 3 + g^2 t^3 / 27 + g / 6 of a t statistic."""
     is_symmetric = np.abs(g) < 1e-9
     safe = np.where(is_symmetric, 1.0, g)
     return np.where(is_symmetric, t, 3 / safe * (np.cbrt(1 + safe * (t - safe / 6)) - 1))

@@ -1,44 +1,55 @@
-"""The rank of a trained model among its untrained twins: one exact test of all stacks, layers and measures together.
+"""The rank of a trained model among its untrained twins: one test of all stacks, layers and measures together.
 
-In: for the trained model and each of T twins one number in each of E cells. A cell is a layer, or a whole stack, of one
-measure. Out: for each cell p of "more" and p of "less", corrected for the choice among all cells.
+In: for the trained model and each of T twins one number in each of E cells, and for each group of clips the trained model's
+number and the mean of the twins. A cell is a layer, or a whole stack, of one measure. Out: for each cell p of "more" and p of
+"less", corrected for the choice among all cells.
 
 For each model i, m and s are the mean and standard deviation of the *other* T models in a cell:
 
-    z[i, e]     = (x[i, e] - m) / s
-    largest[i]  = max over cells of z[i, e]
-    z'[e]       = 1 / sqrt( 1 / z[trained, e]^2 + 1 / c[e]^2 )
-    p_more[e]   = ( 1 + number of twins with largest >= z'[e] ) / (T + 1)
+    z[i, e]    = (x[i, e] - m) / s
+    largest[i] = max over cells of z[i, e]
+    p_more[e]  = ( 1 + number of twins with largest >= z[trained, e] ) / (T + 1)
 
-c is how many standard errors over groups of clips the trained model lies above its twins (`intervals.distance_from_zero`):
-weights and clips both vary by chance, and their variances add. With clips that are certain (c infinite) every model is
-treated alike. Under the null hypothesis the trained model is one more draw of an untrained one. Its rank among the T + 1
-is then uniform (or, through c, cautious), for any distribution of shares, any number of cells and any correlation between
-them. The probability that *any* cell without a difference is called "more" is at most the level, also when other cells
-truly differ (single-step maximum test, Westfall & Young 1993, Resampling-Based Multiple Testing). "Less" is the same of
--z; there a share is taken on the scale log x / (1 - x), because it cannot fall below zero by many standard deviations. A
-cell in which the trained model's layer moves nothing cannot be claimed; the twins' largest value still counts it, which is
-cautious.
+If the trained model is one more draw of an untrained one, its rank among the T + 1 is uniform, for any distribution of shares,
+any number of cells and any correlation between them. So the probability that *any* cell without a difference is called "more"
+is at most the level, also when other cells truly differ (single-step maximum test, Westfall & Young 1993, Resampling-Based
+Multiple Testing). "Less" is the same of -z; there a share is taken on the scale log x / (1 - x), because it cannot fall below
+zero by many standard deviations.
 
-Not covered: a trained model that varies from clip to clip in another way than its twins. Then false claims of "less" were
-found in up to 84 % of simulated studies (docs/calibration.md).
+That holds for clips that are given. Other clips would give other numbers, and a trained model varies more from clip to clip
+than its twins do. Two steps make the models exchangeable again:
+
+1. *The same clip error for all.* To each twin is added what another sample of clips would have added to the trained model:
+   the sum over groups of e[g] (d[g] - mean d) / sqrt(n (n - 1)), where d is the difference of the trained model to the mean of
+   the twins, and the e are standard normal, the same in all cells (multiplier bootstrap; divided by the root of chi-square / (n - 1),
+   because the error is itself an estimate). p is the median over `DRAWS` such draws.
+2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group that speaks against the claim as
+   much as can be: for "more" one with a share of nothing; for "less" one with twice the share that the twins have in their
+   largest group (at most everything). Of values without bounds: one as far on the other side as any group lies from the twins.
+
+A cell in which the trained model's layer moves nothing cannot be claimed; the twins' largest value still counts it, which is
+cautious. How often claims are false, in simulation: `benchmarks/conclusions.py`, docs/calibration.md.
 
 The smallest p is 1 / (T + 1): `TWINS_NEEDED` twins reach 2.5 % in each direction, 5 % in both together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 SURE = 0.05  # false claims of one model, in both directions together
 TWINS_NEEDED = 39  # 1 / (39 + 1) = SURE / 2
+DRAWS = 201  # odd: the median is one of them
+_DRAWS_AT_A_TIME = 25  # bounds memory: 25 x 40 models x cells
 _NO_SHARE = 1e-4  # a share below is taken as this on the logit scale
 _SMALLEST_SPREAD = 1e-3  # of percentages and logits: twins that agree to this are taken as this far apart
 
 
 def rank_p(
     values: np.ndarray,
-    clip_distances: np.ndarray | None = None,
+    by_group: np.ndarray | None = None,
     *,
     can_claim: np.ndarray | None = None,
     scale: float | None = None,
@@ -49,9 +60,9 @@ def rank_p(
     ----------
     values : ndarray [1 + T, E]
         The trained model first, then its twins; every model over the same clips.
-    clip_distances : ndarray [2, E], optional
-        How many standard errors over groups the trained model lies above, and below, the mean of its twins. Without them clips
-        count as certain.
+    by_group : ndarray [2, E, G], optional
+        In each group of clips the trained model's value, and the mean of its twins; NaN where a cell lacks a group. Without
+        them clips count as certain.
     can_claim : ndarray of bool [E], optional
         Cells that may be claimed; the others get p = 1. All by default.
     scale : float, optional
@@ -60,7 +71,7 @@ def rank_p(
     Returns
     -------
     ndarray [2, E]
-        p of "more", p of "less"; NaN in cells in which a model has no number, or without two twins.
+        p of "more", p of "less"; NaN in cells in which a model has no number, or without two twins or two groups.
 
     Examples
     --------
@@ -72,41 +83,94 @@ def rank_p(
     values = np.asarray(values, dtype=float)
     p = np.full((2, values.shape[1]), np.nan)
     is_known = np.isfinite(values).all(axis=0)
+    if by_group is not None:
+        by_group = np.asarray(by_group, dtype=float)
+        by_group = np.where(np.isfinite(by_group).all(axis=0), by_group, np.nan)
+        is_known &= np.isfinite(by_group[0]).sum(axis=1) > 1
     if len(values) < 3 or not is_known.any():
         return p
-    known = values[:, is_known]
-    claimable = np.ones(known.shape[1], dtype=bool) if can_claim is None else can_claim[is_known]
-    for direction, scores in enumerate((_standardized(known), -_standardized(_logit(known, scale)))):
-        trained, largest_of_twins = scores[0], scores[1:].max(axis=1)
-        if clip_distances is not None:
-            trained = _variances_added(trained, clip_distances[direction][is_known])
-        is_reached = largest_of_twins[:, None] >= trained - 1e-9
-        p[direction, is_known] = np.where(claimable, (1 + is_reached.sum(axis=0)) / len(values), 1.0)
+    claimable = np.ones(is_known.sum(), dtype=bool) if can_claim is None else can_claim[is_known]
+    for direction, sign in enumerate((1, -1)):
+        known = values[:, is_known]
+        draws = (
+            _with_clip_errors(known, by_group[:, is_known], sign, scale)
+            if by_group is not None
+            else iter([_transformed(known, sign, scale)[None]])
+        )
+        ranks = np.sort(np.concatenate([_ranks(models) for models in draws]), axis=0)
+        p[direction, is_known] = np.where(claimable, ranks[len(ranks) // 2] / len(values), 1.0)
     return p
 
 
-def _variances_added(z: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Both distances as one; the smaller where one of them is not above zero."""
-    distances = np.nan_to_num(distances, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    is_above = (z > 0) & (distances > 0)
-    with np.errstate(divide="ignore"):
-        both = 1 / np.sqrt(1 / np.where(is_above, z, 1) ** 2 + 1 / np.where(is_above, distances, 1) ** 2)
-    return np.where(is_above, both, np.minimum(z, distances))
+def _ranks(models: np.ndarray) -> np.ndarray:
+    """1 + the number of twins whose largest standardised value reaches the trained model's, [draws, M, E] -> [draws, E]."""
+    z = _standardized(models)
+    largest_of_twins = z[:, 1:].max(axis=2)
+    return 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
 
 
-def _logit(values: np.ndarray, scale: float | None) -> np.ndarray:
+def _with_clip_errors(values: np.ndarray, by_group: np.ndarray, sign: int, scale: float | None) -> Iterator[np.ndarray]:
+    """Draws of all models [draws, M, E] in which the twins' values have the clip error of the trained model."""
+    from scipy.stats import chi2
+
+    trained, twins = _with_a_group_against(by_group, sign, scale)
+    means = np.nanmean(trained, axis=1), np.nanmean(twins, axis=1)
+    values = np.concatenate([means[0][None], values[1:]])
+    d = sum(
+        side * _slope(mean, sign, scale)[:, None] * of_groups
+        for side, mean, of_groups in ((1, means[0], trained), (-1, means[1], twins))
+    )
+    count = np.isfinite(d).sum(axis=1)
+    d = np.nan_to_num(d - np.nanmean(d, axis=1, keepdims=True)) / np.sqrt(count * (count - 1))[:, None]
+    d = d[:, np.argsort(d.sum(axis=0), kind="stable")]  # the same draws whatever the order and the names of groups
+    counts, which = np.unique(count, return_inverse=True)
+    models = _transformed(values, sign, scale)
+    random = np.random.default_rng(0)
+    for start in range(0, DRAWS, _DRAWS_AT_A_TIME):
+        draws = min(_DRAWS_AT_A_TIME, DRAWS - start)
+        size = (draws, len(values) - 1)
+        errors = random.standard_normal((*size, d.shape[1])) @ d.T
+        quantiles = random.uniform(size=size)
+        df = np.maximum(counts - 2, 1)  # the group against is no observation
+        errors /= np.stack([np.sqrt(chi2.ppf(quantiles, n) / n) for n in df], axis=-1)[..., which]
+        trained_of_draws = np.broadcast_to(models[:1], (draws, 1, values.shape[1]))
+        yield np.concatenate([trained_of_draws, models[1:] + errors], axis=1)
+
+
+def _with_a_group_against(by_group: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
+    """Trained model and mean of the twins [2, E, G + 1], with the group that a sample may lack."""
+    trained, twins = by_group
+    middle = np.nanmean(twins, axis=1)
     if scale is None:
-        return values
+        against = middle - sign * np.nanmax(np.abs(trained - twins), axis=1)
+    else:
+        against = np.zeros(len(twins)) if sign > 0 else np.minimum(scale, 2 * np.nanmax(twins, axis=1))
+    return np.concatenate([by_group, np.stack([against, middle])[:, :, None]], axis=2)
+
+
+def _transformed(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
+    """The scale on which models are compared: larger speaks for the claim."""
+    if sign > 0 or scale is None:
+        return sign * values
     shares = np.clip(values / scale, _NO_SHARE, 1 - _NO_SHARE)
-    return np.log(shares / (1 - shares))
+    return -np.log(shares / (1 - shares))
+
+
+def _slope(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
+    """Derivative of `_transformed`."""
+    if sign > 0 or scale is None:
+        return np.full(len(values), float(sign))
+    shares = np.clip(values / scale, _NO_SHARE, 1 - _NO_SHARE)
+    return -1 / (scale * shares * (1 - shares))
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:
-    """Each model's values against the mean and standard deviation of the other models, [M, E] -> [M, E]."""
-    others = len(values) - 1
-    centred = values - values.mean(axis=0)
-    gap = centred * len(values) / others  # x - mean of the others
-    squares = (centred**2).sum(axis=0) - centred**2 * len(values) / others
+    """Each model's values against the mean and standard deviation of the other models, [..., M, E] -> [..., M, E]."""
+    models = values.shape[-2]
+    others = models - 1
+    centred = values - values.mean(axis=-2, keepdims=True)
+    gap = centred * models / others  # x - mean of the others
+    squares = (centred**2).sum(axis=-2, keepdims=True) - centred**2 * models / others
     spread = np.sqrt(np.maximum(squares, 0) / max(others - 1, 1))
     return gap / np.maximum(spread, _SMALLEST_SPREAD)
 

@@ -6,9 +6,8 @@ that each clip belongs to. Out: one row for each cell (a layer, or a whole stack
 - Only clips that the trained model and all twins have scored count, so every model is measured in the same way.
 - Clips are averaged within groups first: clips of one pair, sentence or word are not independent, and a duplicate is no
   evidence.
-- *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all cells of the model. Its
-  statistic
-  adds the spread of twins and the error over groups of clips (`rank_test`).
+- *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all cells of the model; the error
+  over groups of clips is in the statistic (`rank_test`).
 - The interval of the difference is over groups and twins (`intervals`).
 - A layer whose block moves the target's state by less than `STRENGTH_FLOOR` has a share of nothing: it carries no claim.
 - A claim needs all three: p <= 5 % in both directions together, an interval over groups without zero, and a block that moves
@@ -29,7 +28,7 @@ import pandas as pd
 
 from ..maps.numerics import STRENGTH_FLOOR
 from .grouped_means import grouped_means, matrices, taken
-from .intervals import distance_from_zero, mean_interval
+from .intervals import mean_interval
 from .rank_test import SURE, rank_p, twin_limits
 
 WHOLE_STACK = -1  # in the column layer
@@ -40,13 +39,19 @@ _TRAINED = -1  # number of the trained model among the draws
 
 @dataclass(frozen=True)
 class _Cell:
-    """One cell: means of the trained model and of its twins, and the differences by group."""
+    """One cell: means of the trained model and of its twins, and both by group."""
 
     key: tuple[Hashable, ...]
     means: pd.Series  # by draw
-    differences: pd.Series  # by group; empty if there is nothing to compare
+    trained: pd.Series  # by group; empty if there is nothing to compare
+    twins: pd.Series  # by group, their mean
     clip_count: int
     group_count: int
+
+    @property
+    def differences(self) -> pd.Series:
+        """Trained minus the mean of the twins, by group."""
+        return self.trained - self.twins
 
 
 def compare_with_twins(
@@ -125,15 +130,17 @@ def _cell(key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_of: pd.Series)
     by_group = shared.groupby(group_of.reindex(shared.index).to_numpy(), sort=True).mean()
     twins = by_group.drop(columns=_TRAINED, errors="ignore")
     has_both = _TRAINED in by_group and twins.shape[1] > 0
-    differences = by_group[_TRAINED] - twins.mean(axis="columns") if has_both else pd.Series(dtype=float)
-    return _Cell(key, by_group.mean(), differences, len(shared), len(by_group))
+    none = pd.Series(dtype=float)
+    trained, mean = (by_group[_TRAINED], twins.mean(axis="columns")) if has_both else (none, none)
+    return _Cell(key, by_group.mean(), trained, mean, len(shared), len(by_group))
 
 
 def _row(cell: _Cell, by: list[str]) -> dict[str, Any]:
     twins = cell.means.drop(_TRAINED, errors="ignore").to_numpy()
     twin_low, twin_high = twin_limits(twins)
-    low, high = _interval(cell.differences, twins)
-    spread = cell.differences.std(ddof=1) if len(cell.differences) > 1 else 0.0
+    differences = cell.differences
+    low, high = _interval(differences, twins)
+    spread = differences.std(ddof=1) if len(differences) > 1 else 0.0
     return {
         **dict(zip(by, cell.key, strict=True)),
         "trained": cell.means.get(_TRAINED, np.nan),
@@ -141,11 +148,11 @@ def _row(cell: _Cell, by: list[str]) -> dict[str, Any]:
         "twins": len(twins),
         "twin_low": twin_low,
         "twin_high": twin_high,
-        "difference": cell.differences.mean() if len(cell.differences) else np.nan,
+        "difference": differences.mean() if len(differences) else np.nan,
         "low": low,
         "high": high,
-        "effect": cell.differences.mean() / spread if spread > 0 else np.nan,
-        "positive": (cell.differences > 0).mean() if len(cell.differences) else np.nan,
+        "effect": differences.mean() / spread if spread > 0 else np.nan,
+        "positive": (differences > 0).mean() if len(differences) else np.nan,
         "groups": cell.group_count,
         "clips": cell.clip_count,
     }
@@ -171,14 +178,13 @@ def _family_p(cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
     draws = sorted({draw for cell in cells for draw in cell.means.index})
     if not draws or draws[0] != _TRAINED:
         return np.full((2, len(cells)), np.nan)
+    groups = sorted({group for cell in cells for group in cell.trained.index}, key=str)
     values = np.full((len(draws), len(cells)), np.nan)
-    distances = np.full((2, len(cells)), np.nan)
+    by_group = np.full((2, len(cells), len(groups)), np.nan)
     for place, cell in enumerate(cells):
-        rows = np.searchsorted(draws, cell.means.index.to_numpy())
-        values[rows, place] = cell.means
-        if len(cell.differences):
-            distances[:, place] = distance_from_zero(cell.differences.to_numpy(dtype=float))[:, 0]
-    return rank_p(values, distances, can_claim=can_claim, scale=scale)
+        values[np.searchsorted(draws, cell.means.index.to_numpy()), place] = cell.means
+        by_group[:, place] = [part.reindex(groups) for part in (cell.trained, cell.twins)]
+    return rank_p(values, by_group, can_claim=can_claim, scale=scale)
 
 
 def _with_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:

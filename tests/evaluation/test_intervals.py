@@ -9,7 +9,6 @@ from scipy import stats
 from speechmix.evaluation.intervals import (
     FEWEST_GROUPS,
     difference_interval,
-    distance_from_zero,
     mean_interval,
     mean_intervals,
     proportion_interval,
@@ -54,13 +53,6 @@ def test_what_cannot_be_stated_is_not():
     assert np.isnan(mean_interval([])).all()
     values = [*RNG.normal(size=10), np.nan]
     assert mean_interval(values) == mean_interval(values[:-1])
-
-
-def test_distance_and_interval_agree_where_zero_lies_on_the_limit():
-    values = RNG.lognormal(0, 1, 15)
-    for side, end in ((0, 0), (1, 1)):
-        at_limit = values - mean_interval(values)[end]
-        assert distance_from_zero(at_limit)[side, 0] == pytest.approx(stats.norm.isf(0.025), abs=1e-6)
 
 
 def test_proportions_are_those_of_scipy():

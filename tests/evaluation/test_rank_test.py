@@ -72,15 +72,80 @@ def test_a_cell_that_cannot_be_claimed_is_not_but_others_are():
     assert p.tolist() == [1, 0.025, 0.025]
 
 
-def test_uncertain_clips_make_p_larger_never_smaller():
-    values = RNG.normal(10, 1, (40, 4))
-    values[0] += 5
-    certain = rank_p(values)
-    for distance in (8.0, 3.0, 1.0, -1.0):
-        uncertain = rank_p(values, np.full((2, 4), distance))
-        assert (uncertain >= certain).all()
-        certain = uncertain
-    assert (uncertain == 1).all()
+def by_group_of(values: np.ndarray, groups: int, spread: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Means and groups of clips, where the trained model alone varies from group to group, in each cell by itself."""
+    trained = values[0][:, None] * rng.lognormal(-(spread**2) / 2, spread, (values.shape[1], groups))
+    twins = np.repeat(values[1:].mean(axis=0)[:, None], groups, axis=1)
+    return np.concatenate([trained.mean(axis=1)[None], values[1:]]), np.stack([trained, twins])
+
+
+def test_clips_that_vary_make_p_larger():
+    rng = np.random.default_rng(3)
+    values = rng.normal(30, 1, (40, 4))
+    values[0] += 15
+    certain = rank_p(values, scale=100)[0]
+    little, much = (rank_p(*by_group_of(values, 30, spread, rng), scale=100)[0] for spread in (0.05, 2.0))
+    assert (certain == 0.025).all()
+    assert (little == 0.025).all()
+    assert (much > 0.1).all()
+
+
+def test_a_model_that_varies_more_than_its_twins_is_not_claimed():
+    """Twins that agree, and a trained model of the same level whose clips differ: any deviation is the clips'."""
+    rng, claimed = np.random.default_rng(4), np.zeros(2)
+    for _ in range(200):
+        values = 30 + rng.normal(0, 0.1, (40, 12))
+        p = rank_p(*by_group_of(values, 14, 0.6, rng), scale=100)
+        claimed += (p <= 0.025).any(axis=1)
+    assert (claimed <= 11).all()  # of 200 at 2.5 %
+
+
+def test_a_sample_that_lacks_a_kind_of_clip():
+    """A quarter of the clips carry three quarters of the contribution, in each layer others."""
+    rng, claimed = np.random.default_rng(5), np.zeros(2)
+    for _ in range(100):
+        values = 30 + rng.normal(0, 1, (40, 12))
+        trained = values[0][:, None] * np.where(rng.random((12, 14)) < 0.25, 3.0, 1 / 3)
+        twins = np.repeat(values[1:].mean(axis=0)[:, None], 14, axis=1)
+        values = np.concatenate([trained.mean(axis=1)[None], values[1:]])
+        claimed += (rank_p(values, np.stack([trained, twins]), scale=100) <= 0.025).any(axis=1)
+    assert (claimed <= 6).all()
+
+
+def test_order_and_copies_of_groups_change_nothing():
+    rng = np.random.default_rng(6)
+    values = rng.normal(30, 3, (40, 5))
+    values[0, 2:] += 8
+    means, by_group = by_group_of(values, 20, 0.3, rng)
+    expected = rank_p(means, by_group, scale=100)
+    assert ((expected > 0.025) & (expected < 1)).any()
+    order, cells = rng.permutation(20), rng.permutation(5)
+    np.testing.assert_array_equal(rank_p(means, by_group[:, :, order], scale=100), expected)
+    np.testing.assert_allclose(rank_p(means[:, cells], by_group[:, cells], scale=100), expected[:, cells], atol=0.026)
+
+
+def test_groups_that_a_cell_lacks_count_in_the_others_only():
+    rng = np.random.default_rng(7)
+    values = rng.normal(30, 1, (40, 2))
+    values[0] += 20
+    means, by_group = by_group_of(values, 20, 0.1, rng)
+    by_group[:, 1, 10:] = np.nan
+    assert rank_p(means, by_group, scale=100)[0].tolist() == [0.025, 0.025]
+    by_group[:, 1, 1:] = np.nan
+    p = rank_p(means, by_group, scale=100)
+    assert np.isnan(p[:, 1]).all()
+    assert p[0, 0] == 0.025
+
+
+def test_values_without_bounds_work_alike_in_both_directions():
+    rng = np.random.default_rng(8)
+    values = rng.normal(0, 1, (40, 3))
+    values[0, 0] += 30
+    trained, twins = values[0][:, None] + rng.normal(0, 1, (3, 20)), np.zeros((3, 20))
+    values[0] = trained.mean(axis=1)
+    p = rank_p(values, np.stack([trained, twins]))
+    assert p[0, 0] == 0.025
+    np.testing.assert_array_equal(rank_p(-values, -np.stack([trained, twins]))[::-1], p)
 
 
 def test_cells_that_a_model_lacks_take_no_part():
