@@ -26,7 +26,7 @@ _NOT_PICKLED = ("module", "family", "stacks", "weight_products", "heard", "_part
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A transformers model by its class, config and weights.
+    """A transformers model by its class, config, weights, and the buffers that no checkpoint stores.
 
     torch does not pickle modules with parametrized weights (the positional convolution of wav2vec 2.0 and its kin).
     """
@@ -34,6 +34,7 @@ class Rebuilt:
     model_class: type
     config: Any
     weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]  # built again they would be of single precision
     training: bool
     with_gradients: tuple[str, ...]
     generation_config: Any = None
@@ -43,7 +44,9 @@ class Rebuilt:
         """What a module is built again from."""
         with_gradients = tuple(name for name, weight in module.named_parameters() if weight.requires_grad)
         generation = getattr(module, "generation_config", None)
-        return cls(type(module), module.config, dict(module.state_dict()), module.training, with_gradients, generation)
+        weights = dict(module.state_dict())
+        buffers = {name: buffer for name, buffer in module.named_buffers() if name not in weights}
+        return cls(type(module), module.config, weights, buffers, module.training, with_gradients, generation)
 
     def build(self) -> nn.Module:
         """Build the module.
@@ -62,6 +65,9 @@ class Rebuilt:
                 f"{self.model_class.__name__} was changed after it was built, and torch does not pickle its parametrized "
                 "weights: save it (save_pretrained), and pass the folder to the other process, which loads it there"
             ) from error
+        for name, buffer in self.buffers.items():
+            part, _, own_name = name.rpartition(".")
+            setattr(module.get_submodule(part), own_name, buffer)
         if self.generation_config is not None:
             module.generation_config = self.generation_config
         if hasattr(module, "tie_weights"):

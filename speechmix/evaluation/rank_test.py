@@ -21,11 +21,12 @@ than its twins do. Two steps make the models exchangeable again:
 
 1. *The same clip error for all.* To each twin is added what another sample of clips would have added to the trained model:
    the sum over groups of e[g] (d[g] - mean d) / sqrt(n (n - 1)), where d is the difference of the trained model to the mean of
-   the twins, and the e are standard normal, the same in all cells (multiplier bootstrap; divided by the root of chi-square / (n - 1),
-   because the error is itself an estimate). p is the median over `DRAWS` such draws.
-2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group that speaks against the claim as
-   much as can be: for "more" one with a share of nothing; for "less" one with twice the share that the twins have in their
-   largest group (at most everything). Of values without bounds: one as far on the other side as any group lies from the twins.
+   the twins (multiplier bootstrap). e[g] = 1 - (a standard exponential number), the same in all cells: mean 0, variance 1,
+   third moment -2, so that the sum is skewed as a t statistic of skewed clips is (by -2 skewness / sqrt(n)). It is divided
+   by the root of chi-square / (n - 1), because the error is itself an estimate. p is the median over `DRAWS` such draws.
+2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group that speaks against the claim:
+   for "more" one with half the share that the twins have in their lowest group, for "less" one with twice the share in their
+   highest (at most everything). Of values without bounds: one as far on the other side as any group lies from the twins.
 
 A cell in which the trained model's layer moves nothing cannot be claimed; the twins' largest value still counts it, which is
 cautious. How often claims are false, in simulation: `benchmarks/conclusions.py`, docs/calibration.md.
@@ -116,24 +117,22 @@ def _with_clip_errors(values: np.ndarray, by_group: np.ndarray, sign: int, scale
     trained, twins = _with_a_group_against(by_group, sign, scale)
     means = np.nanmean(trained, axis=1), np.nanmean(twins, axis=1)
     values = np.concatenate([means[0][None], values[1:]])
-    d = sum(
-        side * _slope(mean, sign, scale)[:, None] * of_groups
-        for side, mean, of_groups in ((1, means[0], trained), (-1, means[1], twins))
-    )
+    d = _slope(means[0], sign, scale)[:, None] * trained - _slope(means[1], sign, scale)[:, None] * twins
     count = np.isfinite(d).sum(axis=1)
     d = np.nan_to_num(d - np.nanmean(d, axis=1, keepdims=True)) / np.sqrt(count * (count - 1))[:, None]
+    against, d = d[:, -1], d[:, :-1]
     d = d[:, np.argsort(d.sum(axis=0), kind="stable")]  # the same draws whatever the order and the names of groups
     counts, which = np.unique(count, return_inverse=True)
     models = _transformed(values, sign, scale)
     random = np.random.default_rng(0)
     for start in range(0, DRAWS, _DRAWS_AT_A_TIME):
-        draws = min(_DRAWS_AT_A_TIME, DRAWS - start)
-        size = (draws, len(values) - 1)
-        errors = random.standard_normal((*size, d.shape[1])) @ d.T
+        size = (min(_DRAWS_AT_A_TIME, DRAWS - start), len(values) - 1)
+        errors = (1 - random.standard_exponential((*size, d.shape[1]))) @ d.T
+        errors += random.standard_normal((*size, 1)) * against  # of a single group nothing is known of skewness
         quantiles = random.uniform(size=size)
         df = np.maximum(counts - 2, 1)  # the group against is no observation
         errors /= np.stack([np.sqrt(chi2.ppf(quantiles, n) / n) for n in df], axis=-1)[..., which]
-        trained_of_draws = np.broadcast_to(models[:1], (draws, 1, values.shape[1]))
+        trained_of_draws = np.broadcast_to(models[:1], (len(errors), *models[:1].shape))
         yield np.concatenate([trained_of_draws, models[1:] + errors], axis=1)
 
 
@@ -143,8 +142,10 @@ def _with_a_group_against(by_group: np.ndarray, sign: int, scale: float | None) 
     middle = np.nanmean(twins, axis=1)
     if scale is None:
         against = middle - sign * np.nanmax(np.abs(trained - twins), axis=1)
+    elif sign > 0:
+        against = np.nanmin(twins, axis=1) / 2
     else:
-        against = np.zeros(len(twins)) if sign > 0 else np.minimum(scale, 2 * np.nanmax(twins, axis=1))
+        against = np.minimum(scale, 2 * np.nanmax(twins, axis=1))
     return np.concatenate([by_group, np.stack([against, middle])[:, :, None]], axis=2)
 
 

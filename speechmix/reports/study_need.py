@@ -167,21 +167,22 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
         shares = [f"{row['trained']:.1f} % in {spoken_stack(row['stack'])}" for row in rows]
         return f"The cue contributes {listed(shares)} (no untrained model to compare with)."
     moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
-    reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, moving))))
-    sentences = [f"{reason}: {_differences(moving)}." for reason in reasons[:1]]
-    if not reasons:
-        clauses = [
-            f"{claim} in {listed(stacks)}" for claim in ("more", "less") if (stacks := _claimed_stacks(moving, claim))
-        ]
-        silent = [
-            spoken_stack(row["stack"])
-            for row in moving
-            if not (row["claim"] or row.get("more_in") or row.get("less_in"))
-        ]
-        if clauses:
-            sentences.append(f"Compared with untrained models, the cue contributes {', '.join(clauses)}.")
-        if silent:
-            sentences.append(f"The comparison with untrained models is inconclusive in {listed(silent)}.")
+    of_reason: dict[str, list[Row]] = {}
+    for row in moving:
+        of_reason.setdefault(reason_for_silence(row), []).append(row)
+    testable = of_reason.pop("", [])
+    clauses = [
+        f"{claim} in {listed(stacks)}" for claim in ("more", "less") if (stacks := _claimed_stacks(testable, claim))
+    ]
+    silent = [
+        spoken_stack(row["stack"]) for row in testable if not (row["claim"] or row.get("more_in") or row.get("less_in"))
+    ]
+    sentences = []
+    if clauses:
+        sentences.append(f"Compared with untrained models, the cue contributes {', '.join(clauses)}.")
+    if silent:
+        sentences.append(f"The comparison with untrained models is inconclusive in {listed(silent)}.")
+    sentences += [f"{reason}: {_differences(rows)}." for reason, rows in of_reason.items()]
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
 
 

@@ -66,6 +66,14 @@ def test_the_repr_is_one_line():
     assert "; encoder 3 x 4, decoder 3 x 4, cross 3 x 4)" in shown
 
 
+def test_buffers_that_no_checkpoint_stores_keep_their_precision():
+    model = speechmix.load(build("gemma3_text").to(torch.float64))
+    model.module.register_forward_hook(lambda *_: None)  # built again, not pickled as it is
+    again = pickle.loads(pickle.dumps(model))
+    assert again.fingerprint == model.fingerprint
+    assert {buffer.dtype for buffer in again.module.buffers() if buffer.is_floating_point()} == {torch.float64}
+
+
 def test_a_model_with_hooks_and_shared_weights_comes_back():
     """transformers leaves hooks on a model that are local functions, which pickle does not take."""
     model = speechmix.load(bundled.models()["tiny-french-whisper"])

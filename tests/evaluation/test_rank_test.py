@@ -72,7 +72,9 @@ def test_a_cell_that_cannot_be_claimed_is_not_but_others_are():
     assert p.tolist() == [1, 0.025, 0.025]
 
 
-def by_group_of(values: np.ndarray, groups: int, spread: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def by_group_of(
+    values: np.ndarray, groups: int, spread: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Means and groups of clips, where the trained model alone varies from group to group, in each cell by itself."""
     trained = values[0][:, None] * rng.lognormal(-(spread**2) / 2, spread, (values.shape[1], groups))
     twins = np.repeat(values[1:].mean(axis=0)[:, None], groups, axis=1)
