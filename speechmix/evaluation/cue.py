@@ -10,12 +10,16 @@ noun for the verb).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import TypeGuard, cast
 
 import numpy as np
 
 from ..errors import InputError
-from ..inputs.cue_and_target import cue_words
+from ..inputs.cue_and_target import Cue, CueRequest, cue_words, find_cue
+from ..inputs.spans import Span, Word
+from ..inputs.words import WordRequest, find_word
 from ..maps.mixing import MixingMap
 
 # Rows of a map that a contribution is of, as consoles, tables and figures name them.
@@ -36,8 +40,8 @@ def deciding_row(mixing_map: MixingMap) -> int | None:
 def cue_contribution(
     mixing_map: MixingMap,
     *,
-    cue: int | Sequence[int] | None,
-    target: int | None,
+    cue: CueRequest | None,
+    target: WordRequest | None,
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
@@ -47,10 +51,11 @@ def cue_contribution(
     ----------
     mixing_map : MixingMap
         Raw or normalised.
-    cue : int or sequence of int
-        Index into the clip's words, as `clip.cue` gives it; of a cue of several words all their indices, whose columns are
-        summed. For a map of prepared inputs, where spans were given directly, indices into those spans.
-    target : int
+    cue : int, str, (str, int), or a sequence of these
+        Index into the clip's words, as `clip.cue` gives it, or the word ("les", "les:2") as `Clip` takes it; of a cue of
+        several words all of them, whose columns are summed. For a map of prepared inputs, where spans were given directly,
+        indices into those spans.
+    target : int, str or (str, int)
         Likewise, one word.
     rows : {"target", "deciding"}
         Mean over all rows of the target (the published protocol), or, in a decoder, the one row that predicts the
@@ -67,7 +72,7 @@ def cue_contribution(
     Raises
     ------
     InputError
-        If cue (any of its words) or target has no unit in the map, or is missing.
+        If cue (any of its words) or target has no unit in the map, occurs in it more than once, or is missing.
 
     Examples
     --------
@@ -75,6 +80,8 @@ def cue_contribution(
     >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
     >>> one_layer = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
     >>> cue_contribution(one_layer, cue=0, target=1)
+    array([0.25])
+    >>> cue_contribution(one_layer, cue="les", target="livres")
     array([0.25])
 
     The noun's determiner and the noun, for the verb:
@@ -86,7 +93,9 @@ def cue_contribution(
     """
     units_map = mixing_map.without(*drop)
     target_rows = _target_rows(units_map, target, rows, mixing_map)
-    asked = cue_words(cue) or (None,)
+    if _is_spelled(cue):
+        cue = _numbers_of(cue, units_map.sources, "cue", mixing_map)
+    asked = cue_words(cast("Cue | None", cue)) or (None,)
     columns = [column for word in asked for column in _units_of(units_map.sources, word, "cue", mixing_map)]
     shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
@@ -95,7 +104,7 @@ def cue_contribution(
 def strength_of_target(
     mixing_map: MixingMap,
     *,
-    target: int | None,
+    target: WordRequest | None,
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
@@ -130,15 +139,22 @@ def strength_of_target(
     return units_map.mixing_strength[:, _target_rows(units_map, target, rows, mixing_map)].mean(axis=-1)
 
 
-def _target_rows(units_map: MixingMap, target: int | None, rows: str, whole_map: MixingMap) -> list[int]:
+def _target_rows(units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap) -> list[int]:
     """Rows of the target, or the one that decides, of a map without the units that are left out."""
     if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
+    if _is_spelled(target):
+        target = cue_words(_numbers_of(target, units_map.targets, "target", whole_map))[0]
     return (
         [_row_that_decides(units_map)]
         if rows == "deciding"
-        else _units_of(units_map.targets, target, "target", whole_map)
+        else _units_of(units_map.targets, cast("int | None", target), "target", whole_map)
     )
+
+
+def _is_spelled(request: CueRequest | None) -> TypeGuard[CueRequest]:
+    """Whether a request names a word by its letters, not only by its index."""
+    return isinstance(request, str) or (isinstance(request, Sequence) and any(map(_is_spelled, request)))
 
 
 def _row_that_decides(mixing_map: MixingMap) -> int:
@@ -151,7 +167,7 @@ def _row_that_decides(mixing_map: MixingMap) -> int:
     return row
 
 
-def _units_of(spans, word: int | None, role: str, mixing_map: MixingMap) -> list[int]:
+def _units_of(spans: Sequence[Span], word: int | None, role: str, mixing_map: MixingMap) -> list[int]:
     if word is None:
         raise InputError(f"{role} is not given: say which word it is ({role}='livres', or its index)")
     places = [i for i, span in enumerate(spans) if span.word == word]
@@ -163,3 +179,20 @@ def _units_of(spans, word: int | None, role: str, mixing_map: MixingMap) -> list
             "In a decoder a word must be found in the text that was fed to it"
         )
     return places
+
+
+def _numbers_of(request: CueRequest, spans: Sequence[Span], role: str, mixing_map: MixingMap) -> Cue:
+    """The number of the clip's word that is spelled so, or of several, whatever tokens they are made of."""
+    spelled: dict[int, str] = {}
+    for span in spans:
+        if span.word is not None:
+            spelled[span.word] = spelled.get(span.word, "") + span.label
+    # A tokenizer's signs for the beginning of a word; a map has no times of words, so all are put at zero.
+    words = [Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0) for text in spelled.values()]
+    where = f"words of this {mixing_map.stack} map"
+    if not words:
+        raise InputError(f"{where}: {role} {request!r} cannot be looked up, for there are none: give its index")
+    numbers = list(spelled)
+    if role == "target":
+        return numbers[find_word(words, cast("WordRequest", request), role=role, where=where)]
+    return tuple(numbers[place] for place in cue_words(find_cue(words, request, where=where)))

@@ -182,3 +182,19 @@ def test_figures_frame_the_cells_of_both_words(clip):
         if patch.get_edgecolor()[:3] == to_rgb(panels.CELL_COLOR)
     ]
     assert (0, 2, 2, 1) in frames  # the encoder: one line around both
+
+
+def test_a_cue_may_be_named_as_a_clip_takes_it():
+    sounds = tuple(
+        Span(i, i + 1, label, word=word)
+        for i, (label, word) in enumerate([("les", 0), ("clubs", 1), ("et", 2), ("les", 3), ("li", 4), ("vres", 4)])
+    )
+    scores = np.random.default_rng(0).uniform(size=(2, 6, 6))
+    one = MixingMap(scores, sounds, sounds, "alti", "encoder", (0, 1))
+    for named, indices in (("clubs", 1), ("les:2", 3), (["les:2", "clubs"], (1, 3)), ("les clubs", (0, 1))):
+        found = speechmix.cue_contribution(one, cue=named, target="livres")
+        np.testing.assert_array_equal(found, speechmix.cue_contribution(one, cue=indices, target=4))
+    with pytest.raises(InputError, match=r"cue 'les' occurs 2 times"):
+        speechmix.cue_contribution(one, cue="les", target="livres")
+    with pytest.raises(InputError, match=r"words of this encoder map.*nos"):
+        speechmix.cue_contribution(one, cue="nos", target="livres")
