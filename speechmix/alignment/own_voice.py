@@ -75,13 +75,9 @@ class OwnVoice:
         from safetensors.numpy import save_file
 
         arrays = {"weights": self.weights, "means": self.means, "variances": self.variances}
-        facts = {
-            "sounds": json.dumps(self.sounds, ensure_ascii=False),
-            "shift": repr(self.shift),
-            "scale": repr(self.scale),
-        }
-        with whole_file(Path(path)) as unfinished:
-            save_file(arrays, unfinished, metadata=facts)
+        facts = json.dumps({"sounds": self.sounds, "shift": self.shift, "scale": self.scale}, ensure_ascii=False)
+        with whole_file(Path(path), one_writer=True) as unfinished:
+            save_file(arrays, unfinished, metadata={"voice": facts})  # safetensors writes several in random order
 
     @classmethod
     def load(cls, path: str | PathLike) -> OwnVoice:
@@ -96,8 +92,8 @@ class OwnVoice:
 
         try:
             with safe_open(path, "numpy") as file:
-                facts = file.metadata()
-                sounds = tuple((phoneme, third) for phoneme, third in json.loads(facts["sounds"]))
+                facts = json.loads(file.metadata()["voice"])
+                sounds = tuple((phoneme, third) for phoneme, third in facts["sounds"])
                 weights, means, variances = (file.get_tensor(name) for name in ("weights", "means", "variances"))
                 return cls(sounds, weights, means, variances, float(facts["shift"]), float(facts["scale"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

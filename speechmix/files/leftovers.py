@@ -6,6 +6,7 @@ In: where a result belongs. Out: a name in the same folder that starts with ``.u
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -16,8 +17,13 @@ from pathlib import Path
 UNFINISHED = ".unfinished-"
 
 
-def unfinished_name(path: Path) -> Path:
-    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of `path`'s own name."""
+def unfinished_name(path: Path, *, one_writer: bool = False) -> Path:
+    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of `path`'s own name.
+
+    With `one_writer` it is always the same for this path.
+    """
+    if one_writer:
+        return path.with_name(f"{UNFINISHED}{hashlib.sha256(path.name.encode()).hexdigest()[:16]}")
     return path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(6)}")
 
 

@@ -2,7 +2,7 @@
 
 In: where a result belongs, and a function that writes it. Out: the finished file or folder. A process that dies in the
 middle leaves the old one as it was, and beside it a leftover whose name starts with ``.unfinished-``, which nobody reads
-and `leftovers.clear_leftovers` removes. No two processes ever write to one name.
+and `leftovers.clear_leftovers` removes. No two processes ever write to one name (`one_writer` is the caller's word for it).
 """
 
 from __future__ import annotations
@@ -21,8 +21,16 @@ from .recorded_digests import replace_recorded
 
 
 @contextmanager
-def whole_file(path: str | PathLike) -> Iterator[Path]:
+def whole_file(path: str | PathLike, *, one_writer: bool = False) -> Iterator[Path]:
     """Yield a name in the same folder to write to; it becomes `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    path : path
+    one_writer : bool
+        Whether no other process writes this file at the same time, though others write into the same folder, so that
+        leftovers of dead processes cannot be cleared there. Then the name is always the same, and what a process that was
+        killed has left is written over.
 
     Examples
     --------
@@ -37,7 +45,7 @@ def whole_file(path: str | PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = unfinished_name(path)
+    unfinished = unfinished_name(path, one_writer=one_writer)
     try:
         yield unfinished
         replace_recorded(unfinished, path)

@@ -92,7 +92,7 @@ def kept_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict
 
 def write_words(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
     """Write a clip's TextGrid, whole or not at all."""
-    with whole_file(folder / f"{clip.name}.TextGrid") as unfinished:
+    with whole_file(folder / f"{clip.name}.TextGrid", one_writer=True) as unfinished:
         write_textgrid(unfinished, list(words), clip.duration)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from speechmix.alignment.cepstra import HeardRecording
 from speechmix.alignment.own_voice import OwnVoice, frames_by_sound, learn, sounds_at
@@ -81,3 +82,10 @@ def test_sounds_of_a_synthetic_speaker():
         ("s", 0),
         ("s", 2),
     ]
+
+
+def test_a_file_has_the_same_bytes_whoever_writes_it(voice, tmp_path):
+    """safetensors writes several entries of a header in an order that differs from process to process."""
+    voice.save(tmp_path / "voice.safetensors")
+    with safe_open(tmp_path / "voice.safetensors", "numpy") as file:
+        assert list(file.metadata()) == ["voice"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from speechmix.files.leftovers import UNFINISHED
+from speechmix.files.leftovers import UNFINISHED, unfinished_name
 from speechmix.files.locks import locked, without_leftovers
+from speechmix.files.whole_files import whole_file
 
 
 def test_leftovers_of_a_killed_page_are_removed(tmp_path):
@@ -35,3 +36,14 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path):
     with without_leftovers(tmp_path / "none"):
         pass
     assert not (tmp_path / "none").exists()
+
+
+def test_what_a_killed_only_writer_left_is_written_over(tmp_path):
+    path = tmp_path / "words.TextGrid"
+    leftover = unfinished_name(path, one_writer=True)
+    leftover.write_text("half")
+    with whole_file(path, one_writer=True) as unfinished:
+        unfinished.write_text("whole")
+    assert [name.name for name in tmp_path.iterdir()] == ["words.TextGrid"]
+    assert path.read_text() == "whole"
+    assert unfinished_name(tmp_path / "other.TextGrid", one_writer=True) != leftover
