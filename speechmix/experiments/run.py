@@ -170,7 +170,14 @@ def score_clips(
     by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
     kept_names = [None if names is None else sorted(names) for names in (drawn, by_layer, few)]
     to_explain = ToExplain.of(clips, explain)
-    flags = [ablation, probes, maps, maps_dtype, *kept_names, *([sorted(to_explain.always)] if explain else [])]
+    flags: list[Any] = [
+        ablation,
+        probes,
+        maps,
+        maps_dtype,
+        *kept_names,
+        *([sorted(to_explain.always)] if explain else []),
+    ]
     flags.append({"mixing_strength": STRENGTH_REVISION})  # shards of one run have the same columns
     asked_of_all = digest([question.described(), alignment, _described(clips), flags])
     for name, reason in skipped:

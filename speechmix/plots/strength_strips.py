@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import SubplotSpec
 
     from .computed_curves import PanelCurves
 
@@ -58,7 +59,7 @@ def strip_ratios(inches: float) -> list[float]:
     return [inches - STRIP_HEIGHT, STRIP_HEIGHT]
 
 
-def add_strip(figure: Figure, place: object, curves: Axes) -> Axes:
+def add_strip(figure: Figure, place: SubplotSpec, curves: Axes) -> Axes:
     """Axes of a strip, whose layers are those of the curves above."""
     curves.tick_params(labelbottom=False)
     return figure.add_subplot(place, sharex=curves)

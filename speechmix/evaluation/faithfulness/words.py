@@ -36,7 +36,7 @@ RESIDUAL_ROLLOUT = "residual rollout"
 STRENGTH_ROLLOUT = "strength rollout"
 TO_THE_OUTPUT = "to the output"  # of measures that explain the margin itself; see `to_output`
 COMPOSED = "composed"
-AGGREGATIONS = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT)
+AGGREGATIONS: tuple[str, ...] = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT)
 AGGREGATIONS += (STRENGTH_ROLLOUT, COMPOSED, TO_THE_OUTPUT)
 
 

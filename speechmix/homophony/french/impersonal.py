@@ -108,8 +108,10 @@ def _infinitive_behind(kinds: Sequence[WordKind], verb: int) -> int | None:
 def _is_hour(behind: Sequence[WordKind]) -> bool:
     """Whether what stands behind a verb says the time: (près de) huit heures."""
     first = next((index for index, kind in enumerate(behind) if kind.key not in _ABOUT), len(behind))
-    counted, *unit = behind[first : first + 2] or [None]
-    return counted is not None and not counted.preposition and [kind.key for kind in unit] in (["heure"], ["heures"])
+    counted = behind[first : first + 2]
+    return (
+        bool(counted) and not counted[0].preposition and [kind.key for kind in counted[1:]] in (["heure"], ["heures"])
+    )
 
 
 def is_adverb(kind: WordKind) -> bool:
