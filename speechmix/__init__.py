@@ -48,6 +48,7 @@ _PUBLIC = {
     "scorer": "corpora.scorer",
     "probe": "evaluation.probing.probe",
     "compare": "reports.comparing",
+    "french_study": "homophony.french_study",
     "planted": "planted",  # a module, as is plots
     "plots": "plots",
     "SpeechmixError": "errors",

@@ -174,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     from .explain import add_command as add_explain_command
     from .export import add_commands as add_export_command
     from .faithfulness import add_commands as add_faithfulness_commands
+    from .french_study import add_command as add_study_command
     from .homophony import add_commands
     from .probing import add_commands as add_probe_commands
     from .published_ablation import add_options as add_ablation_options
@@ -221,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     add_probe_commands(commands)
     add_text_commands(commands)
     add_commands(commands)
+    add_study_command(commands)
     add_report_commands(commands)
     add_serve_command(commands)
     add_export_command(commands)

@@ -1,4 +1,4 @@
-"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the study on the command line; `study` is all of it.
+"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the French study on the command line.
 
 In: the parser's subcommands, to which each command is added. Each command is one call of the library.
 """
@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
-from .homophony_options import add_mining_options, add_selection_options
-from .score_options import add_explain_option
-from .status import add_shard_option, add_workers_option, shard_of, worker_count
+from .homophony_options import add_mining_options, add_selection_options, selection_of
+from .status import add_shard_option, shard_of
 
 _EXAMPLES = """the whole pipeline:
   speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
@@ -23,21 +22,10 @@ _EXAMPLES = """the whole pipeline:
 A stage that was stopped goes on where it was when the same command is given again. With --shard 1/48, ... 48/48 a stage is done
 by many processes at once, on several machines; `speechmix status study` says what is missing.
 """
-_STUDY_EXAMPLES = """examples:
-  speechmix study                                        # tiny models and synthetic clips of the package
-  speechmix study --clips clips.tsv --models openai/whisper-small --out runs/small
-  speechmix study --common-voice cv-corpus-21.0-2025-03-14/fr --split test --models openai/whisper-small --out runs/cv
-"""
-_SEEDS, _TWIN_CLIPS = (
-    tuple(range(39)),
-    40,
-)  # of the untrained twins, as many as a claim takes; clips of all but the first
-_DEMO_EXPLAINED = 2  # clips of the package
-_MEASURES = ("value_zeroing", "attention", "attention_norm")
 
 
 def add_commands(commands) -> None:
-    """Add the five commands to a parser's subcommands."""
+    """Add the four commands to a parser's subcommands."""
     style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     mine = commands.add_parser("mine", help="find homophone pairs in a corpus", **style)
     mine.set_defaults(command=_mine)
@@ -90,58 +78,6 @@ def add_commands(commands) -> None:
         add_shard_option(command)
     for command in (align, transcribe):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
-    _add_study(commands)
-
-
-def _add_study(commands) -> None:
-    """Add the whole study, from clips or a corpus to the page."""
-    study = commands.add_parser(
-        "study", help="all of it: clips or a corpus in, one page out",
-        description="Score clips with models and their random twins, silence the cue stack by stack, write one page.",
-        epilog=_STUDY_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    study.set_defaults(command=_study)
-    study.add_argument(
-        "--clips", "--manifest", metavar="MANIFEST",
-        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language), or a set that says as much, as tars of "
-        "WebDataset (default: the package's own clips)",
-    )  # fmt: skip
-    study.add_argument(
-        "--common-voice", "--corpus", metavar="FOLDER",
-        help="make the clips from any corpus that `speechmix mine` takes: a Common Voice release folder, a manifest without "
-        "cues, a set of datasets (folder or hub id), tars of WebDataset, a folder of Lhotse Shar",
-    )  # fmt: skip
-    study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
-    models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"
-    study.add_argument("--models", nargs="+", help=models_help)
-    seeds_help = f"seeds of the untrained twins, 39 at least for a claim (default: {_SEEDS[0]} to {_SEEDS[-1]})"
-    study.add_argument("--seeds", nargs="*", type=int, default=list(_SEEDS), help=seeds_help)
-    twin_clips_help = (
-        f"clips that random twins after the first hear, evenly chosen (default: {_TWIN_CLIPS}; 0: all of them)"
-    )
-    study.add_argument("--twin-clips", type=int, default=_TWIN_CLIPS, metavar="N", help=twin_clips_help)
-    study.add_argument("--measures", nargs="+", default=list(_MEASURES), help=f"default: {' '.join(_MEASURES)}")
-    study.add_argument("--no-probes", action="store_true", help="do not probe states for number (a pass a clip more)")
-    study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
-    corpus = study.add_argument_group("a corpus (--common-voice)")
-    corpus.add_argument("--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner")
-    add_mining_options(corpus)
-    add_selection_options(corpus)
-    study.add_argument("--aligner", help="CTC model that places the words of clips without word times")
-    study.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
-    study.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
-    study.add_argument("--out", default="runs/french_homophony", help="folder of the run; a stopped run goes on there")
-    study.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
-    study.add_argument(
-        "--published-ablation", action="store_true",
-        help="also take the cue out of the sound and of the decoder's tokens, as published (see speechmix ablate --published)",
-    )  # fmt: skip
-    study.add_argument(
-        "--figures", type=int, default=4, help="clips to draw a figure of, per trained model (default: 4)"
-    )
-    add_explain_option(study, default=None)
-    add_workers_option(study)
-    study.add_argument("--verbose", action="store_true", help="print a line a clip")
 
 
 def _mine(options) -> int:
@@ -257,32 +193,9 @@ def _transcribe(options) -> int:
 
 def _select(options) -> int:
     from ..homophony.counts import summary
-    from ..homophony.drawing import parse_draw
     from ..homophony.selection import select_examples
 
-    folder = select_examples(
-        options.study,
-        models=options.model,
-        contrasts=options.contrast,
-        balance=options.balance,
-        most=options.most,
-        draw=parse_draw(options.draw) if options.draw else None,
-        seed=options.seed,
-        audible_only=options.audible,
-        keep_doubtful=options.keep_doubtful,
-        one_pair_per_sentence=options.one_pair_per_sentence,
-    )
+    folder = select_examples(options.study, models=options.model, **selection_of(options))
     print(summary(folder))
     print(f"\ndata set: {folder}")
-    return 0
-
-
-def _study(options) -> int:
-    from .. import bundled
-    from ..homophony.french_study import study
-
-    options.workers = worker_count(options, options.models or [*bundled.models().values()])
-    if options.explain is None:
-        options.explain = 0 if options.clips or options.common_voice else _DEMO_EXPLAINED
-    study(options)
     return 0

@@ -6,6 +6,7 @@ In: a parser of one command. Out: the same, with the options.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ..homophony.contrasts import CONTRASTS
 from ..homophony.template_tables import BALANCES
@@ -54,3 +55,19 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
         help="only pairs that are alone in their sentence, as the published evaluation",
     )
     command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")
+
+
+def selection_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of `select_examples`."""
+    from ..homophony.drawing import parse_draw
+
+    return {
+        "contrasts": options.contrast,
+        "balance": options.balance,
+        "most": options.most,
+        "draw": parse_draw(options.draw) if options.draw else None,
+        "seed": options.seed,
+        "audible_only": options.audible,
+        "keep_doubtful": options.keep_doubtful,
+        "one_pair_per_sentence": options.one_pair_per_sentence,
+    }

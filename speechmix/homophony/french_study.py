@@ -1,15 +1,15 @@
 """The French homophony study, from clips to a page: which layers let the cue (les) into the target noun (livres)?
 
-In: the options of `speechmix study`. Out: a run folder with maps, tables, figures and `index.html`. `study` is the whole of
-it, and reads from top to bottom: models and their random twins; clips of a manifest, of a corpus that is mined for them, or
-of the package; scores, with the cue silenced stack by stack (ablation); the page. Every step goes on where it was stopped.
+In: clips, or a corpus that they are mined of. Out: a run folder with maps, tables, figures and `index.html`. `french_study` is
+the whole of it, and reads from top to bottom: models and their random twins; clips of a manifest, of a corpus that is mined for
+them, or of the package; scores, with the cue silenced stack by stack (ablation); the page. Every step goes on where it
+was stopped.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -24,13 +24,14 @@ from ..experiments.run import score_clips
 from ..experiments.speech_ablations import speech_ablation
 from ..files.json_files import read_json_object
 from ..files.whole_files import write_json
-from ..stages.stage_lines import counted
 from ..storage.folder import RunFolder
+from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 
 if TYPE_CHECKING:
-    from ..adapters.model import Model
+    from ..experiments.run import Run
     from ..inputs.clips import Clip
 
+_DEMO_EXPLAINED = 2  # clips of the package
 TITLE = "French homophony"
 SYNTHETIC = (
     "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two members of a pair are "
@@ -38,124 +39,159 @@ SYNTHETIC = (
 )
 
 
-def study(options: argparse.Namespace) -> Path:
-    """Run the study, or go on with one that was stopped; returns the path of its page.
+def french_study(
+    clips: str | PathLike | Sequence[Clip] | None = None,
+    *,
+    corpus: str | PathLike | None = None,
+    models: Sequence[str | PathLike] | None = None,
+    out: str | PathLike = "runs/french_homophony",
+    language: str = "fr",
+    seeds: Sequence[int] = SEEDS,
+    twin_clips: int | None = TWIN_CLIPS,
+    measures: Sequence[str] = MEASURES,
+    stacks: Sequence[str] | None = None,
+    mining: Mapping[str, Any] | None = None,
+    selection: Mapping[str, Any] | None = None,
+    textgrids: str | PathLike | None = None,
+    aligner: str | PathLike | None = None,
+    allow_outside: bool = False,
+    probes: bool = True,
+    explain: int | None = None,
+    published_ablation: bool = False,
+    figures: int = 4,
+    workers: int = 1,
+    device: str | None = None,
+    overwrite: bool = False,
+    verbose: bool = False,
+) -> Path:
+    """Score clips with models and their untrained twins, ablate the cue in each stack, and write one page.
+
+    A study that was stopped goes on when it is called again with the same options. It prints how far it is, and its tables.
 
     Parameters
     ----------
-    options : argparse.Namespace
-        What `speechmix study` takes, as it takes it; workers as a number.
+    clips : path, hub id or sequence of Clip, optional
+        A manifest of clips with cue and target, or the clips. By default they are made of `corpus`, and without one they are
+        the synthetic clips of the package.
+    corpus : path or hub id, optional
+        What `mine_corpus` takes, such as a Common Voice release. Its study folder is ``out/corpus``.
+    models : sequence of path or hub id, optional
+        Each is scored trained and as untrained twins. By default the two tiny models of the package.
+    out : path
+        Folder of the run.
+    language : str
+        Of clips that do not say it.
+    seeds : sequence of int
+        Of the untrained twins; a claim takes 39.
+    twin_clips : int, optional
+        Clips on which twins after the first are scored, evenly chosen; all by default of None.
+    measures, stacks : sequence of str
+        As `mix` takes them.
+    mining, selection : mapping, optional
+        Keyword arguments of `mine_corpus` (templates, split, sample, ...) and of `select_examples` (balance, most, ...).
+    textgrids : path, optional
+        Folder of word times for the clips of a corpus.
+    aligner : path or hub id, optional
+        CTC or Whisper model that aligns clips without word times; by default they are aligned by synthesis.
+    allow_outside : bool
+        Whether a manifest may name files outside its folder.
+    probes : bool
+        Whether number is probed in the states.
+    explain : int, optional
+        How many clips of each model are explained; by default none, of the package's clips two.
+    published_ablation : bool
+        Whether the cue is also removed from the sound and from the decoder's tokens.
+    figures : int
+        Clips of which maps are drawn, for each trained model.
+    workers : int
+        Processes.
+    device : str, optional
+        "cpu", "cuda", ...
+    overwrite : bool
+        Whether to begin again in a folder that holds another run.
+    verbose : bool
+        Whether to print a line for each clip.
+
+    Returns
+    -------
+    Path
+        Of the page.
 
     Raises
     ------
+    InputError
+        If both clips and a corpus are given, or a file cannot be read.
     SpeechmixError
         If no clip could be scored; the run's ``skipped.csv`` says why, one by one.
+
+    Examples
+    --------
+    >>> page = speechmix.french_study("clips.tsv", models=["openai/whisper-small"], out="runs/small")    # doctest: +SKIP
     """
     from ..reports.wording import said_twins
 
+    if clips is not None and corpus is not None:
+        raise InputError("expected clips or a corpus that they are made of, found both: leave one out")
+    further = f" After the first, each hears {twin_clips} clips at most." if twin_clips else ""
+    print(said_twins(len(seeds)) + (further if len(seeds) > 1 else ""))
+    sources = models or list(bundled.models().values())
+    load_on_device = partial(load, device=device)
+    trained = [partial(load_on_device, source) for source in sources]
+    twins = [partial(load_on_device, source, init="random", seed=seed) for source in sources for seed in seeds]
+    load_aligner = partial(load_on_device, aligner) if aligner else None
+    loaded_aligner = load_aligner() if load_aligner else None
     skipped: list[tuple[str, str]] = []
-    further = f" After the first, each hears {options.twin_clips} clips at most." if options.twin_clips else ""
-    print(said_twins(len(options.seeds)) + (further if len(options.seeds) > 1 else ""))
-    sources = options.models or list(bundled.models().values())
-    opened = partial(load, device=options.device)
-    models = [partial(opened, source) for source in sources]
-    twins = [partial(opened, source, init="random", seed=seed) for source in sources for seed in options.seeds]
-    aligner = opened(options.aligner) if options.aligner else None
-    if options.common_voice:
-        clips = _mined(options, models, aligner, skipped)
+    if corpus is not None:
+        mining = {"language": language, "allow_outside": allow_outside, **(mining or {})}
+        making: dict[str, Any] = {
+            "mining": mining,
+            "selection": selection or {},
+            "textgrids": textgrids,
+            "overwrite": overwrite,
+        }
+        from .corpus_examples import corpus_examples
+
+        chosen = corpus_examples(corpus, Path(out) / "corpus", trained, loaded_aligner, skipped, **making)
+    elif clips is None:
+        chosen, explain = bundled.clips(), _DEMO_EXPLAINED if explain is None else explain
     else:
-        clips = _listed(options, skipped) if options.clips else bundled.clips()
-    asked: dict[str, Any] = {
-        "measures": options.measures,
-        "stacks": options.stacks,
-        "figures": options.figures,
+        chosen = _listed(clips, language, allow_outside, skipped) if isinstance(clips, (str, PathLike)) else [*clips]
+    options: dict[str, Any] = {
+        "measures": measures,
+        "stacks": stacks,
+        "figures": figures,
         "ablation": True,
-        "overwrite": options.overwrite,
+        "overwrite": overwrite,
         "progress": sys.stderr.isatty(),
-        "report": print if options.verbose else lambda line: None,
+        "report": print if verbose else lambda line: None,
         "skipped": skipped,
-        "twin_clips": options.twin_clips or None,
-        "probes": not options.no_probes,
-        "explain": options.explain,
+        "twin_clips": twin_clips or None,
+        "probes": probes,
+        "explain": explain or 0,
     }
-    if options.workers > 1:
-        by: dict[str, Any] = {"workers": options.workers, "device": options.device}
-        aligning = partial(opened, options.aligner) if options.aligner else None
-        run = score_in_workers([*models, *twins], clips, options.out, aligner=aligning, **by, **asked)
+    loaders = [*trained, *twins]
+    if workers > 1:
+        run = score_in_workers(
+            loaders, chosen, Path(out), aligner=load_aligner, workers=workers, device=device, **options
+        )
     else:
-        run = score_clips([*models, *twins], clips, options.out, aligner=aligner, **asked)
-    if options.published_ablation:
+        run = score_clips(loaders, chosen, Path(out), aligner=loaded_aligner, **options)
+    if published_ablation:
         try:
-            twin_clips = options.twin_clips or None
-            speech_ablation([*models, *twins], clips, options.out, aligner=aligner, twin_clips=twin_clips)
+            speech_ablation(loaders, chosen, Path(out), aligner=loaded_aligner, twin_clips=twin_clips or None)
         except InputError as error:
             print(f"no ablation as published: {error}")
-    return _report(run, options)
+    return _report(run, corpus if clips is None else clips, seeds, is_mined=corpus is not None)
 
 
-def _listed(options, skipped: list[tuple[str, str]]) -> list[Clip]:
+def _listed(manifest: str | PathLike, language: str, allow_outside: bool, skipped: list[tuple[str, str]]) -> list[Clip]:
     """Clips of the manifest or set; rows that cannot be used are recorded."""
     clips = listed_clips(
-        options.clips,
-        allow_outside=options.allow_outside,
+        manifest,
+        allow_outside=allow_outside,
         on_error=lambda row, name, error: skipped.append((name or f"row {row}", str(error))),
     )
-    return [clip if clip.language else clip.replace(language=options.language) for clip in clips]
-
-
-def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Clip]:
-    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again.
-
-    A stage that was begun in shards goes on in them.
-    """
-    from ..stages.stage_files import begun_shards
-    from ..stages.stage_lines import options_of
-    from .counts import summary
-    from .dataset import read_examples
-    from .drawing import parse_draw
-    from .selection import select_examples
-    from .stages import align_corpus, mine_corpus
-    from .study import PAIRS, WORDS
-
-    folder = Path(options.out) / "corpus"
-    again = {"overwrite": options.overwrite, "progress": sys.stderr.isatty()}
-    reading = {
-        "split": options.split,
-        "sample": options.sample,
-        "seed": options.seed or 0,
-        "language": options.language,
-    }
-    reading |= {"parser": options.parser, "lexicon": options.lexicon, "allow_outside": options.allow_outside}
-    templates = options.template or ("french",)
-    for shard in begun_shards(folder / PAIRS):
-        mine_corpus(options.common_voice, folder, templates=templates, shard=shard, **reading, **again)
-    print(counted(folder / PAIRS))
-    for shard in begun_shards(folder / WORDS):
-        align_corpus(folder, model=aligner, textgrids=options.textgrids, shard=shard, **again)
-    print(counted(folder / WORDS))
-    transcripts = [_transcribed(folder, load_model(), again) for load_model in models]
-    choosing = {"contrasts": options.contrast, "balance": options.balance, "most": options.most, "seed": options.seed}
-    choosing |= {"draw": parse_draw(options.draw) if options.draw else None}
-    choosing |= {"audible_only": options.audible, "keep_doubtful": options.keep_doubtful}
-    choosing["one_pair_per_sentence"] = options.one_pair_per_sentence
-    examples = select_examples(folder, models=[options_of(path)["model"] for path in sorted(transcripts)], **choosing)
-    print(f"\n{summary(examples)}\n")
-    clips = read_examples(examples, skipped=skipped)
-    if not clips:
-        raise SpeechmixError(f"no pair became an example: {examples / 'dropped.csv'} says why, one by one")
-    return clips
-
-
-def _transcribed(folder: Path, model: Model, again: dict[str, bool]) -> Path:
-    """What a model writes of the corpus, in one file or in the shards that were begun."""
-    from ..stages.stage_files import begun_shards
-    from .stages import transcribe_corpus, transcripts_of
-
-    output = transcripts_of(folder, model)
-    for shard in begun_shards(output):
-        transcribe_corpus(folder, [model], shard=shard, **again)
-    print(counted(output))
-    return output
+    return [clip if clip.language else clip.replace(language=language) for clip in clips]
 
 
 def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
@@ -172,7 +208,7 @@ def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
 
 
 def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence[int]) -> None:
-    """Let the page of a run of a study's examples begin as that of `study`, unless it has a title or notes of its own.
+    """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a title or notes of its own.
 
     Parameters
     ----------
@@ -197,7 +233,7 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
     write_json(path, {"title": TITLE, "notes": study_notes(clips, seeds), **chosen})
 
 
-def _report(run, options) -> Path:
+def _report(run: Run, source: str | PathLike | Sequence[Clip] | None, seeds: Sequence[int], *, is_mined: bool) -> Path:
     """Print the run's tables and write its page."""
     from ..reports.study import Study
     from ..reports.study_page import write_study
@@ -209,11 +245,12 @@ def _report(run, options) -> Path:
     print(run.summary())
     if not run.done:
         raise SpeechmixError(f"no clip was scored; {run.out / 'skipped.csv'} says why, one by one")
-    source = options.clips or options.common_voice
-    clips = Path(source).name if source else "synthetic clips of the package"
-    notes = study_notes(clips, options.seeds)
-    notes = notes if source else [SYNTHETIC, *notes]
-    chosen = selection_facts(Path(options.out) / "corpus" / EXAMPLES) if options.common_voice else {}
+    clips = "synthetic clips of the package" if source is None else "given in Python"
+    if isinstance(source, (str, PathLike)):
+        clips = Path(source).name
+    notes = study_notes(clips, seeds)
+    notes = [SYNTHETIC, *notes] if source is None else notes
+    chosen = selection_facts(run.out / "corpus" / EXAMPLES) if is_mined else {}
     write_json(RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen})
     study = Study.of(run)
     for note in transcription_notes(study.run):
