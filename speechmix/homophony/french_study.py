@@ -132,7 +132,9 @@ def french_study(
 
     if clips is not None and corpus is not None:
         raise InputError("expected clips or a corpus that they are made of, found both: leave one out")
-    further = f" After the first, each hears {twin_clips} clips at most." if twin_clips else ""
+    further = (
+        f" To save time, the first is scored on all clips and the others on at most {twin_clips}." if twin_clips else ""
+    )
     print(said_twins(len(seeds)) + (further if len(seeds) > 1 else ""))
     sources = models or list(bundled.models().values())
     load_on_device = partial(load, device=device)

@@ -182,14 +182,14 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
         sentences.append(f"Compared with untrained models, the cue contributes {', '.join(clauses)}.")
     if silent:
         sentences.append(f"The comparison with untrained models is inconclusive in {listed(silent)}.")
-    sentences += [f"{reason}: {_differences(rows)}." for reason, rows in of_reason.items()]
+    sentences += [f"{_differences(rows)} {reason}." for reason, rows in of_reason.items()]
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
 
 
 def _differences(rows: Sequence[Row]) -> str:
     """Differences to untrained models, in words."""
     shown = [f"{row['difference']:+.1f} points in {spoken_stack(row['stack'])}" for row in rows]
-    return f"the cue's contribution differs from untrained models by {listed(shown)}"
+    return f"The cue's contribution differs from untrained models by {listed(shown)}."
 
 
 def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:

@@ -22,17 +22,16 @@ Row = Mapping[Hashable, Any]
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
 
 METHOD = (
-    "{units} Every number is a mean over the clips that the trained model and all its untrained twins have scored. Difference: "
-    "trained minus the mean of the twins. Two things vary by chance: which {groups} were recorded, and the random weights "
-    "of an untrained model. So a claim needs three things. First, the trained model's rank among its twins: p is the "
-    "share of models, in either direction, that are as extreme anywhere in their stacks, layers and measures as the trained "
-    "model is in this row. For this each twin is given the chance variation over {groups} of the trained model, and the "
-    "trained model one group more, which speaks against the claim. So of untrained models at most 5 % get any claim on a "
-    "page, whatever the number of layers. Second, a 95 % interval of the difference, over {groups} and twins, that leaves out "
-    "zero. Third, layers that move the target: mixing strength is the change of the target's state, in % of its length, "
-    "when all other sources are zeroed; below "
+    "{units} Every number is a mean over the clips on which the trained model and all its untrained twins were scored. "
+    "Untrained twins are the same architecture with random weights. Difference: trained minus the mean of the twins. "
+    "A claim takes three things. (1) An extreme rank among the twins: p is twice the share of models, the trained one "
+    "included, whose largest distance from the others, anywhere in their stacks, layers and measures, reaches the trained model's "
+    "distance in this row and direction. Twins get random noise as large as the trained model's variation between {groups}, and "
+    "the trained model gets one invented, unfavourable group (docs: How often is a claim wrong?). (2) A 95 % interval of the "
+    "difference, over {groups} and twins, that leaves out zero. (3) Layers that change the target's representation: mixing "
+    "strength is that change, in % of its length, when all other sources are zeroed; below "
     f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each layer counts by its mixing "
-    "strength. {twins}"
+    "strength. An untrained model gets a claim on at most 5 % of pages; for clips that vary this rests on simulation. {twins}"
 )
 READING = (
     "Contribution: the share of the cue in building the target, in % of the target's row. In a decoder and in "
@@ -62,7 +61,7 @@ def said_twins(count: int) -> str:
     >>> said_twins(10)
     '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39 twins.'
     >>> said_twins(39)
-    '39 untrained twins: claims are possible. A further untrained model lies between the lowest and the highest with 95 %.'
+    '39 untrained twins: enough for claims. In any one row a further untrained model lies between the lowest and the highest twin in 95 % of cases.'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
@@ -72,7 +71,8 @@ def said_twins(count: int) -> str:
         return f"{named}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
     share = f"{100 * (count - 1) / (count + 1):.0f} %"
     return (
-        f"{named}: claims are possible. A further untrained model lies between the lowest and the highest with {share}."
+        f"{named}: enough for claims. In any one row a further untrained model lies between the lowest and the highest twin in {share} "
+        "of cases."
     )
 
 
@@ -159,7 +159,10 @@ def idle_stack(row: Row) -> str:
     """Say that a stack moves nothing."""
     strength = said_strength(row[STRENGTH])
     stack = spoken_stack(row["stack"], start=True)
-    return f"{stack} moves the target's state by {strength} % only: no claim is made of its shares"
+    return (
+        f"{stack} changes the target's representation by only {strength} % (minimum {100 * STRENGTH_FLOOR:.0f} %), so no claim is "
+        "made of the cue's share there"
+    )
 
 
 def spoken_stack(stack: object, *, start: bool = False) -> str:

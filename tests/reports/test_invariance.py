@@ -100,6 +100,6 @@ def test_a_deaf_decoder_is_said_to_move_nothing():
     assert (cross["mixing_strength"] < 0.01).all()
     assert (cross["claim"] == "").all()
     (answer,) = short_answers(found, pd.DataFrame())
-    assert "Cross-attention moves the target's state by" in answer
+    assert "Cross-attention changes the target's representation by only" in answer
     (sentence,) = [text for text in sentences(found) if "cross-attention" in text]
-    assert "no claim is made of its shares" in sentence
+    assert "no claim is made of the cue's share there" in sentence

@@ -100,7 +100,10 @@ def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
     study = Study(dataclasses.replace(run, contributions=contributions))
     assert set(study.cells.claim) == {""}
     assert set(study.headline.difference.round()) != {0}
-    assert "moves the target's state by 0.5 % only: no claim is made of its shares" in sentences(study.headline)[0]
+    assert (
+        "changes the target's representation by only 0.5 % (minimum 1 %), so no claim is made of the cue's share there"
+        in sentences(study.headline)[0]
+    )
 
 
 def test_p_is_shown_as_people_write_it(run):
@@ -166,7 +169,7 @@ def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, re
 
 def test_the_page_says_how_many_twins_a_claim_needs():
     assert "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11" in method("", [10, 10])
-    assert "39 untrained twins: claims are possible" in method("", [39])
+    assert "39 untrained twins: enough for claims" in method("", [39])
     assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in method("", [1])
     assert "nothing to compare a trained model with" in said_twins(0)
     assert "Clips that share the pair depend on each other" in method("the pair", [39])

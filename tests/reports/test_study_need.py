@@ -81,8 +81,8 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": "", "twins": 10},
             None,
-            "With 10 untrained twins nothing is claimed (39 are needed): the cue's contribution differs from untrained models "
-            "by +3.0 points in the encoder.",
+            "The cue's contribution differs from untrained models by +3.0 points in the encoder. With 10 untrained twins nothing is "
+            "claimed (39 are needed).",
         ),
         ({"claim": "", "groups": 7}, None, "With 7 groups of clips nothing is claimed (8 are needed)"),
         (
@@ -95,7 +95,8 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": "", "mixing_strength": 0.002},
             None,
-            "m, left cue: The encoder moves the target's state by 0.2 % only: no claim is made of its shares.",
+            "m, left cue: The encoder changes the target's representation by only 0.2 % (minimum 1 %), so no claim is made of the "
+            "cue's share there.",
         ),
         (
             {"difference": float("nan")},
@@ -119,7 +120,7 @@ def test_with_few_groups_no_verdict_on_need_is_in_the_short_answer():
 def test_a_stack_without_twins_is_left_out_of_the_differences():
     rows = [contribution("encoder", 41.5, claim="", twins=5), contribution("decoder", float("nan"), claim="", twins=5)]
     (answer,) = short_answers(pd.DataFrame(rows), NOTHING)
-    assert answer.endswith("differs from untrained models by +41.5 points in the encoder.")
+    assert "differs from untrained models by +41.5 points in the encoder. With" in answer
 
 
 def test_a_run_without_untrained_models_has_no_ranking():
