@@ -1,4 +1,4 @@
-"""A measure of each scope and a reference perturbation, registered from outside the package, work where the package's own do."""
+"""A measure of each scope and reference perturbations, registered from outside, work where the package's own do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 import speechmix
 from speechmix import bundled
+from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
 from speechmix.experiments.trials import faithfulness_of_clips
@@ -83,7 +84,8 @@ def _registered():
         forget_measure(name)
     for name in ("quieter", "moved"):
         forget_perturbation(name)
-    assert "quieter" not in PERTURBATIONS and "banzhaf" not in OUTPUT_MEASURES
+    assert "quieter" not in PERTURBATIONS
+    assert "banzhaf" not in OUTPUT_MEASURES
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +101,9 @@ def clips():
 def test_mix_computes_maps_and_names_who_computes_the_others(model, clips):
     maps = speechmix.mix(model, clips[0], measures=["value_length", "state_length"], objective="contrast")
     assert {name for name, _ in maps} == {"value_length", "state_length"}
-    with pytest.raises(InputError, match="speechmix.logit_contributions"):
+    with pytest.raises(InputError, match=r"speechmix\.logit_contributions"):
         speechmix.mix(model, clips[0], measures="position_shares")
-    with pytest.raises(InputError, match="speechmix.explain"):
+    with pytest.raises(InputError, match=r"speechmix\.explain"):
         speechmix.mix(model, clips[0], measures="banzhaf")
 
 
@@ -127,7 +129,7 @@ def test_contributions_that_do_not_add_up_are_an_error(model, clips):
 
 def test_a_model_that_the_measure_is_not_defined_for_is_refused(clips):
     whisper = speechmix.load(bundled.models()["tiny-french-whisper"])
-    with pytest.raises(InputError, match="position_shares: .* has a decoder"):
+    with pytest.raises(InputError, match=r"position_shares: .* has a decoder"):
         speechmix.logit_contributions(whisper, clips[0], measure="position_shares", objective="logit")
 
 
@@ -140,7 +142,8 @@ def test_explain_has_a_claim_of_each_scope(model, clips):
         "banzhaf": "log-probability",
         "shapley": "log-probability",
     }
-    assert why.claims["banzhaf"].errors is None and why.claims["shapley"].errors is not None
+    assert why.claims["banzhaf"].errors is None
+    assert why.claims["shapley"].errors is not None
     assert why.claims["state_length"].by_frame is not None
     for claim in why.claims.values():
         assert np.isfinite(claim.values).any()
@@ -160,7 +163,8 @@ def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
 def test_all_includes_custom_measures_but_no_removals_and_no_custom_reference_by_default(model, clips):
     trial = speechmix.faithfulness(model, clips[:1], measures="all", metrics=["top_1"], fewest=2)
     names = set(trial.values["measure"])
-    assert {"value_length", "state_length", "position_shares"} <= names and "banzhaf (zeros)" not in names
+    assert {"value_length", "state_length", "position_shares"} <= names
+    assert "banzhaf (zeros)" not in names
     assert "quieter" not in trial.judges
 
 
@@ -205,3 +209,10 @@ def test_what_cannot_be_a_reference_perturbation_is_refused(facts, function, mes
 def test_a_custom_reference_without_fills_has_none_in_its_name(model, clips):
     with pytest.raises(InputError, match="found 'quieter"):
         speechmix.faithfulness(model, clips, judges="quieter (zeros)")
+
+
+def test_help_of_the_command_line_names_every_reference_perturbation(capsys):
+    with pytest.raises(SystemExit):
+        main(["faithfulness", "--help"])
+    said = capsys.readouterr().out
+    assert all(name in said for name, one in PERTURBATIONS.items() if one.of_the_package)

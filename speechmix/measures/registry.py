@@ -159,8 +159,12 @@ MIXING_RATIOS: dict[str, Measure] = {
 
 def measure_named(name: str) -> Measure:
     """Look up a measure of any scope, or a mixing ratio; the error lists what there is."""
-    facts_of(name)
-    return MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES[name]
+    scope = facts_of(name).scope
+    found = MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
+    if found is None:
+        module = {"logit": "scoring.logit_measures", "removal": "interventions.removal_measures"}[scope]
+        raise InputError(f"the function of {name} is in a module that is not imported yet: import speechmix.{module}")
+    return found
 
 
 def implement(name: str, function: Callable, **how: Any) -> None:
