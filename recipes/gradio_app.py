@@ -51,7 +51,7 @@ def page(sources: list[str]):
     with gr.Blocks(title="speechmix") as blocks:
         asked = [gr.Dropdown(sources, value=sources[0], label="model"), gr.Audio(type="filepath", label="clip")]
         asked += [gr.Textbox(label="text (empty: the model writes it)")]
-        measure = gr.Dropdown(list(answers.MEASURES), value="value_zeroing", label="measure")
+        measure = gr.Dropdown(list(answers.page_measures()), value="value_zeroing", label="measure")
         stack = gr.Dropdown(["encoder", "decoder", "cross"], value="encoder", label="stack")
         layer = gr.Slider(0, 31, value=0, step=1, label="layer")
         shown = [gr.Textbox(label="text"), gr.HTML(), gr.Plot()]

@@ -17,6 +17,7 @@ _PUBLIC = {
     "load": "adapters.load",
     "register": "adapters.families.registry",
     "register_measure": "measures.registry",
+    "register_perturbation": "evaluation.faithfulness.perturbations",
     "Family": "adapters.plans",
     "mix": "scoring.forward",
     "estimate": "scoring.estimate",

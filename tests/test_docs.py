@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 import speechmix
-from speechmix.measures.registry import MEASURES, forget_measure
+from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
+from speechmix.measures.registry import MEASURES, OUTPUT_MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,8 +59,10 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
     known = dict(registry._FAMILIES)
     try:
         ran = examples.run(DOCS / page, tmp_path)
-        for name in [name for name, measure in MEASURES.items() if not measure.of_the_package]:
+        for name in [*MEASURES, *OUTPUT_MEASURES]:
             forget_measure(name)
+        for name in [*PERTURBATIONS]:
+            forget_perturbation(name)
     except speechmix.errors.MissingExtraError as error:
         pytest.skip(str(error))
     finally:

@@ -40,8 +40,6 @@ from ..scoring.forward import mix_one
 # How words can be placed, beside the aligners' own names ("ctc", "whisper", "synthesis").
 EVENLY = "evenly"
 PLACINGS = ("model", "synthesis", EVENLY)
-# Measures that need no question about one word: gradients of a decision do.
-MEASURES = tuple(facts.name for facts in FACTS.values() if not facts.objective)
 FIRST_MEASURES = ("value_zeroing", "attention", "attention_norm")
 RATE = 16_000  # samples per second that a recording is kept with
 _EDGE = 0.05  # share of a clip without words at either end, where words are spread evenly
@@ -83,6 +81,11 @@ class Silenced:
     before: str
     after: str
     changes: list[tuple[str, str]]
+
+
+def page_measures() -> tuple[str, ...]:
+    """Names of the measures that the page computes: those that explain no single number of the output."""
+    return tuple(name for name, facts in FACTS.items() if facts.is_layerwise)
 
 
 def clip_of_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
@@ -215,7 +218,7 @@ def measured(
     clip : Clip
         With words, for maps of words.
     measures : sequence of str
-        Of `MEASURES`.
+        Of `page_measures()`.
     units : {"word", "frame"}
     progress : callable, optional
         Called before each measure with what is done, how many are done, and of how many.
@@ -225,10 +228,10 @@ def measured(
     InputError
         If no measure has a map: the reason of the first.
     """
-    unknown = set(measures) - set(MEASURES)
+    unknown = set(measures) - set(page_measures())
     if unknown or not measures:
         raise InputError(
-            f"measures should be some of {', '.join(MEASURES)}; found {', '.join(sorted(unknown)) or 'none'}"
+            f"measures should be some of {', '.join(page_measures())}; found {', '.join(sorted(unknown)) or 'none'}"
         )
     if clip.text is None and clip.words:
         clip = clip.replace(text=spoken_text(clip.words))

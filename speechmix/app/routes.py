@@ -115,7 +115,7 @@ class App:
         return error_response(404, "there is nothing at this address")
 
     def _facts(self) -> dict[str, Any]:
-        measures = [{"name": name, "what": FACTS[name].description} for name in answers.MEASURES]
+        measures = [{"name": name, "what": FACTS[name].description} for name in answers.page_measures()]
         return {
             "version": __version__,
             "models": list(self.session.choices),

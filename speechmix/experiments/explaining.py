@@ -20,7 +20,7 @@ from ..explanations.explain import explain
 from ..explanations.view import view_of
 from ..files.identity import digest
 from ..inputs.clips import Clip
-from ..maps.facts import FACTS, TO_OUTPUT
+from ..maps.facts import FACTS
 from ..storage.part_files import Owner, Part
 from ..storage.results import Key, Results
 from ..timing import phase
@@ -75,7 +75,7 @@ def keep_explanation(
     """Keep why a model wrote its words of a clip, unless it is there already; or that there is nothing to explain, and why."""
     always = clip.name in to_explain.always
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, "against": _AGAINST}
-    asked |= {"always": always, "revision": 1, **revision_entry(EXPLANATIONS, (*FACTS, *TO_OUTPUT))}
+    asked |= {"always": always, "revision": 1, **revision_entry(EXPLANATIONS, FACTS)}
     key = Key(clip.name, EXPLANATIONS, digest(asked))
     if key not in results:
         with phase(EXPLANATIONS), memory_errors_named():

@@ -30,6 +30,7 @@ from ..evaluation.faithfulness.options import (
     measures_of,
     trial_options,
 )
+from ..evaluation.faithfulness.perturbations import custom_perturbations, name_and_fills
 from ..evaluation.faithfulness.results import Trial
 from ..evaluation.faithfulness.trial import judged, model_facts, trial_of
 from ..evaluation.groups import TIED_BY, item_table
@@ -38,6 +39,7 @@ from ..files.locks import locked
 from ..files.names import refuse_doubled, safe_name
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips import Clip
+from ..measures.registry import custom_identities
 from ..stages.journal import LeftOut, run_stage
 from ..stages.stage_files import TRIALS, stage_files
 from ..stages.stage_lines import AT, kept, lines
@@ -128,7 +130,8 @@ def faithfulness_of_clips(
     run_stage(
         output, ((clip.name, (at, clip)) for at, clip in enumerate(clips) if shard.holds(clip.name)), work,
         options={
-            **_described(model, aligner), **told, **asked, "align": align_method, **revision_entry("trials", told["measures"])
+            **_described(model, aligner), **told, **asked, "align": align_method,
+            **revision_entry("trials", told["measures"]), **_custom_code(told["measures"], asked["judges"] or ()),
         },
         ingredients=items.ingredients, unimportant=(AT, _TIES), why="not judged",
         inputs={"corpus": digest(item_table(clips).to_csv(index=False))}, shard=shard,
@@ -140,6 +143,13 @@ def faithfulness_of_clips(
         trial = stored_trial(output, {**model_facts(model), **told}, skipped)
         trial.write(out)
     return trial
+
+
+def _custom_code(measures: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """Identities of custom measures and perturbations, so that results of edited functions are computed again."""
+    names = [name_and_fills(name)[0] for name in measures]
+    custom = {**custom_identities(names), **custom_perturbations(references)}
+    return {"custom": custom} if custom else {}
 
 
 def _described(model: Model, aligner: Model | None) -> dict[str, Any]:

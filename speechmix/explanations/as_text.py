@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..interventions.shapley import OCCLUSION
+from ..interventions.removal_measures import OCCLUSION
 from .remarks import remarks_of
 from .tables import order_of
 

@@ -17,20 +17,15 @@ import numpy as np
 from ..errors import InputError
 from ..inputs.clips import Clip
 from ..inputs.spans import Span, frame_spans
-from ..interventions.shapley import TAKING_AWAY
 from ..interventions.sources import Source
-from ..maps.facts import TO_OUTPUT, facts_of
+from ..maps.facts import facts_of
 from .written import SourceUnit
 
 if TYPE_CHECKING:
     from ..inputs.sentences import Sentence
     from .written import Writing
 
-# Measures of which a word is its frames, and how it is made of them.
-MADE_OF_FRAMES: dict[str, Callable[..., Any]] = {
-    "lrp": np.sum,
-    **dict.fromkeys(("gradient_input", "integrated_gradients", "deeplift", "chefer"), np.mean),
-}
+_WORD_FROM_FRAMES: dict[str, Callable[..., Any]] = {"sum": np.sum, "mean": np.mean}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +77,14 @@ def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.nda
     Parameters
     ----------
     measure : str
-        In `MADE_OF_FRAMES`.
+        One that declares `word_from_frames`.
     writing : Writing
         With words.
     values : ndarray [C, F + text]
         Of its frames, and of the sources that are text.
     """
     texts = iter(range(values.shape[1] - sum(source.side != "sound" for source in writing.sources), values.shape[1]))
-    make = MADE_OF_FRAMES[measure]
+    make = _WORD_FROM_FRAMES[facts_of(measure).word_from_frames]
     columns = [
         make(values[:, list(_positions(source))], axis=1) if source.side == "sound" else values[:, next(texts)]
         for source in writing.sources
@@ -118,10 +113,8 @@ def frames_asked(frames: bool | str | Sequence[str] | None, item: Clip | Sentenc
         return lambda measure: frames
     names = named_for_frames(frames)
     for name in names:
-        if name in TAKING_AWAY:
+        if facts_of(name).scope == "removal":
             raise InputError(
                 f"{name} takes words away, and says nothing of frames: name other measures, or frames=True"
             )
-        if name not in TO_OUTPUT:
-            facts_of(name)  # says what there is, if it is none
     return lambda measure: measure in names

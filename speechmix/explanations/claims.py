@@ -9,32 +9,35 @@ tokens one by one where they must be read at one position; ALTI-Logit and Decomp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError, SpeechmixError
-from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY, Remembered, shapley_values
+from ..interventions.removal_measures import removal_scores
+from ..interventions.shapley import Remembered
 from ..maps.aggregation import rolled_out
-from ..maps.facts import TO_OUTPUT, facts_of
-from ..scoring.by_layers import writing_stack
-from ..scoring.carried_parts import check_carried
+from ..maps.facts import facts_of
 from ..scoring.forward import mix_one
 from ..scoring.from_input import check_reaches_the_sound, columns_of_composed, from_input, maps_and_parts
 from ..scoring.maps_and_logits import MEASURE as ALTI_LOGIT
-from .by_frame import MADE_OF_FRAMES, FrameParts, in_frames, made_of_frames
+from ..scoring.to_logit import check_takes_apart
+from .by_frame import FrameParts, in_frames, made_of_frames
 from .by_source import by_source, row_at
 from .choices import Choice, Readings, positions_of, possible_sources
 from .removals import Removal, read_without
 
 if TYPE_CHECKING:
+    from ..adapters.model import Model
     from ..inputs.spans import Span
     from ..maps.mixing import Maps
     from .fills import Fills
     from .written import Writing
 
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
+DEFAULT_MEASURES = ("occlusion", "gradient_input", "alti_logit", "decompx")
 Logit = tuple[int, ...]  # position, token, and a foil's token
 
 
@@ -81,16 +84,16 @@ def defined_measures(writing: Writing) -> tuple[str, ...]:
     Maps that are composed without weights are nearly the same for every word. Weighted by mixing strength they tell words
     apart, mostly by the word's own sound. So none of them is a default.
     """
-    if writing.model.converses:
-        return OCCLUSION, "gradient_input"
-    names = [OCCLUSION, "gradient_input"]
-    for name, check in (("alti_logit", writing_stack), ("decompx", check_carried)):
-        try:
-            check(writing.model)
-            names.append(name)
-        except InputError:
-            continue
-    return tuple(names)
+    return tuple(name for name in DEFAULT_MEASURES if _is_defined(name, writing.model))
+
+
+def _is_defined(measure: str, model: Model) -> bool:
+    with suppress(InputError):
+        check_reaches_the_sound(model, measure)
+        if facts_of(measure).scope == "logit":
+            check_takes_apart(model, measure)
+        return True
+    return False
 
 
 def claim_of(
@@ -111,18 +114,20 @@ def claim_of(
     InputError
         If there is no such measure, or it is not defined for the model.
     """
-    if measure == SHAPLEY:
-        return _of_possible(_shapley(writing, readings, fills, samples=samples, seed=seed), writing, choices)
+    facts = facts_of(measure)
+    if facts.scope == "removal":
+        claim = _removal(measure, writing, readings, fills, samples=samples, seed=seed)
+        return _of_possible(claim, writing, choices)
     check_reaches_the_sound(writing.model, measure)
     if frames is None:
-        frames = measure in MADE_OF_FRAMES and any(source.side == "sound" for source in writing.sources)
+        frames = bool(facts.word_from_frames) and any(source.side == "sound" for source in writing.sources)
     if not frames:
         return _of_possible(_claimed(measure, writing, choices), writing, choices)
     in_parts = in_frames(writing)
     of_frames = _of_possible(_claimed(measure, in_parts, choices), in_parts, choices)
     count = sum(source.side == "sound" for source in in_parts.sources)
     by_frame = FrameParts(of_frames.values[:, :count], of_frames.rest)
-    if measure in MADE_OF_FRAMES:
+    if facts.word_from_frames:
         claim = replace(of_frames, values=made_of_frames(measure, writing, of_frames.values))
     else:
         claim = _of_possible(_claimed(measure, writing, choices), writing, choices)
@@ -134,7 +139,7 @@ def claims_from_one_pass(measures: Sequence[str], writing: Writing, choices: Seq
 
     Where one of them fails none is there, and `claim_of` says which.
     """
-    of_layers = [name for name in measures if name not in (*TAKING_AWAY, *TO_OUTPUT) and not facts_of(name).objective]
+    of_layers = [name for name in measures if facts_of(name).is_layerwise]
     with_logits = ALTI_LOGIT in measures
     if not of_layers or len(of_layers) + with_logits < 2 or writing.model.converses:
         return {}
@@ -152,9 +157,10 @@ def claims_from_one_pass(measures: Sequence[str], writing: Writing, choices: Seq
 
 
 def _claimed(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
-    if measure in TO_OUTPUT:
-        return _to_logit(measure, writing, choices)
-    return (_gradient if facts_of(measure).objective else _of_layers)(measure, writing, choices)
+    facts = facts_of(measure)
+    if facts.is_layerwise:
+        return _of_layers(measure, writing, choices)
+    return (_to_logit if facts.scope == "logit" else _gradient)(measure, writing, choices)
 
 
 def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> Claim:
@@ -162,13 +168,15 @@ def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> C
     return replace(claim, values=np.where(possible_sources(writing, choices), claim.values, np.nan))
 
 
-def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int) -> Claim:
+def _removal(
+    measure: str, writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int
+) -> Claim:
     """A game for each side: all its sources are players, and what is read of all words are its margins.
 
     Sources are replaced by the first fill of their side alone: each fill more would be all sets once more.
     """
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
-    errors = np.zeros_like(values)
+    errors: np.ndarray | None = np.zeros_like(values)
     for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
@@ -179,9 +187,13 @@ def _shapley(writing: Writing, readings: Readings, fills: Fills, *, samples: int
                 read_without(writing, [Removal(s, sound, text) for s in removed], readings.read) @ readings.of_choices
             )
 
-        of_side, of_errors = shapley_values(len(players), Remembered(margins), samples=samples, seed=seed)
-        values[:, players], errors[:, players] = of_side.T, of_errors.T
-    return Claim(SHAPLEY, values, LOG_PROBABILITY, errors=errors)
+        scores = removal_scores(measure, len(players), Remembered(margins), samples=samples, seed=seed)
+        values[:, players] = scores.values.T
+        if scores.errors is None:
+            errors = None
+        elif errors is not None:
+            errors[:, players] = scores.errors.T
+    return Claim(measure, values, LOG_PROBABILITY, errors=errors)
 
 
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:

@@ -16,8 +16,7 @@ from ..errors import InputError, SpeechmixError
 from ..inputs.clips import Clip
 from ..inputs.sentences import Sentence
 from ..inputs.spans import Word
-from ..interventions.shapley import OCCLUSION, SHAPLEY, TAKING_AWAY
-from ..maps.facts import TO_OUTPUT, facts_of
+from ..maps.facts import FACTS, facts_of
 from .by_frame import frames_asked, named_for_frames, seconds_of_frames
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .claims import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
@@ -196,7 +195,7 @@ def _explained(
     of_words = [name for name in names if not frames(name)]
     claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
     for name in names:
-        if name == OCCLUSION:
+        if facts_of(name).one_by_one:
             continue
         try:
             claims[name] = together.get(name) or claim_of(
@@ -206,9 +205,10 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    effects = effects_of(writing, choices, readings, fills, claims, everything=OCCLUSION in names, top=top, pairs=pairs)
-    if OCCLUSION in names:  # the intervention itself as a measure: its attribution is its effect
-        claims[OCCLUSION] = Claim(OCCLUSION, effects.values[:, None] - effects.value_without, LOG_PROBABILITY)
+    one_by_one = [name for name in names if facts_of(name).one_by_one]
+    effects = effects_of(writing, choices, readings, fills, claims, everything=bool(one_by_one), top=top, pairs=pairs)
+    for name in one_by_one:  # the intervention itself as a measure: its attribution is its effect
+        claims[name] = Claim(name, effects.values[:, None] - effects.value_without, LOG_PROBABILITY)
     claims = {name: claims[name] for name in names if name in claims}
     model = writing.model
     return Explanation(
@@ -248,10 +248,7 @@ def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
         return list(defined_measures(writing))
     names = list(dict.fromkeys((measures,) if isinstance(measures, str) else measures))
     if not names:
-        raise InputError(
-            f"no measure asked for; there are {OCCLUSION}, {SHAPLEY}, {', '.join(TO_OUTPUT)} and those of mix"
-        )
+        raise InputError(f"no measure asked for; there are {', '.join(FACTS)}")
     for name in names:
-        if name not in TAKING_AWAY and name not in TO_OUTPUT:
-            facts_of(name)  # says what there is, if it is none
+        facts_of(name)  # raises an error that lists what there is
     return names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..interventions.shapley import OCCLUSION
+from ..interventions.removal_measures import OCCLUSION
 from .fills import Fill
 
 if TYPE_CHECKING:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that
-OCCLUSION, SHAPLEY = "occlusion", "shapley"  # what taking sources away says, as measures: one by one, in all sets
-TAKING_AWAY = (OCCLUSION, SHAPLEY)
 _SETS_AT_ONCE = 64  # whose inputs are in memory
 
 # Of sets [m, n] of players that are there: m margins, or m arrays of one shape.

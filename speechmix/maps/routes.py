@@ -141,7 +141,7 @@ def strongest_routes(
     >>> strongest_routes(relay, "value_zeroing", 2).to_dataframe()[["share", "route"]].values.tolist()
     [[1.0, 'a > encoder 0 > b > encoder 1 > c']]
     """
-    if facts_of(measure).scope != "block":
+    if facts_of(measure).scope != "layer":
         raise InputError(
             f"{measure} explains one number and has no layers to go through; ask for a measure of one layer"
         )

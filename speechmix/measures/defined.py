@@ -31,7 +31,7 @@ def check_defined(facts: Facts, stack: Stack) -> None:
             f"{facts.name} is defined for encoder layers, attention and feed-forward; a layer of this {stack.name} has "
             "cross-attention between them. Use attention_norm_residual_layernorm"
         )
-    if stack.plan.between and facts.scope == "block":
+    if stack.plan.between and facts.scope == "layer":
         warnings.warn(
             f"the {stack.name} of this model has {stack.plan.between}, which mixes positions between layers. A map of one "
             "layer is right; a rollout or a composed map leaves that mixing out",

@@ -16,7 +16,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,10 +24,11 @@ from ..errors import InputError
 from ..evaluation.cue_alignment import average_precision
 from ..interventions.knock_out import knock_out
 from ..interventions.patching import patch
-from ..maps.facts import FACTS, TO_OUTPUT, facts_of
+from ..maps.facts import FACTS, facts_of, is_installed, names_of_scope
 from ..maps.mixing import Maps, MixingMap
 from ..maps.numerics import normalize_rows
 from ..measures.defined import check_defined
+from ..measures.registry import measure_named
 from ..scoring.forward import mix_one
 from ..scoring.to_logit import check_takes_apart, logit_contributions
 from .case_table import TARGET, Case, case_named, cases
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"
 LEVELS = ("layer", "input to output", "decision")
 AGGREGATIONS = ("rollout", "flow", "mean", "max", "last")
+_SCOPES = ("layer", "model", "logit")
 _STEPS = 16  # of integrated gradients: between the bends of its ReLUs such a model is nearly linear
 
 
@@ -159,27 +160,30 @@ def judge(
     """Rows of `trial` for one planted model, without its identity."""
     if unknown := set(aggregations) - set(AGGREGATIONS):
         raise InputError(f"aggregations should be of {AGGREGATIONS}, found {', '.join(map(repr, sorted(unknown)))}")
-    of_layers = [name for name in measures if name in FACTS and not FACTS[name].objective]
+    of_layers = [name for name in measures if facts_of(name).is_layerwise]
     maps = _maps(planted, of_layers)
     for name in of_layers:
         if (name, planted.stack) in maps:
             yield from _judged_maps(planted, maps, name, aggregations)
     for name in measures:
-        if name in FACTS and FACTS[name].objective:
-            yield _row(name, "first layer", "decision", _decision(planted, _gradient_row(planted, name)))
-        if name in TO_OUTPUT:
-            yield from _judged_parts(planted, name)
+        if name not in of_layers:
+            yield from (_judged_gradient if facts_of(name).gives_maps else _judged_parts)(planted, name)
     for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
         yield _row(name, "max", "decision", _decision(planted, _effects(planted, name, effects_of)))
 
 
 def _measures(names: Sequence[str] | None) -> list[str]:
     if names is None:
-        return [name for name in (*FACTS, *TO_OUTPUT) if name != "deeplift" or find_spec("captum")]
+        return [name for name in names_of_scope(*_SCOPES) if is_installed(FACTS[name])]
     for name in names:
-        if name not in TO_OUTPUT and facts_of(name).name not in FACTS:
+        if facts_of(name).scope == "removal":
             raise InputError(
-                f"{name} is a number for each target, which ranks no pairs; trial takes {', '.join((*FACTS, *TO_OUTPUT))}"
+                f"{name} removes words from the input, and a planted input has none: trial takes "
+                f"{', '.join(names_of_scope(*_SCOPES))}"
+            )
+        if name not in FACTS:
+            raise InputError(
+                f"{name} is a number for each target, which ranks no pairs; trial takes {', '.join(names_of_scope(*_SCOPES))}"
             )
     return list(names)
 
@@ -236,7 +240,7 @@ def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
 
 
 def _is_defined(measure: str, stack: Any) -> bool:
-    if stack.name == "cross" and FACTS[measure].scope == "pass":
+    if stack.name == "cross" and FACTS[measure].scope == "model":
         return False  # its sources are what all layers up to this one read: no edges of a layer
     try:
         check_defined(FACTS[measure], stack)
@@ -248,7 +252,7 @@ def _is_defined(measure: str, stack: Any) -> bool:
 def _judged_maps(planted: Planted, maps: Maps, measure: str, aggregations: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
     stack, own = planted.stack, maps[measure, planted.stack]
-    from_input = FACTS[measure].scope == "pass"  # its last map is of inputs and final states already
+    from_input = FACTS[measure].scope == "model"  # its last map is of inputs and final states already
     if not from_input:
         yield _row(measure, "none", "layer", _edges(planted, own))
     if stack != "cross":
@@ -279,11 +283,16 @@ def _together(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, n
     return {name: _TOGETHER[name](mixing_map) for name in aggregations}
 
 
+def _judged_gradient(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
+    """The row of a measure of one number that gives maps."""
+    yield _row(measure, "first layer", "decision", _decision(planted, _gradient_row(planted, measure)))
+
+
 def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
     """What each input counts for the margin by a gradient measure, [S], or [S_encoder + S_decoder]."""
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
-    if measure == "integrated_gradients":
+    if "steps" in measure_named(measure).options:
         options["steps"] = _STEPS
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="integrated gradients of the")  # on a way round a bend

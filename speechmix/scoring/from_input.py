@@ -15,7 +15,7 @@ import numpy as np
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.spans import Span
-from ..maps.facts import TO_OUTPUT, facts_of
+from ..maps.facts import facts_of
 from ..maps.logit_contributions import LogitContributions
 from ..maps.mixing import Maps, MixingMap
 from .maps_and_logits import maps_and_logits
@@ -46,7 +46,7 @@ def from_input(
         With its head.
     item : Clip, Sentence or dict of tensors
     measure : str
-        "alti_logit", "decompx", "lrp", or a measure of one number ("gradient_input", "chefer", ...).
+        Of scope "logit" ("alti_logit", "lrp", ...), or of one number ("gradient_input", "chefer", ...).
     numbers : sequence of sequence of objectives [N]
         As of `mix`; the values of one number's objectives are added up.
     **options
@@ -57,10 +57,15 @@ def from_input(
     InputError
         If the measure explains no number, or is not defined for the model or the objectives.
     """
-    if measure in TO_OUTPUT:
+    facts = facts_of(measure)
+    if facts.scope == "logit":
         return _parts(model, item, measure, numbers, **options)
-    if not facts_of(measure).objective:
+    if not facts.objective:
         raise InputError(f"{measure} explains no number of the output: its maps are put together layer by layer")
+    if not facts.gives_maps:
+        raise InputError(
+            f"{measure} removes sources from the input: speechmix.explain(model, item, measures={measure!r})"
+        )
     return _gradients(model, item, measure, numbers, **options)
 
 
@@ -74,7 +79,7 @@ def check_reaches_the_sound(model: Model, measure: str) -> None:
     ------
     InputError
     """
-    if model.converses and (measure in TO_OUTPUT or not facts_of(measure).objective):
+    if model.converses and not facts_of(measure).reaches_the_sound:
         raise InputError(
             f"{measure} of {model.name} ends where its sound enters the decoder, behind the projector, and would name "
             "places and not words of the sound; ask occlusion, shapley or gradient_input, or each stack for itself "

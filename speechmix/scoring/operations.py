@@ -186,7 +186,7 @@ def counted_operations(
         check_defined(measure, model.stacks[name])
     view.prepare(named)
     on_meta = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
-    of_blocks = [measure for measure in asked if measure.scope == "block"]
+    of_blocks = [measure for measure in asked if measure.scope == "layer"]
     of_blocks += [STRENGTH] if any(not measure.objective for measure in asked) else []
     with first_layers(model) as shallow, running(shallow, Precision.of(shallow, question)):
         times = {name: len(model.stacks[name]) // len(shallow.stacks[name]) for name in named}
@@ -198,7 +198,7 @@ def counted_operations(
             measure.name: sum(times[name] * by_measure[measure.name, name] for name in named) for measure in of_blocks
         },
         reading=sum(read.values()) - sum(plain.values()),
-        uncounted=tuple(measure.name for measure in asked if measure.scope == "pass"),
+        uncounted=tuple(measure.name for measure in asked if measure.scope == "model"),
     )
 
 

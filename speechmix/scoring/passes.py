@@ -93,7 +93,7 @@ def answers(
         view.prepare(tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers))
     provenances = [provenance_of(model, view, question, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
-    of_blocks = [measure for measure in measures if measure.scope == "block"]
+    of_blocks = [measure for measure in measures if measure.scope == "layer"]
     strength = [STRENGTH] if any(not measure.objective for measure in measures) else []
     resources = {
         "product": Product(precision.products, model.weight_products),
@@ -211,7 +211,7 @@ def differentiated(
 
     Mixing strengths [L, W_t] by stack go to the maps that have a row for each target.
     """
-    measures = [measure for measure in map(measure_named, question.measures) if measure.scope == "pass"]
+    measures = [measure for measure in map(measure_named, question.measures) if measure.scope == "model"]
     made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
     with running(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)

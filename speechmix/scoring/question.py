@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..inputs.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, AskedSpan
-from ..maps.facts import FACTS, STACKS, facts_of
+from ..maps.facts import STACKS, check_gives_maps, facts_of, names_of_scope
 from ..maps.numerics import DISTANCES
 
 if TYPE_CHECKING:
@@ -134,8 +134,9 @@ def _plain(value: Any) -> Any:
 def _check(question: Question) -> None:
     """Raise `InputError` for the first option that cannot be."""
     if not question.measures:
-        raise InputError(f"no measure asked for; there are {', '.join(FACTS)}")
+        raise InputError(f"no measure asked for; there are {', '.join(names_of_scope('layer', 'model'))}")
     for name in question.measures:
+        check_gives_maps(name)
         facts = facts_of(name)
         if question.heads == "each" and facts.no_heads:
             raise InputError(f"{name} has no form per head{facts.no_heads}")

@@ -1,14 +1,14 @@
 """logit_contributions(): what each source adds to the logit of a token, or to its difference to a foil; parts that add up.
 
-In: a `Model` with its head, and one clip, text or prepared inputs. For ALTI-Logit two passes of the unmodified model: the first
-tells the states that are read and the logits, the second takes the attention blocks apart while it runs (`by_layers`), one
-layer at a time. DecompX carries vectors through one pass (`carried_parts`), LRP sends relevance back through one
-(`relevance_parts`). Out: `LogitContributions`.
+In: a `Model` with its head, one clip, text or prepared inputs, and a registered measure of scope "logit". For ALTI-Logit two
+passes of the unmodified model: the first tells the states that are read and the logits, the second takes the attention blocks
+apart while it runs (`by_layers`), one layer at a time. DecompX carries vectors through one pass (`carried_parts`), LRP sends
+relevance back through one (`relevance_parts`). Out: `LogitContributions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,25 +17,20 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..adapters.model import Model
-from ..adapters.transfers import inputs_to_device, to_host
+from ..adapters.transfers import inputs_to_device
 from ..errors import InputError, ModelError
 from ..inputs.spans import Span
-from ..maps.facts import TO_OUTPUT
+from ..maps.facts import FACTS, names_of_scope
 from ..maps.logit_contributions import LogitContributions
 from ..measures.objectives import Objective, ask_at_one_position, objective_of
-from ..measures.relevance_pass import check_covered
+from ..measures.registry import Measure, measure_named
 from ..timing import phase
-from .by_layers import by_layers, writing_stack
-from .carried_parts import carried_parts, check_carried
+from . import logit_measures  # noqa: F401  (registers the package's own)
+from .logit_pass import LogitPass
 from .masked_target import mask_target
 from .passes import Precision, provenance_of, running
 from .question import ObjectiveOption, Question
-from .relevance_parts import relevance_parts
 from .views import Item, View, seen_by
-
-# Parts may miss the logit by so many roundings of the sum of their lengths; more, and the model is not what its table says.
-# Of LRP fewer: in single precision it misses by less than ten, and by a thousand where a rule is missing (mixtures of experts).
-_ROUNDINGS = {"alti_logit": 1e4, "decompx": 1e4, "lrp": 200}
 
 _CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 
@@ -50,7 +45,7 @@ def logit_contributions(
     spans: Sequence[Span | tuple[int, int]] | None = None,
     include: Sequence[str] = (),
     dtype: str | torch.dtype | None = None,
-    reference: bool = False,
+    **options: Any,
 ) -> LogitContributions | list[LogitContributions]:
     """Take a logit, or the difference of two, apart into what each source adds to it.
 
@@ -68,15 +63,16 @@ def logit_contributions(
         (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx,
         lrp); or a list of such, answered together.
     measure : {"alti_logit", "decompx", "lrp"}
+        Or a registered measure of scope "logit".
     units : {"word", "frame", "token"}
         What the sources are, as in `mix`. A decoder's tokens are computed one by one, and so are DecompX's of a text; a word
         of several is their sum. On the side of an encoder that hears (or, in ALTI-Logit, of any) a word is one part like any
         other, as in ALTI.
     spans, include, dtype : optional
         As in `mix`; spans must not overlap.
-    reference : bool
-        Of "alti_logit": add 1e-6 to every coordinate of ALTI's differences, as the published code does: its rows then reach
-        a few millionths into the future.
+    **options
+        Of the measure alone. "alti_logit" has reference=True: add 1e-6 to every coordinate of ALTI's differences, as the
+        published code does; its rows then reach a few millionths into the future.
 
     Returns
     -------
@@ -115,30 +111,30 @@ def logit_contributions(
     >>> parts.scores["decoder"].shape, abs(parts.error) < 1e-5
     ((2, 3), True)
     """
-    if measure not in TO_OUTPUT:
-        raise InputError(f"measure should be one of {tuple(TO_OUTPUT)}, found {measure!r}")
+    computed = _of_a_logit(measure)
+    computed.check_options(options)
     question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
     check_takes_apart(model, measure)
-    if reference and measure != "alti_logit":
-        raise InputError(f"reference=True is of alti_logit; the published code of {measure} has nothing to add")
-    options: list[Any] = objective if isinstance(objective, list) else [objective]
-    item, options = mask_target(model, item, options)
+    requested: list[Any] = objective if isinstance(objective, list) else [objective]
+    item, requested = mask_target(model, item, requested)
     view = seen_by(model, item, question)
     view.prepare(tuple(model.stacks))
-    objectives = [of_a_logit(option, model, view, measure) for option in options]
+    objectives = [of_a_logit(option, model, view, measure) for option in requested]
     precision = Precision.of(model, question)
-    provenance = {**provenance_of(model, view, question, precision), "reference": reference}
+    provenance = {**provenance_of(model, view, question, precision), "reference": False, **options}
     with running(model, precision), phase(measure), SinglePrecision() as single:
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        if measure == "decompx":
-            values = _carried(model, view, inputs, objectives)
-        elif measure == "lrp":
-            values = relevance_parts(model, view, inputs, objectives)
-        else:
-            values = by_layers(model, view, question, inputs, objectives, reference=reference)
+        values = computed.function(LogitPass(model, view, question, inputs), objectives, **options)
     rounded = torch.float32 if single.found else precision.states
     found = labelled(model, view, measure, values, objectives, provenance, precision, rounded=rounded)
     return found if isinstance(objective, list) else found[0]
+
+
+def _of_a_logit(name: str) -> Measure:
+    """The measure of scope "logit" by its name; the error lists what there is."""
+    if name not in FACTS or FACTS[name].scope != "logit":
+        raise InputError(f"measure should be one of {names_of_scope('logit')}, found {name!r}")
+    return measure_named(name)
 
 
 def labelled(
@@ -176,26 +172,16 @@ def labelled(
 
 def check_takes_apart(model: Model, measure: str) -> None:
     """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
-    _CHECKS[measure](model)
-
-
-# What a model must be for each measure: raises `InputError` if it is not.
-_CHECKS: dict[str, Callable[[Model], Any]] = {
-    "alti_logit": writing_stack,
-    "decompx": check_carried,
-    "lrp": check_covered,
-}
-
-
-_READ_AT = {"alti_logit": (), "decompx": ("row",), "lrp": ("label_id",)}  # of a label's details
+    check = _of_a_logit(measure).check
+    if check is not None:
+        check(model)
 
 
 def of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
     """Objective that is a logit at a position, or a difference of two; or a label's, which LRP takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
-    places = {"position", *_READ_AT[measure]}
-    if details["kind"] not in ("logit", "contrast", "logits") or not details.keys() & places:
+    if details["kind"] not in ("logit", "contrast", "logits") or not details.keys() & {*measure_named(measure).details}:
         raise InputError(
             f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. {ask_at_one_position(model)}"
@@ -203,30 +189,12 @@ def of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective
     return objective
 
 
-def _carried(
-    model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
-) -> list[dict[str, Any]]:
-    """DecompX: values of `LogitContributions` for each objective, in one row for all layers."""
-    by_source, outside, logits = to_host(list(carried_parts(model, view, inputs, objectives)))
-    return [
-        {
-            "scores": {"encoder": by_source[index : index + 1].astype(float)},
-            "direct": {},
-            "layer_parts": {"outside": outside[index : index + 1].astype(float)},
-            "single_parts": {},
-            "logit": float(logits[index]),
-        }
-        for index in range(len(objectives))
-    ]
-
-
 def _check_sum(model: Model, contributions: LogitContributions, dtype: torch.dtype) -> None:
     """Raise `ModelError` if the parts are not those of this model."""
-    allowed = _ROUNDINGS[contributions.measure] * torch.finfo(dtype).eps * (1 + contributions.length)
+    measure = measure_named(contributions.measure)
+    allowed = measure.roundings * torch.finfo(dtype).eps * (1 + contributions.length)
     if not abs(contributions.error) <= allowed:
-        why = "its table describes something else than it computes (see speechmix check)"
-        if contributions.measure == "lrp":
-            why = "it computes something that no rule covers (a product of states, a function of them)"
+        why = measure.mismatch
         if dtype != torch.float64:
             why += f", or its states overflow in {dtype} or are rounded too much: dtype='float64' tells which"
         raise ModelError(

@@ -9,7 +9,7 @@ import pytest
 from speechmix import bundled
 from speechmix.experiments import revisions, store
 from speechmix.experiments.run import score_clips
-from speechmix.maps.facts import FACTS, TO_OUTPUT, revision_of
+from speechmix.maps.facts import FACTS, revision_of
 from speechmix.measures.registry import MEASURES
 from speechmix.reports import study_page
 from speechmix.storage import folder as folders
@@ -74,9 +74,9 @@ def test_a_revised_kind_of_result_is_made_again(tmp_path, computed, monkeypatch,
 def test_keys_of_a_first_revision_are_those_of_before():
     assert MEASURES["attention"].identity == "attention"
     assert dataclasses.replace(MEASURES["attention"], revision=3).identity == "attention revision 3"
-    assert {revision_of(name) for name in (*FACTS, *TO_OUTPUT, "nobody's")} == {1}
-    assert revisions.revision_entry("ablation", [*FACTS, *TO_OUTPUT]) == {}
-    assert revisions.revision_entry("trials", [*FACTS, *TO_OUTPUT]) == {"revision": revisions.REVISIONS["trials"]}
+    assert {revision_of(name) for name in (*FACTS, "nobody's")} == {1}
+    assert revisions.revision_entry("ablation", FACTS) == {}
+    assert revisions.revision_entry("trials", FACTS) == {"revision": revisions.REVISIONS["trials"]}
 
 
 def test_a_revised_measure_is_in_what_is_made_with_it(monkeypatch):

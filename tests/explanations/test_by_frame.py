@@ -7,7 +7,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.explanations.by_frame import MADE_OF_FRAMES
+from speechmix.maps.facts import FACTS
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 
 MADE, OWN = ["gradient_input", "lrp"], ["alti_logit", "attention"]
@@ -82,7 +82,7 @@ def test_what_takes_a_word_as_a_whole_has_another_answer_for_its_frames(explaine
     """So the page may not say that a word is the sum of the frames that are coloured."""
     _, why = explained
     claim = why.claims["alti_logit"]
-    assert "alti_logit" not in MADE_OF_FRAMES
+    assert "alti_logit" not in [name for name, facts in FACTS.items() if facts.word_from_frames]
     sums = np.stack([claim.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1)
     words = [place for place, _ in of_words(why)]
     assert np.abs(sums - claim.values[:, words]).max() > 0.1

@@ -13,8 +13,16 @@ from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.length import length_matched_share
 from speechmix.experiments.run import score_clips
-from speechmix.maps.facts import FACTS, RATIO_FACTS
-from speechmix.measures.registry import MEASURES, MIXING_RATIOS, OF_SOME_MEASURES, OPTIONS, forget_measure
+from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
+from speechmix.maps.facts import FACTS, RATIO_FACTS, names_of_scope
+from speechmix.measures.registry import (
+    MEASURES,
+    MIXING_RATIOS,
+    OF_SOME_MEASURES,
+    OPTIONS,
+    OUTPUT_MEASURES,
+    forget_measure,
+)
 from speechmix.scoring.forward import mix
 from speechmix.scoring.question import ALLOWED, Question
 from tests.conftest import build, inputs_of
@@ -100,10 +108,10 @@ class TestAMeasureOfOnesOwn:
         ({"cite": "me"}, lambda block, units, *, heads: None, "no fact cite"),
         ({"citation": None}, lambda block, units, *, heads: None, "say citation"),
         ({}, lambda block, units, **_: None, "takes any keyword"),
-        ({}, lambda block, units, *, heads, distnace: None, "mix knows nothing of distnace"),
+        ({}, lambda block, units, *, heads, distnace: None, "no caller has the option distnace"),
         ({}, lambda block, units: None, "has no heads=: say why in no_heads"),
-        ({"scope": "layer"}, lambda block, units, *, heads: None, "scope is one of"),
-        ({"objective": True}, lambda block, units, *, heads: None, "scope='pass'"),
+        ({"scope": "block"}, lambda block, units, *, heads: None, "scope is one of"),
+        ({"objective": True}, lambda block, units, *, heads: None, "scope='model'"),
     ],
 )
 def test_what_cannot_be_a_measure_is_refused(facts, function, message):
@@ -115,13 +123,14 @@ def test_what_cannot_be_a_measure_is_refused(facts, function, message):
 
 
 def test_no_function_swallows_options_it_does_not_know():
-    for measure in (*MEASURES.values(), *MIXING_RATIOS.values()):
+    for measure in (*MEASURES.values(), *MIXING_RATIOS.values(), *OUTPUT_MEASURES.values()):
         kinds = {parameter.kind for parameter in inspect.signature(measure.function).parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
-        assert set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
-    assert list(MEASURES) == list(FACTS)
+        assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
+    assert {*MEASURES, *OUTPUT_MEASURES} == {*FACTS}
+    assert list(MEASURES) == list(names_of_scope("layer", "model"))
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speechmix.maps.facts import FACTS, TO_OUTPUT
+from speechmix.maps.facts import FACTS, names_of_scope
 from speechmix.planted import cases, trial
 from speechmix.planted.trials import DECISION_MAPS
 
@@ -33,10 +33,10 @@ def test_the_cases_are_those_of_the_package(hook, page):
 
 
 def test_no_measure_is_left_out(hook, page):
-    of_edges = [name for name, facts in FACTS.items() if facts.scope == "block"]
+    of_edges = [name for name, facts in FACTS.items() if facts.scope == "layer"]
     assert set(hook.printed(page, "layer").index) == {f"`{name}`" for name in of_edges}
     said = {row.split(",")[0] for row in hook.printed(page, "decision").index}
-    assert said == {f"`{name}`" for name in (*FACTS, *TO_OUTPUT, *DECISION_MAPS)}
+    assert said == {f"`{name}`" for name in (*names_of_scope("layer", "model", "logit"), *DECISION_MAPS)}
 
 
 @pytest.mark.parametrize(("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder")])

@@ -16,7 +16,7 @@ from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice
 
 # The baseline draws from a seed that values of each block are part of; DeepLift's rule is captum's.
-_OF_BLOCKS = [name for name, measure in MEASURES.items() if measure.scope == "block" and name != "random"]
+_OF_BLOCKS = [name for name, measure in MEASURES.items() if measure.scope == "layer" and name != "random"]
 SHAPES = {
     "whisper-80": ("encoder_layers", "decoder_layers"),
     "wav2vec2-stable": ("num_hidden_layers",),

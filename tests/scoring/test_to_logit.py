@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.maps.facts import TO_OUTPUT
+from speechmix.maps.facts import names_of_scope
 from tests import oracle_decompositions as oracle
 from tests import text_models
 from tests.conftest import ALL_FAMILIES, inputs_of, trained
@@ -200,7 +200,7 @@ def test_what_is_no_logit_is_refused():
             ask(**options)
     with pytest.raises(speechmix.SpeechmixError, match=r"parts that add up to a logit.*logit_contributions"):
         speechmix.mix(model, inputs, measures="alti_logit")
-    assert list(TO_OUTPUT) == ["alti_logit", "decompx", "lrp"]
+    assert list(names_of_scope("logit")) == ["alti_logit", "decompx", "lrp"]
 
 
 def test_a_head_that_is_not_linear_is_refused():
@@ -284,7 +284,7 @@ def test_vectors_are_carried_through_encoders_alone():
         with pytest.raises(speechmix.SpeechmixError, match=r"has a decoder.*alti_logit"):
             speechmix.logit_contributions(model, inputs, measure="decompx", objective=(4, 3))
     model = trained("tiny-french-ctc")
-    with pytest.raises(speechmix.SpeechmixError, match="reference=True is of alti_logit"):
+    with pytest.raises(speechmix.SpeechmixError, match="decompx has no option reference"):
         speechmix.logit_contributions(model, {}, measure="decompx", objective=(4, 3), reference=True)
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 from ...adapters.model import Model
 from ...errors import InputError
 from ...interventions.tokens import TOKEN_FILLS
-from ...measures.registry import measure_named
+from ...maps.facts import check_gives_maps
 from .leaderboard import BASELINES, ORACLE, summary
 from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
 from .trial import on_trial
@@ -236,7 +236,7 @@ def _defined(models: Sequence[Model], names: str | Sequence[str]) -> tuple[list[
         measures: list[str] = []
         missing: list[dict[str, str]] = []
         for name in dict.fromkeys(names):
-            measure_named(name)
+            check_gives_maps(name)
             try:
                 measures += measures_of(model, name, to_output=False)
             except InputError as error:

@@ -15,12 +15,11 @@ import numpy as np
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ...maps.facts import facts_of
-from ...measures.registry import MEASURES
+from ...maps.facts import facts_of, names_of_scope
 from ...scoring.forward import mix_one
 from ..cue_alignment import average_precision, chance_level
 from .curves import curve_metrics, soft_metrics
-from .judges import SIDES, Verdict, each_fill, judges_of, verdicts
+from .judges import Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
 from .results import CUE
 from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_ranks
@@ -162,7 +161,7 @@ class ItemOnTrial:
 
     def _of_soft(self, verdict: Verdict, words: list[int], vectors: list[np.ndarray]) -> list[dict[str, float]]:
         asked = set(self._options["metrics"]) & set(SOFT_METRICS)
-        if asked and verdict.removals and SIDES.get(verdict.judge.split()[0]) == "sound":
+        if asked and verdict.removals and verdict.removals[0].side == "sound":
             return soft_metrics(verdict.removals[0], words, [_as_shares(scores) for scores in vectors])
         return [{} for _ in vectors]
 
@@ -187,9 +186,9 @@ def maps_by_measure(decision: Decision, measures: Sequence[str]) -> tuple[dict[s
     Of measures that have none there are none, nor of one that reads one position where the margin is read at several.
     """
     at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
-    measures = [
-        name for name in measures if name in MEASURES and (at_one_position or not facts_of(name).at_one_position)
-    ]
+    with_maps = names_of_scope("layer", "model")
+    measures = [name for name in measures if name in with_maps]
+    measures = [name for name in measures if at_one_position or not facts_of(name).at_one_position]
     if not measures:
         return {}, []
     with suppress(SpeechmixError):

@@ -1,4 +1,4 @@
-"""Judges: what the decision loses without each word, by name. They know nothing of the measures.
+"""The package's reference perturbations: what the decision loses without each word. They know nothing of the measures.
 
     silence      its sound is replaced      mean over digital silence, room tone, noise, another word
     blank        its tokens are replaced    those a text model or decoder is fed: mean over mask, unknown, padding, removal
@@ -6,16 +6,15 @@
     knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
     states       no decision is read, but how far the states of other words move (states.py)
 
-One fill alone, or some, are a judge, too: "silence (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
+One fill alone, or some, are a reference, too: "silence (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
 `Verdict`s, drops by word in nats (or of the probability), and `Removals`, which answers what happens without several words at
 once (for curves).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,16 +23,12 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.input_ablation import fills_of, inputs_attenuated, inputs_without, sides_of, stack_of_side
 from ...interventions.knock_out import knocked_out
 from ...interventions.patching import patch
+from .perturbations import PERTURBATIONS, package_perturbation, perturbation_named
 from .words import COMPOSED, source_words
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
 
-STATES = "states"
-JUDGES = ("silence", "blank", "patch", "knock-out", STATES)
-APART = ("knock-out",)  # shares its intervention with a measure on trial
-SIDES = {"silence": "sound", "blank": "text"}
-JUDGE_OF_SIDE = {side: judge for judge, side in SIDES.items()}
 VALUES = ("margin", "probability")  # what a drop is of: nats, or the probability that they make
 
 
@@ -124,26 +119,17 @@ class Removals:
 
 
 def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
-    """Judges that an item can have; a pair's members exchange words, and no tokens."""
-    sides = sides_of(decision)
-    removing = [judge for judge, side in SIDES.items() if side in sides]
-    return (*removing, *(["patch"] if has_pair and decision.units == "word" else []), "knock-out")
-
-
-def check_judge(name: str) -> None:
-    """Raise `InputError` unless there is a judge of this name."""
-    kind, fills = name_and_fills(name)
-    if kind not in JUDGES or (fills and kind not in (*SIDES, STATES)):
-        raise InputError(f"judges are {', '.join(JUDGES)}, and of one fill, as 'silence (zeros)'; found {name!r}")
+    """Return the reference perturbations that an item has by default."""
+    return tuple(name for name, one in PERTURBATIONS.items() if one.applies and one.applies(decision, has_pair))
 
 
 def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, value: str = "margin") -> list[Verdict]:
-    """What a judge says of an item: one verdict, of knock-outs one for each stack.
+    """Return the effects of a reference perturbation on an item: one verdict, of knock-outs one for each stack.
 
     Parameters
     ----------
     judge : str
-        Of `JUDGES`, or one with a fill.
+        Of `PERTURBATIONS`, or one with a fill.
     decision : Decision
     pair : Decision, optional
         Of the pair's other member, for "patch".
@@ -153,20 +139,16 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, va
     Raises
     ------
     InputError
-        If the judge cannot judge this item; it says why.
+        If the perturbation is not possible for this item; it says why.
     """
-    kind, fills = name_and_fills(judge)
-    if kind in SIDES:
-        return [_by_removal(judge, decision, SIDES[kind], fills or None, value)]
-    if value != "margin" or (kind == "patch" and decision.units != "word"):
+    perturbation, fills = perturbation_named(judge)
+    if value != "margin" and "value" not in perturbation.takes:
         raise InputError(f"{judge} gives drops of the margin, of words; found {value} of {decision.units}s")
-    if kind == "knock-out":
-        return [_by_knock_out(decision, stack) for stack in decision.sources]
-    if pair is None or pair.item is None or decision.item is None:
-        raise InputError(f"{decision.name}: no other member of its pair to take words from (meta['pair'])")
-    table = patch(decision.model, decision.item, pair.item, what="input").table
-    stacks = _stacks_of(decision, "sound" if decision.model.hears else "text")
-    return [Verdict(judge, stacks, dict(zip(table["word"], table["drop"], strict=True)))]
+    options = {name: given for name, given in {"fills": fills, "value": value}.items() if name in perturbation.takes}
+    found = perturbation.function(decision, pair, **options)
+    if isinstance(found, Mapping):
+        found = [Verdict(judge, _stacks_of(decision, perturbation.side), dict(found))]
+    return [replace(verdict, judge=judge) for verdict in found]
 
 
 def each_fill(verdict: Verdict) -> list[Verdict]:
@@ -176,23 +158,37 @@ def each_fill(verdict: Verdict) -> list[Verdict]:
     return alone if len(alone) == 1 else [verdict, *alone]
 
 
-def name_and_fills(name: str) -> tuple[str, list[str]]:
-    """A judge, or a measure that takes away, and its fills: "silence (zeros)" is ("silence", ["zeros"])."""
-    match = re.fullmatch(r"(\S+) \((\w+(?:, \w+)*)\)", name)
-    return (match.group(1), match.group(2).split(", ")) if match else (name, [])
-
-
 def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
     stacks = ("encoder", "cross", COMPOSED) if stack_of_side(decision, side) == "encoder" else ("decoder",)
     return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
 
 
-def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] | None, value: str) -> Verdict:
+@package_perturbation(
+    "silence",
+    description="the sound of a word is replaced, mean over fills",
+    side="sound",
+    applies=lambda decision, has_pair: "sound" in sides_of(decision),
+)
+def _silence(decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"):
+    return [_by_removal("silence", decision, "sound", fills, value)]
+
+
+@package_perturbation(
+    "blank",
+    description="the tokens of a word are replaced or removed, mean over fills",
+    side="text",
+    applies=lambda decision, has_pair: "text" in sides_of(decision),
+)
+def _blank(decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"):
+    return [_by_removal("blank", decision, "text", fills, value)]
+
+
+def _by_removal(kind: str, decision: Decision, side: str, of_fills: Sequence[str], value: str) -> Verdict:
     if side not in sides_of(decision):
         raise InputError(f"{decision.model.name} with {decision.name} has no {side} to take words out of")
     words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
     removals, by_fill, notes = [], {}, []
-    for fill in fills_of(decision, side, fills):
+    for fill in fills_of(decision, side, of_fills or None):
         removal = Removals(decision, side, fill)
         try:
             margins = removal.margins([(), *((word,) for word in words)])
@@ -201,15 +197,38 @@ def _by_removal(judge: str, decision: Decision, side: str, fills: Sequence[str] 
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
-        by_fill[f"{name_and_fills(judge)[0]} ({fill})"] = {
-            word: intact - left for word, left in zip(words, without, strict=True)
-        }
+        by_fill[f"{kind} ({fill})"] = {word: intact - left for word, left in zip(words, without, strict=True)}
     if not removals:
-        raise InputError(f"{decision.name}: {judge} is not possible: {'; '.join(notes) or 'no such fill'}")
+        named = f"{kind} ({', '.join(of_fills)})" if of_fills else kind
+        raise InputError(f"{decision.name}: {named} is not possible: {'; '.join(notes) or 'no such fill'}")
     drops = {word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words}
-    return Verdict(judge, _stacks_of(decision, side), drops, tuple(removals), by_fill, tuple(notes))
+    return Verdict(kind, _stacks_of(decision, side), drops, tuple(removals), by_fill, tuple(notes))
 
 
-def _by_knock_out(decision: Decision, stack: str) -> Verdict:
-    table = knocked_out(decision, stacks=[stack], window="all").table
-    return Verdict("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))
+@package_perturbation(
+    "patch",
+    description="the sound or tokens of a word are those of the item's pair",
+    applies=lambda decision, has_pair: has_pair and decision.units == "word",
+)
+def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
+    if decision.units != "word":
+        raise InputError(f"patch gives drops of the margin, of words; found margin of {decision.units}s")
+    if pair is None or pair.item is None or decision.item is None:
+        raise InputError(f"{decision.name}: no other member of its pair to take words from (meta['pair'])")
+    table = patch(decision.model, decision.item, pair.item, what="input").table
+    stacks = _stacks_of(decision, "sound" if decision.model.hears else "text")
+    return [Verdict("patch", stacks, dict(zip(table["word"], table["drop"], strict=True)))]
+
+
+@package_perturbation(
+    "knock-out",
+    description="the value vectors of a word are zeroed in all layers of a stack",
+    applies=lambda decision, has_pair: True,
+    apart=True,
+)
+def _knock_out(decision: Decision, pair: Decision | None) -> list[Verdict]:
+    tables = {stack: knocked_out(decision, stacks=[stack], window="all").table for stack in decision.sources}
+    return [
+        Verdict("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))
+        for stack, table in tables.items()
+    ]

@@ -11,13 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
-from ...maps.facts import TO_OUTPUT
+from ...maps.facts import FACTS, check_gives_maps, facts_of, is_installed, names_of_scope
 from ...measures.defined import check_defined
-from ...measures.registry import MEASURES, measure_named
 from ...scoring.from_input import check_reaches_the_sound
 from ...scoring.question import TEXT_UNITS
 from ...scoring.to_logit import check_takes_apart
-from .judges import check_judge
+from .perturbations import perturbation_named
 from .scores import METRICS, SOFT_METRICS
 from .to_output import check_taking_away, takes_away
 from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
 
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
-SLOW = ("hta", "hta_input")  # left out of "all"
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
 DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT))
 FEWEST_WORDS = 3
@@ -53,7 +51,7 @@ def trial_options(
             raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
         options |= {**PROTOCOLS[protocol], **({"judges": judges} if judges else {})}
     for judge in options["judges"] or ():
-        check_judge(judge)
+        perturbation_named(judge)  # raises an error that lists what there is
     for name, allowed in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
         unknown = set(options[name]) - set(allowed)
         if unknown or not options[name]:
@@ -68,40 +66,36 @@ def measures_of(model: Model, asked: str | Sequence[str], *, to_output: bool = T
     for an item is a note of the item.
     """
     if asked == "all":
-        names = [name for name in MEASURES if name not in SLOW and _is_defined(model, name)]
-        names += [name for name in TO_OUTPUT if to_output and _takes_apart(model, name)]
+        scopes = ("layer", "model", "logit") if to_output else ("layer", "model")
+        names = [name for name in names_of_scope(*scopes) if not FACTS[name].slow and _is_defined(model, name)]
     else:
         names = [asked] if isinstance(asked, str) else list(asked)
         for name in names:
-            if to_output and name in TO_OUTPUT:
-                continue
             if to_output and takes_away(name):
                 check_taking_away(name)
-                continue
-            for stack in model.stacks.values():
-                check_defined(measure_named(name), stack)
-            if name not in MEASURES:
-                raise InputError(
-                    f"{name} gives one number a target and ranks no words; measures are {', '.join(MEASURES)}"
-                )
+            elif not (to_output and facts_of(name).scope == "logit"):
+                _check_ranks_words(model, name)
     return tuple(dict.fromkeys(name for name in names if name != "random"))  # which is a baseline
 
 
+def _check_ranks_words(model: Model, name: str) -> None:
+    """Raise `InputError` unless a measure gives maps of words in every stack of the model."""
+    check_gives_maps(name)
+    for stack in model.stacks.values():
+        check_defined(facts_of(name), stack)
+    if name not in FACTS:
+        maps = ", ".join(names_of_scope("layer", "model"))
+        raise InputError(f"{name} gives one number a target and ranks no words; measures are {maps}")
+
+
 def _is_defined(model: Model, name: str) -> bool:
-    from importlib.util import find_spec
-
     with suppress(SpeechmixError):
-        for stack in model.stacks.values():
-            check_defined(measure_named(name), stack)
-        return name != "deeplift" or find_spec("captum") is not None
-    return False
-
-
-def _takes_apart(model: Model, name: str) -> bool:
-    with suppress(SpeechmixError):
-        check_reaches_the_sound(model, name)
-        check_takes_apart(model, name)
-        return True
+        if FACTS[name].scope == "logit":
+            check_reaches_the_sound(model, name)
+            check_takes_apart(model, name)
+        else:
+            _check_ranks_words(model, name)
+        return is_installed(FACTS[name])
     return False
 
 

@@ -18,8 +18,8 @@ import pandas as pd
 from ...errors import InputError
 from ...files.text_files import read_csv, write_csv
 from ..intervals import FEWEST_GROUPS
-from .judges import APART
 from .leaderboard import DROP_COLUMNS, judge_agreement, leaderboard, sentence, summary
+from .perturbations import is_apart
 
 FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
 CUE = "cue"  # the judge of average precision: the word that was annotated
@@ -59,7 +59,7 @@ class Trial:
     def judges(self) -> list[str]:
         """Judges in the order they were asked, those apart (knock-out, which shares Value Zeroing's intervention) last."""
         names = list(dict.fromkeys(self.values["judge"]))
-        return sorted((name for name in names if name != CUE), key=lambda name: name in APART)
+        return sorted((name for name in names if name != CUE), key=is_apart)
 
     def leaderboard(self, metric: str = "spearman", *, judge: str | None = None) -> pd.DataFrame:
         """Rows by one judge (the first by default) and metric, best first; see `leaderboard.leaderboard`.

@@ -1,4 +1,4 @@
-"""The judge "states", who needs no decision: how far a word's state moves when another word is taken away.
+"""The reference "states", which needs no decision: how far a word's state moves when another word is taken away.
 
 The other judges ask what the output needs, and so need an output. An encoder without one has its states: each word of an item
 in turn is the target, every other word is taken away (`interventions.state_shifts`), and how far the target's last state has
@@ -23,8 +23,8 @@ from ...interventions.state_shifts import state_shifts
 from ...interventions.tokens import token_fills
 from ...maps.numerics import normalize_rows
 from ...scoring.forward import mix_one
-from .judges import name_and_fills
 from .leaderboard import ORACLE
+from .perturbations import package_perturbation, perturbation_named
 from .scores import RANK_METRICS, chance_of, of_ranks
 from .to_output import goes_to_output
 from .words import WordScores, orders_drawn, scores_by_layers
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ...inputs.sentences import Sentence
     from ...maps.mixing import MixingMap
 
+STATES = "states"
 _Rows = list[dict[str, Any]]
 _Way = tuple[str, str, str, int | None]  # stack, measure, aggregation, layer
 
@@ -59,7 +60,10 @@ def rows_by_states(
         What could not be judged: what, reason.
     """
     stack = stacks_with_states(model)[0]
-    shifts, notes = _shifts(judge, model, item, stack)
+    perturbation, fills = perturbation_named(judge)
+    given = {"fills": fills} if "fills" in perturbation.takes else {}
+    shifts, reasons = perturbation.function(model, item, stack, **given)
+    notes = [{"what": judge, "reason": reason} for reason in reasons]
     maps, failed = _maps(model, item, names, stack) if shifts else ([], [])
     values: dict[tuple[_Way, str], list[float]] = {}
     counts = []
@@ -86,15 +90,22 @@ def rows_by_states(
     return rows, [*notes, *failed]
 
 
-def _shifts(judge: str, model: Model, item: Clip | Sentence, stack: str) -> tuple[list[MixingMap], _Rows]:
-    """How far states of the last layer move, by each fill; and notes of fills that were not possible."""
-    shifts, notes = [], []
-    for fill in name_and_fills(judge)[1] or (SOUND_FILLS if model.hears else token_fills(model)[:-1]):
+@package_perturbation(
+    STATES,
+    description="the sound or tokens of a word are replaced, and the states of other words are compared",
+    reads="states",
+)
+def _shifts(
+    model: Model, item: Clip | Sentence, stack: str, *, fills: Sequence[str] = ()
+) -> tuple[list[MixingMap], list[str]]:
+    """How far states of the last layer move, by each fill; and reasons why fills were not possible."""
+    shifts, reasons = [], []
+    for fill in fills or (SOUND_FILLS if model.hears else token_fills(model)[:-1]):
         try:
             shifts.append(state_shifts(model, item, fill=fill, layers=[len(model.stacks[stack]) - 1]))
         except SpeechmixError as error:
-            notes.append({"what": judge, "reason": f"{fill}: {error}"})
-    return shifts, notes
+            reasons.append(f"{fill}: {error}")
+    return shifts, reasons
 
 
 def _maps(model: Model, item: Clip | Sentence, names: Sequence[str], stack: str) -> tuple[list[MixingMap], _Rows]:

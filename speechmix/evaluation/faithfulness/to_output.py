@@ -6,7 +6,7 @@ in "composed" (what the encoder is given) and "decoder" (what the decoder is fed
     gradients        of the margin that judges read, at the states that enter the first layer of each stack (sizes)
     chefer           sizes, of a sum of logits that stands for the margin (`measures.sums_of_logits`)
     alti_logit, decompx, lrp    parts of that sum of logits, which have a sign
-    occlusion, shapley          nats that words take away, one by one and in all sets, with one fill: judges' own intervention
+    occlusion, shapley          nats that words take away, one by one and in all sets, with one fill, as references do
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 
 from ...errors import InputError
 from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
-from ...interventions.shapley import OCCLUSION, TAKING_AWAY, shapley_of
+from ...interventions.removal_measures import removal_scores_of_words
 from ...interventions.sound import SOUND_FILLS
 from ...interventions.tokens import TOKEN_FILLS
-from ...maps.facts import TO_OUTPUT, facts_of
+from ...maps.facts import FACTS, facts_of, names_of_scope
 from ...measures.objectives import Objective
 from ...measures.sums_of_logits import sum_of_logits
 from ...scoring.from_input import check_reaches_the_sound, from_input, values_at
-from .judges import JUDGE_OF_SIDE, SIDES, name_and_fills, verdicts
+from .perturbations import name_and_fills, side_of
 from .words import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
 
 if TYPE_CHECKING:
@@ -34,21 +34,22 @@ if TYPE_CHECKING:
 
 def goes_to_output(measure: str) -> bool:
     """Whether a measure explains the margin itself; maps of layers do not."""
-    return takes_away(measure) or measure in TO_OUTPUT or facts_of(measure).objective
+    return takes_away(measure) or facts_of(measure).objective
 
 
 def takes_away(measure: str) -> bool:
     """Whether a measure is built of removals, as judges are."""
-    return name_and_fills(measure)[0] in TAKING_AWAY
+    facts = FACTS.get(name_and_fills(measure)[0])
+    return facts is not None and facts.scope == "removal"
 
 
 def check_taking_away(measure: str) -> None:
-    """Raise `InputError` unless it is "occlusion" or "shapley", by itself or with one fill, as "shapley (room)"."""
-    name, fills = name_and_fills(measure)
-    if name not in TAKING_AWAY or len(fills) > 1 or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}:
+    """Raise `InputError` unless it is a measure of scope "removal", by itself or with one fill, as "shapley (room)"."""
+    fills = name_and_fills(measure)[1]
+    if not takes_away(measure) or len(fills) > 1 or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}:
         raise InputError(
-            f"expected {' or '.join(TAKING_AWAY)}, or with one fill of {', '.join((*SOUND_FILLS, *TOKEN_FILLS))}, as "
-            f"'shapley (room)'; found {measure!r}"
+            f"expected {' or '.join(names_of_scope('removal'))}, or with one fill of "
+            f"{', '.join((*SOUND_FILLS, *TOKEN_FILLS))}, as 'shapley (room)'; found {measure!r}"
         )
 
 
@@ -60,9 +61,9 @@ def same_removal(measure: str, judge: str) -> bool:
     >>> same_removal("occlusion (zeros)", "silence"), same_removal("occlusion (zeros)", "silence (room)")
     (True, False)
     """
-    (name, fills), (by, judged) = name_and_fills(measure), name_and_fills(judge)
-    of_side = {"sound": SOUND_FILLS, "text": TOKEN_FILLS}.get(SIDES.get(by, ""), ())
-    return name in TAKING_AWAY and any(fill in (judged or of_side) for fill in fills)
+    fills, judged = name_and_fills(measure)[1], name_and_fills(judge)[1]
+    of_side = {"sound": SOUND_FILLS, "text": TOKEN_FILLS}.get(side_of(judge), ())
+    return takes_away(measure) and any(fill in (judged or of_side) for fill in fills)
 
 
 def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
@@ -72,7 +73,7 @@ def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
     ----------
     decision : Decision
     measure : str
-        Of `TO_OUTPUT`, of one number, "occlusion" or "shapley"; the last two by their first fill, which the row is named by.
+        Of scope "logit", of one number, or of scope "removal"; the last by their first fill, which the row is named by.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.
 
 def _numbers(decision: Decision, measure: str) -> list[Objective]:
     """The margin, as a measure can explain it: as it is, or as logits at one position each."""
-    if measure not in TO_OUTPUT and not facts_of(measure).at_one_position:
+    if not facts_of(measure).at_one_position:
         return [decision.objective]
     logits = decision.of_output(decision.prepared.inputs, lambda output: output.logits.double())
     return sum_of_logits(decision.objective, decision.model, logits)
@@ -120,16 +121,8 @@ def _by_removals(decision: Decision, measure: str) -> Iterator[tuple[str, str, n
         stack = _stack_of(decision, stack_of_side(decision, side))
         words = [word.index for word in source_words(decision, stack)]
         for fill in fills if words else ():
-            yield stack, f"{kind} ({fill})", _values(decision, kind, side, fill, words)
-
-
-def _values(decision: Decision, kind: str, side: str, fill: str, words: list[int]) -> np.ndarray:
-    if kind == OCCLUSION:
-        (verdict,) = verdicts(f"{JUDGE_OF_SIDE[side]} ({fill})", decision)
-        return verdict.of(words)
-    table = shapley_of(decision, side=side, fill=fill).table
-    of_word = dict(zip(table["word"], table["drop"], strict=True))
-    return np.array([of_word.get(word, np.nan) for word in words])
+            scores = removal_scores_of_words(decision, kind, side=side, fill=fill)
+            yield stack, f"{kind} ({fill})", np.array([scores.get(word, np.nan) for word in words])
 
 
 def _stack_of(decision: Decision, side: str) -> str:

@@ -20,7 +20,6 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ..groups import groups_of, item_table
 from .items import ItemOnTrial, Judged
-from .judges import STATES, name_and_fills
 from .layer_choice import with_best_layer
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from .options import (
@@ -32,8 +31,9 @@ from .options import (
     measures_of,
     trial_options,
 )
+from .perturbations import perturbation_named
 from .results import Trial
-from .states import rows_by_states
+from .states import STATES, rows_by_states
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -170,7 +170,7 @@ def judged(
         The other member of its pair.
     """
     asked = options["judges"] or (None if model.has_head else (STATES,))
-    by_states = [judge for judge in asked or () if name_and_fills(judge)[0] == STATES]
+    by_states = [judge for judge in asked or () if perturbation_named(judge)[0].reads == "states"]
     result = Judged()
     for judge in by_states:
         rows, notes = rows_by_states(judge, model, item, names, options, fewest)

@@ -228,4 +228,4 @@ def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
 
 def _is_of_layers(measure: str) -> bool:
     """Whether a measure's maps say what one layer does, so that they can be multiplied."""
-    return facts_of(measure).scope == "block"
+    return facts_of(measure).scope == "layer"

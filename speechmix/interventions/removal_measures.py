@@ -1,0 +1,86 @@
+"""Measures of scope "removal": scores of sources from the margins of an item with some of its sources only.
+
+In: a registered measure, and a game: n sources, and a function that gives the margins [m, ...] of m sets of them, Boolean rows
+[m, n]. Out: values [n, ...]. Occlusion and Shapley values are the package's own; any function of the margins is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..measures.registry import implement, measure_named
+from .input_ablation import stack_of_side
+from .shapley import Margins, Remembered, margins_of_sets, shapley_values
+
+if TYPE_CHECKING:
+    from .decision import Decision
+
+OCCLUSION = "occlusion"
+
+
+class RemovalScores(NamedTuple):
+    """Values [n, ...] of sources, and their standard errors [n, ...] where a measure has some."""
+
+    values: np.ndarray
+    errors: np.ndarray | None
+
+
+def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -> RemovalScores:
+    """Return the scores of n sources by a measure of scope "removal".
+
+    Parameters
+    ----------
+    measure : str
+    count : int
+        n.
+    margins : callable
+        Of sets [m, n] of sources that are there; one number each, or an array of one shape.
+    **options
+        samples, seed; of these the measure's function gets those that it reads.
+
+    Examples
+    --------
+    >>> either = Remembered(lambda sets: (sets[:, 0] | sets[:, 1]).astype(float))  # either of two is enough
+    >>> removal_scores("occlusion", 3, either).values, removal_scores("shapley", 3, either, seed=0).values
+    (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
+    """
+    chosen = measure_named(measure)
+    found = chosen.function(count, margins, **{name: options[name] for name in chosen.takes if name in options})
+    values, errors = found if isinstance(found, tuple) else (found, None)
+    if len(values) != count:
+        raise InputError(f"{measure}: expected a value for each of {count} sources, found {len(values)}")
+    return RemovalScores(np.asarray(values), errors)
+
+
+def removal_scores_of_words(decision: Decision, measure: str, *, side: str, fill: str) -> Mapping[int, float]:
+    """Return the scores of the words of one side by index, with one fill; a word that cannot be removed has none.
+
+    Raises
+    ------
+    InputError
+        If there is no word to remove.
+    """
+    players = [
+        source
+        for source in decision.sources_of(stack_of_side(decision, side), None)
+        if not (fill == "remove" and set(source.positions) & set(decision.read_at))
+    ]
+    if not players:
+        raise InputError(f"{decision.name}: there is no word to take away with {fill!r}")
+    margins = Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
+    values = removal_scores(measure, len(players), margins).values
+    return dict(zip((player.index for player in players), values.tolist(), strict=True))
+
+
+def occlusion(count: int, margins: Margins) -> np.ndarray:
+    """Return what is lost when each source alone is removed, [n, ...]."""
+    whole, *without_one = margins(np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)]))
+    return whole - np.array(without_one)
+
+
+implement("occlusion", occlusion)
+implement("shapley", shapley_values)

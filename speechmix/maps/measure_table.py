@@ -1,0 +1,229 @@
+"""The measures of the package, in the order in which they are listed: what each declares about itself."""
+
+from __future__ import annotations
+
+from .measure_facts import Facts
+
+# A change grows with a word's frames, a cosine distance with the square of the change; means per frame do not grow.
+_OF_CHANGE = {"cosine": 2.0, "correlation": 2.0}
+_OF_CHANGE |= dict.fromkeys(("euclidean", "manhattan", "unit_euclidean", "unit_manhattan"), 1.0)
+_OF_MEANS = {"": 0.0}
+
+RESIDUAL_HAS_NO_HEAD = (
+    ", because the residual stream (or the norm behind it) belongs to no single head; ask for heads='mean', or for "
+    "attention_norm per head"
+)
+_DIFFERENTIATES = ": it differentiates the whole {what}; ask for heads='mean'"
+_REMOVES = ": it removes sources from the input; ask for heads='mean'"
+_LAYER, _MODEL = _DIFFERENTIATES.format(what="layer"), _DIFFERENTIATES.format(what="model")
+
+_VALUE_ZEROING = "Mohebbi et al. 2023, Quantifying Context Mixing in Transformers, EACL"
+KOBAYASHI_2021 = (
+    "Kobayashi et al. 2021, Incorporating Residual and Normalization Layers into Analysis of Masked Language Models, "
+    "EMNLP"
+)
+_ALTI = "Ferrando et al. 2022, Measuring the Mixing of Contextual Information in the Transformer, EMNLP"
+_HTA = "Brunner et al. 2020, On Identifiability in Transformers, ICLR; Pascual et al. 2021, Telling BERT's Full Story"
+_CHEFER = (
+    "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder "
+    "Transformers, ICCV"
+)
+_DEEPLIFT = "Shrikumar et al. 2017, Learning Important Features Through Propagating Activation Differences, ICML"
+
+PACKAGE_MEASURES = (
+    Facts(
+        "value_zeroing",
+        "how far a target's layer output moves when the source's value vectors are zeroed",
+        _VALUE_ZEROING,
+        word="as a whole",
+        length_exponent=_OF_CHANGE,
+    ),
+    Facts(
+        "value_zeroing_share",
+        "as value_zeroing, with the share of cross-attention in a row measured: all values of a block zeroed",
+        f"{_VALUE_ZEROING} (the share: this package)",
+        word="as a whole",
+        length_exponent=_OF_CHANGE,
+        residual="share",
+        no_heads=", because the share is one of the whole block",
+    ),
+    Facts(
+        "attention",
+        "attention weights",
+        "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and Translate, ICLR",
+        length_exponent=_OF_MEANS,
+        residual="out",
+    ),
+    Facts(
+        "entropy_attention",
+        "attention weights, heads that look at few sources counting more",
+        "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for Transformer-Based Audio Models, "
+        "Interspeech (its idea; the weights are this package's)",
+        length_exponent=_OF_MEANS,
+        residual="out",
+        no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per head",
+    ),
+    Facts(
+        "attention_norm",
+        "length of the attention-weighted, projected value vectors",
+        "Kobayashi et al. 2020, Attention is Not Only a Weight, EMNLP",
+        length_exponent=_OF_MEANS,
+        residual="out",
+    ),
+    Facts(
+        "attention_norm_residual",
+        "attention norm with the residual stream in a target's own vector",
+        KOBAYASHI_2021,
+        cross=False,
+        residual_size=True,
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "attention_norm_residual_layernorm",
+        "attention norm with residual stream and layer norm (post-norm stacks)",
+        KOBAYASHI_2021,
+        cross=False,
+        norms=1,
+        residual_size=True,
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "globenc",
+        "attention norm with residual stream and both layer norms of the layer (post-norm encoders)",
+        "Modarressi et al. 2022, GlobEnc: Quantifying Global Token Attribution by Incorporating the Whole Encoder Layer in "
+        "Transformers, NAACL",
+        cross=False,
+        norms=2,
+        residual_size=True,
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "alti",
+        "how much nearer (L1) the source's part brings a target to the attention block's output",
+        _ALTI,
+        word="as a whole",
+        residual="share",
+        residual_size=True,
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "alti_l2",
+        "as alti, with L2 lengths",
+        _ALTI,
+        word="as a whole",
+        residual="share",
+        residual_size=True,
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "hta",
+        "length of the Jacobian of a target's layer output with respect to the source's state that enters the layer",
+        _HTA,
+        residual_size=True,
+        slow=True,
+        no_heads=_LAYER,
+    ),
+    Facts(
+        "hta_input",
+        "as hta, with respect to the source's state that enters the stack",
+        _HTA,
+        scope="model",
+        residual_size=True,
+        slow=True,
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "gradient_input",
+        "gradient of a scalar of the model's output, times the state that enters a layer",
+        _DEEPLIFT,
+        scope="model",
+        objective=True,
+        word_from_frames="mean",
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "integrated_gradients",
+        "gradient of a scalar of the model's output along a path from a baseline, times the way from there",
+        "Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, ICML",
+        scope="model",
+        objective=True,
+        word_from_frames="mean",
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "deeplift",
+        "as gradient_input from a baseline, with the rescale rule at activations (captum)",
+        _DEEPLIFT,
+        scope="model",
+        objective=True,
+        requires="captum",
+        word_from_frames="mean",
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "chefer",
+        "gradient of a logit times attention weights, where above zero, handed down through the layers",
+        _CHEFER,
+        scope="model",
+        objective=True,
+        at_one_position=True,
+        word_from_frames="mean",
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "random",
+        "random scores, the same whenever the clip is scored",
+        f"{_VALUE_ZEROING} (random baseline)",
+        word="drawn for each unit",
+    ),
+    Facts(
+        "alti_logit",
+        "what each source adds to a logit, layer by layer, traced back to inputs by ALTI (pre-norm stacks)",
+        "Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL",
+        scope="logit",
+        objective=True,
+        at_one_position=True,
+        word="as a whole",
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "decompx",
+        "what each source adds to a logit, as a vector carried through every layer and the head (encoders)",
+        "Modarressi et al. 2023, DecompX: Explaining Transformers Decisions by Propagating Token Decomposition, ACL",
+        scope="logit",
+        objective=True,
+        at_one_position=True,
+        word="as a whole",
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    ),
+    Facts(
+        "lrp",
+        "what each source adds to a logit, by relevance that is propagated back through every layer (AttnLRP's rules)",
+        "Achtibat et al. 2024, AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for Transformers, ICML",
+        scope="logit",
+        objective=True,
+        at_one_position=True,
+        word="as a whole",
+        word_from_frames="sum",
+        no_heads=_MODEL,
+    ),
+    Facts(
+        "occlusion",
+        "what the output loses when the source alone is removed from the input",
+        "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks, ECCV",
+        scope="removal",
+        objective=True,
+        word="as a whole",
+        one_by_one=True,
+        no_heads=_REMOVES,
+    ),
+    Facts(
+        "shapley",
+        "what the source adds to the output on average, whatever other sources are there",
+        "Shapley 1953, A Value for n-Person Games; sampled: Castro et al. 2009",
+        scope="removal",
+        objective=True,
+        word="as a whole",
+        no_heads=_REMOVES,
+    ),
+)

@@ -1,0 +1,218 @@
+"""A measure of each scope and reference perturbations, registered from outside, work where the package's own do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import speechmix
+from speechmix import bundled
+from speechmix.cli import main
+from speechmix.errors import InputError
+from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
+from speechmix.experiments.trials import faithfulness_of_clips
+from speechmix.interventions.decision import Decision
+from speechmix.interventions.input_ablation import inputs_attenuated
+from speechmix.interventions.state_shifts import state_shifts
+from speechmix.measures.registry import OUTPUT_MEASURES, forget_measure
+from speechmix.planted.trials import trial as planted_trial
+
+OUTSIDE = {"description": "of a test", "citation": "tests/test_registered_from_outside.py"}
+AVERAGED = {**OUTSIDE, "no_heads": ": heads are averaged"}
+SCOPES = {"layer": "value_length", "model": "state_length", "logit": "position_shares", "removal": "banzhaf"}
+
+
+def register_all(power=1.0):
+    """A measure of each scope, and a reference perturbation of each kind."""
+
+    @speechmix.register_measure("value_length", residual="out", **AVERAGED)
+    def value_length(block, units):
+        lengths = block.values.norm(dim=-1).mean(dim=0)  # [K]
+        return units.pool_targets(units.pool_sources(lengths.expand(len(units.rows), -1)))
+
+    @speechmix.register_measure("state_length", scope="model", objective=True, word_from_frames="mean", **AVERAGED)
+    def state_length(gradient_pass, stack, units):
+        rows = [gradient.norm(dim=-1)[None] for _, gradient in gradient_pass.states_and_gradients(stack)]
+        return torch.stack([units.pool_sources(row) for row in rows]), {}
+
+    @speechmix.register_measure("position_shares", scope="logit", check=only_encoders, **AVERAGED)
+    def position_shares(run, objectives, *, rest=0.0):
+        with torch.no_grad():
+            output = run.model.module(**run.inputs)
+            logits = [float(objective.function(output)) for objective in objectives]
+        weights = np.arange(1.0, 1 + len(run.sources("encoder")))
+        weights /= weights.sum()
+        return [
+            {
+                "scores": {"encoder": (logit - rest) * weights[None]},
+                "direct": {},
+                "layer_parts": {},
+                "single_parts": {"rest": rest},
+                "logit": logit,
+            }
+            for logit in logits
+        ]
+
+    @speechmix.register_measure("banzhaf", scope="removal", **AVERAGED)
+    def banzhaf(count, margins):
+        sets = (np.arange(2**count)[:, None] >> np.arange(count)) % 2 == 1
+        of_set = margins(sets)
+        return np.stack([of_set[sets[:, i]].mean(axis=0) - of_set[~sets[:, i]].mean(axis=0) for i in range(count)])
+
+    @speechmix.register_perturbation("quieter", description="the sound of a word at a tenth of its level", side="sound")
+    def quieter(decision, pair):
+        words = [source.index for source in decision.sources["encoder"]]
+        margins = decision.of_many_inputs([(inputs_attenuated(decision, {word: 0.1}), None) for word in words])
+        return {word: power * (decision.margin - margin) for word, margin in zip(words, margins, strict=True)}
+
+    @speechmix.register_perturbation("moved", description="states without a word's sound", reads="states")
+    def moved(model, item, stack):
+        return [state_shifts(model, item, fill="zeros", layers=[len(model.stacks[stack]) - 1])], []
+
+
+def only_encoders(model):
+    if "decoder" in model.stacks:
+        raise InputError(f"position_shares: {model.name} has a decoder")
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    register_all()
+    yield
+    for name in SCOPES.values():
+        forget_measure(name)
+    for name in ("quieter", "moved"):
+        forget_perturbation(name)
+    assert "quieter" not in PERTURBATIONS
+    assert "banzhaf" not in OUTPUT_MEASURES
+
+
+@pytest.fixture(scope="module")
+def model():
+    return speechmix.load(bundled.models()["tiny-french-ctc"])
+
+
+@pytest.fixture(scope="module")
+def clips():
+    return [clip for clip in bundled.clips() if len(clip.words) >= 4][:2]
+
+
+def test_mix_computes_maps_and_names_who_computes_the_others(model, clips):
+    maps = speechmix.mix(model, clips[0], measures=["value_length", "state_length"], objective="contrast")
+    assert {name for name, _ in maps} == {"value_length", "state_length"}
+    with pytest.raises(InputError, match=r"speechmix\.logit_contributions"):
+        speechmix.mix(model, clips[0], measures="position_shares")
+    with pytest.raises(InputError, match=r"speechmix\.explain"):
+        speechmix.mix(model, clips[0], measures="banzhaf")
+
+
+def test_logit_contributions_has_the_measure_with_its_own_option(model, clips):
+    whole = speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4))
+    less = speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4), rest=0.5)
+    assert whole.logit == pytest.approx(less.logit)
+    np.testing.assert_allclose(whole.total("encoder").sum() - less.total("encoder").sum(), 0.5, rtol=1e-5)
+    assert less.provenance["rest"] == 0.5
+    with pytest.raises(InputError, match="position_shares has no option reference; it has rest"):
+        speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4), reference=True)
+
+
+def test_contributions_that_do_not_add_up_are_an_error(model, clips):
+    @speechmix.register_measure("position_shares", scope="logit", mismatch="it is wrong by design", **AVERAGED)
+    def wrong(run, objectives):
+        scores = {"encoder": np.ones((1, len(run.sources("encoder"))))}
+        return [{"scores": scores, "direct": {}, "layer_parts": {}, "single_parts": {}, "logit": -5.0}]
+
+    with pytest.raises(speechmix.SpeechmixError, match="wrong by design"):
+        speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4))
+
+
+def test_a_model_that_the_measure_is_not_defined_for_is_refused(clips):
+    whisper = speechmix.load(bundled.models()["tiny-french-whisper"])
+    with pytest.raises(InputError, match=r"position_shares: .* has a decoder"):
+        speechmix.logit_contributions(whisper, clips[0], measure="position_shares", objective="logit")
+
+
+def test_explain_has_a_claim_of_each_scope(model, clips):
+    why = speechmix.explain(model, clips[0], measures=[*SCOPES.values(), "shapley"], top=0, sound_fill="zeros")
+    assert {name: claim.of for name, claim in why.claims.items()} == {
+        "value_length": "share",
+        "state_length": "size",
+        "position_shares": "logit",
+        "banzhaf": "log-probability",
+        "shapley": "log-probability",
+    }
+    assert why.claims["banzhaf"].errors is None
+    assert why.claims["shapley"].errors is not None
+    assert why.claims["state_length"].by_frame is not None
+    for claim in why.claims.values():
+        assert np.isfinite(claim.values).any()
+
+
+def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
+    trial = speechmix.faithfulness(model, clips, measures=list(SCOPES.values()), judges=["quieter", "moved"], fewest=2)
+    rows = trial.values.groupby("judge")["measure"].agg(set)
+    assert rows["quieter"] >= {"value_length", "state_length", "position_shares", "banzhaf (zeros)", "oracle", "random"}
+    assert "value_length" in rows["moved"]
+    decision = Decision.of(model, clips[0])
+    expected = decision.margin - decision.of_many_inputs([(inputs_attenuated(decision, {0: 0.1}), None)])[0]
+    drops = trial.drops[(trial.drops["item"] == clips[0].name) & (trial.drops["judge"] == "quieter")]
+    assert drops.set_index("word")["drop"].get(0, expected) == pytest.approx(expected, abs=1e-4)
+
+
+def test_all_includes_custom_measures_but_no_removals_and_no_custom_reference_by_default(model, clips):
+    trial = speechmix.faithfulness(model, clips[:1], measures="all", metrics=["top_1"], fewest=2)
+    names = set(trial.values["measure"])
+    assert {"value_length", "state_length", "position_shares"} <= names
+    assert "banzhaf (zeros)" not in names
+    assert "quieter" not in trial.judges
+
+
+def test_a_stored_evaluation_is_computed_again_when_custom_code_changes(model, clips, tmp_path):
+    options = {"measures": ["value_length"], "judges": ["quieter"], "metrics": ["spearman"], "fewest": 2}
+    first = faithfulness_of_clips(model, clips, tmp_path, **options)
+    again = faithfulness_of_clips(model, clips, tmp_path, **options)
+    np.testing.assert_array_equal(first.drops["drop"], again.drops["drop"])
+    register_all(power=2.0)
+    with pytest.raises(InputError, match="custom"):
+        faithfulness_of_clips(model, clips, tmp_path, **options)
+    edited = faithfulness_of_clips(model, clips, tmp_path, overwrite=True, **options)
+    np.testing.assert_allclose(edited.drops["drop"], 2 * first.drops["drop"])
+
+
+def test_planted_models_are_tried_with_custom_measures():
+    table = planted_trial(
+        measures=["value_length", "state_length", "position_shares"], cases=["copy"], families=["bert"], seeds=[0]
+    )
+    assert {"value_length", "state_length"} <= set(table["measure"])
+    with pytest.raises(InputError, match="banzhaf removes words"):
+        planted_trial(measures=["banzhaf"], cases=["copy"], families=["bert"], seeds=[0])
+
+
+@pytest.mark.parametrize(
+    ("facts", "function", "message"),
+    [
+        ({"name": "silence"}, lambda decision, pair: {}, "a name of its own"),
+        ({"fill": "zeros"}, lambda decision, pair: {}, "no fact fill"),
+        ({"side": ""}, lambda decision, pair: {}, "say which words it changes"),
+        ({"reads": "maps"}, lambda decision, pair: {}, "reads 'decision' or 'states'"),
+        ({}, lambda decision, pair, *, gain=1.0: {}, "no caller has the option gain"),
+    ],
+)
+def test_what_cannot_be_a_reference_perturbation_is_refused(facts, function, message):
+    facts = {"name": "mine", "description": "what", "side": "sound", **facts}
+    with pytest.raises(InputError, match=message):
+        speechmix.register_perturbation(**facts)(function)
+    assert "mine" not in PERTURBATIONS
+
+
+def test_a_custom_reference_without_fills_has_none_in_its_name(model, clips):
+    with pytest.raises(InputError, match="found 'quieter"):
+        speechmix.faithfulness(model, clips, judges="quieter (zeros)")
+
+
+def test_help_of_the_command_line_names_every_reference_perturbation(capsys):
+    with pytest.raises(SystemExit):
+        main(["faithfulness", "--help"])
+    said = capsys.readouterr().out
+    assert all(name in said for name, one in PERTURBATIONS.items() if one.of_the_package)
