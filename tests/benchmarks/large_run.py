@@ -103,7 +103,7 @@ def simulated_run(path: Path, clips: int, *, layers: int = 24, measures: int = 1
     write_csv(table, folder.clips)
     options = Question().described() | {"measures": list(names), "stacks": ["encoder"]}
     done = 2 * clips + (twins - 1) * len(few)
-    description = {"options": options, "versions": versions(), "state": "complete", "done": done}
+    description = {"options": options, "versions": versions(), "state": "complete", "done": done, "parts": {}}
     folder.description.write_text(json.dumps(description), encoding="utf-8")
     return path
 

@@ -246,4 +246,4 @@ def test_maps_in_files_keep_their_strengths(tmp_path):
                 assert read.mixing_strength.dtype == dtype
                 np.testing.assert_array_equal(read.mixing_strength, one.mixing_strength)
     without = replace(mixing_map, mixing_strength=None)
-    assert MixingMap.load(without.save(tmp_path / "former.safetensors")).mixing_strength is None
+    assert MixingMap.load(without.save(tmp_path / "without.safetensors")).mixing_strength is None

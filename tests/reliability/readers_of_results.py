@@ -39,12 +39,6 @@ def _write_map(folder: Path) -> None:
     _a_map().save(folder / "map.safetensors")
 
 
-def _write_old_map(folder: Path) -> None:
-    from tests.maps.test_files import of_version_1
-
-    of_version_1(folder / "map.safetensors", _a_map())
-
-
 def _read_map(lazy: bool) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         found = MixingMap.load(folder / "map.safetensors", lazy=lazy)
@@ -161,7 +155,6 @@ def _model() -> Any:
 TARGETS = (
     Target("map", _write_map, _read_map(False), exact=True),
     Target("map, lazy", _write_map, _read_map(True), exact=True),
-    Target("map of version 1", _write_old_map, _read_map(False)),
     Target("annotated data set", _write_examples, _read_examples, ("data/examples.parquet", "data/about.json")),
     Target("journal", _write_stage(None), _read_stage, ("*.jsonl",), exact=True),
     Target("journal, done again", _write_stage(None), _resume_stage, ("*.jsonl",), exact=True),
