@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.benchmarks import sorting as study
+from benchmarks import sorting as study
 from tests.sorting_model import DIGITS, gpt_nano, sorting
 
 
