@@ -30,7 +30,7 @@ from speechmix.evaluation.faithfulness.scores import spearman
 from speechmix.files.text_files import write_csv
 from speechmix.maps.facts import facts_of
 from speechmix.maps.numerics import normalize_rows
-from tests.sorting_model import DIGITS, gpt_nano, sorting
+from tests.models.sorting_model import DIGITS, gpt_nano, sorting
 
 MEASURES = (
     "value_zeroing", "attention", "attention_norm", "attention_norm_residual", "alti", "alti_l2", "gradient_input", "random",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import sorting as study
-from tests.sorting_model import DIGITS, gpt_nano, sorting
+from tests.models.sorting_model import DIGITS, gpt_nano, sorting
 
 
 @pytest.fixture(scope="module")
