@@ -152,6 +152,7 @@ def _model() -> Any:
     return speechmix.load(str(bundled.models()["tiny-french-ctc"]), device="cpu")
 
 
+_FILES_OF_A_RUN = ("run/*.json", "run/*.csv", "run/*.parquet", "run/maps/*/*", "run/results/*/*")
 TARGETS = (
     Target("map", _write_map, _read_map(False), exact=True),
     Target("map, lazy", _write_map, _read_map(True), exact=True),
@@ -159,6 +160,6 @@ TARGETS = (
     Target("journal", _write_stage(None), _read_stage, ("*.jsonl",), exact=True),
     Target("journal, done again", _write_stage(None), _resume_stage, ("*.jsonl",), exact=True),
     Target("journal, resumed", _write_stage("d"), _resume_stage, ("*.unfinished",), exact=True),
-    Target("run folder", _write_run, _read_run, ("run/*.json", "run/*.csv", "run/*.parquet", "run/maps/*/*/*")),
+    Target("run folder", _write_run, _read_run, _FILES_OF_A_RUN),
     Target("run, gone on with", _begin_run, _go_on_with_run, ("run/*.json", "run/*/*/*", "run/*/*/*/*"), exact=True),
 )  # fmt: skip
