@@ -28,8 +28,8 @@ lint: env
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 bench: env
-	$(BIN)/python tests/benchmarks/engine.py
-	$(BIN)/python tests/benchmarks/study.py --clips 8
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/study.py --clips 8
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

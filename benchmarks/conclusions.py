@@ -229,7 +229,7 @@ def pages(out: Path) -> None:
     from speechmix.reports.study_tables import contribution_cells, of_stacks
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.changed_models import deaf, padded
+    from tests.models.changed_models import deaf, padded
 
     source, twins = bundled.models()["tiny-french-whisper"], range(TWINS_NEEDED + 1)
     clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"]

@@ -8,8 +8,6 @@
 
 from importlib import import_module
 
-from .former_names import install
-
 __version__ = "0.2.0"
 
 # Public names and where they live. Imported when first used, so that `import speechmix` is quick.
@@ -56,8 +54,6 @@ _PUBLIC = {
 }
 
 __all__ = [*_PUBLIC, "__version__"]
-
-install()
 
 
 def __getattr__(name: str):

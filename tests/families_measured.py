@@ -18,7 +18,7 @@ import speechmix
 from speechmix.adapters import families
 from tests import oracle, oracle_by_path
 from tests.conftest import ALL_FAMILIES, inputs_of, tiny
-from tests.more_families import MORE_FAMILIES, built
+from tests.models.more_families import MORE_FAMILIES, built
 
 HEAD = """# Models, and how exact each is
 
@@ -86,7 +86,7 @@ def row_of_first(name: str) -> tuple:
 
 
 def row_of_more(name: str) -> tuple:
-    """Families of `tests.more_families`, against `tests.oracle_by_path`."""
+    """Families of `tests.models.more_families`, against `tests.oracle_by_path`."""
     from tests.measures.test_oracle_families import fed, lists_of, sides
 
     entry, model = MORE_FAMILIES[name], speechmix.load(built(name))

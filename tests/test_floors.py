@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "speechmix"
 
 # From the ground up.
 FLOORS = (
-    ("errors", "former_names"),
+    ("errors",),
     ("versions", "timing"),
     ("files",),
     ("inputs",),

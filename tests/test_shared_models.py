@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import speechmix
-from tests import shared_models
 from tests.conftest import build
+from tests.models import shared_models
 
 KEY = ("for this test alone",)
 

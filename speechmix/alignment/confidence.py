@@ -16,7 +16,7 @@ import numpy as np
 from ..inputs.spans import Word
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording
 
-# Logistic regressions on the development part of tests/benchmarks/alignment_material.py and real commands beside it.
+# Logistic regressions on the development part of benchmarks/alignment_material.py and real commands beside it.
 # A border is more than 100 ms off: what it would cost to have it there, how many other sounds are nearer, on the word and in
 # the clip, sound behind the word that none takes, how far the speech rises out of the noise, how far apart the ways are.
 _FAR = np.array([-0.217, 0.727, 0.857, 0.511, -0.051, 0.512]), 7.45

@@ -220,7 +220,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too. Layers below the
-        floor do not count. Without strengths (runs of before they were measured), and for a clip whose layers all lie below
+        floor do not count. Without strengths, and for a clip whose layers all lie below
         the floor, layers count alike.
         A layer without a value (NaN) does not count.
 

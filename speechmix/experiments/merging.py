@@ -82,8 +82,8 @@ class Marker:
         self.asked = f"{but_models}+{digest([owner for owner, _, _ in self.models])}"
 
     def is_of(self, but_models: str) -> bool:
-        """Whether it was asked so, as far as is known before models are loaded; earlier versions did not note that."""
-        return self.asked.startswith(f"{but_models}+") if but_models else True
+        """Whether it was asked so, as far as is known before models are loaded."""
+        return self.asked.startswith(f"{but_models}+")
 
     def write(self, folder: RunFolder) -> None:
         """Say in the run's folder that the shard is done."""

@@ -44,7 +44,6 @@ STATES = "states"  # kind of result
 _REVISION = 2  # of the tables: raised when the same states give other columns or numbers
 _SETTINGS = Settings(controls=2)
 _TWIN_CONTROLS = 0  # which clips' words can be learned by heart is asked of the trained model
-_FORMER_COLUMN = "selectivity"  # of tables before revision 2
 
 
 def keep_states(results: Results, model: Model, clip: Clip) -> Key:
@@ -118,7 +117,7 @@ def write_probes(
     if noted.is_file() and all(path.is_file() for path in tables) and _noted(noted) == question:
         return
     for path in tables:
-        _drop_label(path, report)
+        _drop_label(path)
     probes = probes_of(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
     for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
         report(f"not probed: {reason}")
@@ -149,15 +148,11 @@ def _question_of_probes(folder: RunFolder, task: Task, states: Mapping[Owner, Se
     )
 
 
-def _drop_label(path: Path, report: Report) -> None:
+def _drop_label(path: Path) -> None:
     """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe --out RUN`) stay."""
     try:
         table = read_csv(path) if path.is_file() else pd.DataFrame({"label": []})
         others = table[table["label"] != LABEL]
-        if _FORMER_COLUMN in table and len(others):
-            labels = ", ".join(others["label"].unique())
-            report(f"{path.name}: probes of {labels} are of an earlier version and are removed; probe {labels} again")
-            others = others.head(0)
     except (InputError, KeyError):
         others = pd.DataFrame()
     if len(others):

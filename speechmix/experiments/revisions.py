@@ -1,7 +1,7 @@
 """Revisions of what a run keeps: raised by one when the same input gives another result from now on, as after a correction.
 
-In: a kind of result, or measures. Out: entries for the hash that a stored result is known by; none for a first revision, so
-results of earlier versions keep their keys. A measure's own revision is in `speechmix.maps.facts`.
+In: a kind of result, or measures. Out: entries for the hash that a stored result is known by; none for a first revision.
+A measure's own revision is in `speechmix.maps.facts`.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def run_status(path: str | PathLike) -> RunStatus:
         marker = markers.get(shard)
         clips = _clips_by_model(parts, shard)
         if marker is None:
-            of_shard = _state_of_unmarked(folder, shard, has_results=bool(clips), is_complete=state == COMPLETE)
+            of_shard = _state_of_unmarked(folder, shard, has_results=bool(clips))
         else:
             of_shard = OUTDATED if marker.asked != last_asked else DONE if paths.issuperset(_paths(marker)) else DAMAGED
         skipped = marker.skipped if marker and of_shard != OUTDATED else []
@@ -166,13 +166,11 @@ def _paths(marker: Marker) -> list[str]:
     return [*marker.clips, *(path for _, paths, _ in marker.models for path in paths)]
 
 
-def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool, is_complete: bool) -> str:
+def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:
     """State of a shard that does not say that it is done."""
     part = "" if shard.count == 1 else shard.label
     if is_held(folder.path if shard.count == 1 else folder.shards, part):
         return AT_WORK
-    if is_complete:  # by a version that had no markers
-        return DONE
     return STOPPED if has_results else MISSING
 
 

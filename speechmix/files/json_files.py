@@ -66,7 +66,7 @@ def write_checked_json(path: str | PathLike, content: Mapping[str, Any]) -> None
 
 
 def read_checked_json(path: str | PathLike) -> dict[str, Any]:
-    """Return the object that `write_checked_json` wrote; one without a checksum, of an earlier version, as it is.
+    """Return the object that `write_checked_json` wrote.
 
     Raises
     ------
@@ -74,9 +74,10 @@ def read_checked_json(path: str | PathLike) -> dict[str, Any]:
         If the file cannot be read, or is not as it was written.
     """
     content = read_json_object(path)
-    checksum = content.pop("checksum", None)
-    if checksum is not None and checksum != digest(content):
-        raise InputError(f"{path} is damaged: its content is not that which speechmix wrote. Start the run again")
+    if content.pop("checksum", None) != digest(content):
+        raise InputError(
+            f"{path} is damaged or of another version: its content is not that which speechmix wrote. Start the run again"
+        )
     return content
 
 

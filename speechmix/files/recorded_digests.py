@@ -2,8 +2,8 @@
 
 In: a file that lies in a folder with ``results/.digests``. Out: ``results/.digests/<name>.json``, the digests that the file may
 have. The digest of a new file is recorded before the file takes its name, beside that of the file which is there, so that a
-process that dies in between leaves a file that can be read. Folders without ``results/.digests`` (runs of earlier versions,
-any other folder) have no digests, and their files are read as they are.
+process that dies in between leaves a file that can be read. Folders without ``results/.digests`` (all but
+those of runs) have no digests, and their files are read as they are.
 """
 
 from __future__ import annotations

@@ -198,14 +198,12 @@ def selection_facts(folder: Path) -> dict[str, Any]:
     -------
     dict
         "stages": rows of counts.csv, [stage, unit, outcome, count]; "models": rows of models.csv by column. Empty for a data
-        set without these tables, or of an earlier version.
+        set without these tables.
     """
     paths = [Path(folder) / f"{name}.csv" for name in ("counts", "models")]
     if not all(path.is_file() for path in paths):
         return {}
     stages, models = map(read_csv, paths)
-    if "transcribed_clips" not in models:
-        return {}
     rows = (
         stages[["stage", "unit", "outcome"]].astype(str).assign(count=stages["count"].astype(int)).to_numpy().tolist()
     )

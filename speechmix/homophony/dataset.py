@@ -84,13 +84,17 @@ SCHEMA = pa.schema(
 
 
 _NOTED = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
+_NOTED_IF_KNOWN = ("contrast", "meaning", "numeral", "attractor", "position")
 _READ = (
     "name",
     "clip",
     "audio",
+    "sound",
     "text",
     "language",
     "cue",
+    "cue_indices",
+    "cue_word",
     "target",
     "foil",
     "words",
@@ -98,9 +102,8 @@ _READ = (
     "doubts",
     "meta",
     *_NOTED,
+    *_NOTED_IF_KNOWN,
 )
-_NOTED_SINCE = ("contrast", "meaning", "numeral", "attractor", "position")
-_SINCE = ("sound", "cue_indices", "cue_word", *_NOTED_SINCE)  # not in data sets of earlier versions
 
 
 def write_examples(
@@ -229,13 +232,12 @@ def about(folder: str | PathLike) -> dict[str, Any]:
 def _examples(path: Path) -> Iterator[dict[str, Any]]:
     with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-        # columns that came together are there together, or one of them is damaged
-        together = _NOTED_SINCE if any(name in types for name in _NOTED_SINCE) else ()
-        since = [*(name for name in _SINCE if name in types), *(name for name in together if name not in types)]
-        expected = [*_READ, *since]
-        missing = [name for name in expected if types.get(name) != SCHEMA.field(name).type]
+        missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
         if missing:
-            raise InputError(f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}")
+            raise InputError(
+                f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}: it is damaged or of "
+                "another version, select again"
+            )
         n_read = 0
         for batch in file.iter_batches(_BATCH):
             batch.validate(full=True)
@@ -256,9 +258,9 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
             f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
         )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
-    columns = (*_NOTED, *(name for name in _NOTED_SINCE if example.get(name) is not None))
+    columns = (*_NOTED, *(name for name in _NOTED_IF_KNOWN if example[name] is not None))
     meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
-    if example.get("contrast") == INVARIANT:
+    if example["contrast"] == INVARIANT:
         meta["control"] = "yes"  # nothing can be told: not part of the headline
     cue, target = _roles(example)
     clip = Clip.from_file(
@@ -271,17 +273,14 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
         language=example["language"],
         name=example["name"],
         meta=meta,
-        sound=example.get("sound"),
+        sound=example["sound"],
     )
     return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
 
 
 def _roles(example: dict[str, Any]) -> tuple[Any, int]:
     """What a clip is asked for cue and target; a cue in several parts is one word, behind whose first the others are none."""
-    cue, target = (
-        example.get("cue_indices") or example["cue"],
-        example["target"],
-    )  # earlier releases have cues of one word
-    if not isinstance(cue, list) or len(cue) < 2 or len(parts_of(example.get("cue_word"))) < 2:
+    cue, target = example["cue_indices"] or example["cue"], example["target"]
+    if not isinstance(cue, list) or len(cue) < 2 or len(parts_of(example["cue_word"])) < 2:
         return cue, target
     return GAP.join(map(str, cue)), target - sum(index < target for index in cue[1:])

@@ -138,7 +138,7 @@ def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
             for index in range(shape[0]) if compare or not lazy else ():
                 layer = one_layer if lazy else scores[index]
                 file.readinto(layer.reshape(-1).view(np.uint8).data)
-                if digests is not None and digest_of(layer) != digests[index]:
+                if digest_of(layer) != digests[index]:
                     raise InputError(
                         f"{path}: the scores of layer {labels['layers'][index]} are not as they were written: "
                         "the file is damaged; compute the map again"

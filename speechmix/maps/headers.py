@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .mixing import MixingMap
 
 FORMAT = "speechmix.MixingMap"
-# Version 1 had no checksums; it is still read.
 VERSION = "2"
 
 
@@ -87,10 +86,8 @@ def _strength_entry(strength: np.ndarray | None) -> dict[str, str]:
     return {"mixing_strength": json.dumps([dtype, strength.tolist()])}
 
 
-def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str] | None]:
+def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
     """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest of each layer.
-
-    The digests are None in a file of version 1, whose damage can only be seen where it makes no sense.
 
     Raises
     ------
@@ -101,17 +98,20 @@ def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dic
         shown = sorted(map(str, header)) if isinstance(header, dict) else header
         raise InputError(f"{where}: a safetensors file, but not a MixingMap; found header {str(shown)[:200]}")
     version = header.get("version")
-    if version not in ("1", VERSION):
-        raise InputError(f"{where}: a map of version {str(version)[:20]!r}, expected 1 or {VERSION}: update speechmix")
-    if version == VERSION and header.get("checksum") != _checksum(header, tensor):
+    if version != VERSION:
+        raise InputError(
+            f"{where}: a map in the format {str(version)[:20]!r}, expected {VERSION!r}: compute the map again, or update "
+            "speechmix if a newer version wrote it"
+        )
+    if header.get("checksum") != _checksum(header, tensor):
         raise InputError(f"{where}: its labels or provenance are not as they were written: {_damaged}")
     try:
         labels = labels_from_text(header)
-        digests = json.loads(header["digests"]) if version == VERSION else None
+        digests = json.loads(header["digests"])
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(f"{where}: a map with labels that cannot be read ({error!r:.200}): {_damaged}") from error
     shape = [len(labels[name]) for name in ("layers", "targets", "sources")]
-    if [tensor["shape"][0], *tensor["shape"][-2:]] != shape or (digests is not None and len(digests) != shape[0]):
+    if [tensor["shape"][0], *tensor["shape"][-2:]] != shape or len(digests) != shape[0]:
         raise InputError(f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_damaged}")
     strength = labels["mixing_strength"]
     if strength is not None and list(strength.shape) != shape[:2]:

@@ -52,7 +52,7 @@ class MixingMap:
         How far each layer's attention block moves each target, as a share of the target's length: 0.3 is 30 %. All values
         but the target's own are zeroed (in cross-attention all). The same for every measure of a stack. Normalised rows sum
         to one however small it is; below `speechmix.maps.numerics.STRENGTH_FLOOR` they are shares of next to nothing. Missing
-        for measures of one number of the output, behind `rollout` and `flow`, and in maps of earlier versions.
+        for measures of one number of the output, and behind `rollout` and `flow`.
 
     Examples
     --------

@@ -56,7 +56,7 @@ def strength_weights(mixing_map: MixingMap) -> np.ndarray:
     strengths = mixing_map.mixing_strength
     if strengths is None:
         raise InputError(
-            f"{mixing_map!r} has no mixing strengths: it is of an earlier version, rolled out, or of a measure of one number. "
+            f"{mixing_map!r} has no mixing strengths: it is rolled out, or of a measure of one number. "
             "Compute it again with speechmix.mix, or do without: rollout(residual=True or False), composed(weighted=False)"
         )
     return np.divide(strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths))

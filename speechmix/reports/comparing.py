@@ -25,7 +25,6 @@ from ..files.text_files import write_csv
 from ..files.whole_files import write_text
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.cue_tables import relative_depth
 from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
 from ..storage.reading import StoredRun
@@ -276,10 +275,7 @@ def _compared(
             table = table[table[column].isin(list(asked))]
     if table.empty or not table.contribution.notna().any():
         raise InputError("these runs hold no cue contribution to compare: it needs clips with a cue and a target")
-    table = table.assign(model=_distinct(table))
-    if "depth" not in table:
-        table["depth"] = float("nan")
-    return table.assign(depth=table.depth.fillna(relative_depth(table)))  # runs of before the column was there
+    return table.assign(model=_distinct(table))
 
 
 def _names(runs: Sequence[StoredRun]) -> list[str]:
@@ -292,8 +288,6 @@ def _groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
     """Groups of the clips of all runs together."""
     clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
     for column in ("text", "sound", "cue", "target", "foil"):
-        if column not in clips:  # a run of before the column was there
-            continue
         values = clips[clips[column] != ""].groupby("clip")[column].nunique()
         if (values > 1).any():
             name, what = values.index[values > 1][0], "recordings" if column == "sound" else f"{column}s"

@@ -34,7 +34,7 @@ def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
         From `study_tables.grouped_clips`.
     """
     table = run.ablation
-    if table.empty or "source" not in table:  # a run of an earlier version ablated the cue alone, and in whole stacks
+    if table.empty:
         return pd.DataFrame(columns=[*_BY, "clip", "source", "layer", "margin", "right", "group"])
     columns = [name for name in ("side", "number", "control") if name in clips]
     table = table[table["init"] == "trained"].merge(clips[["clip", "group", *columns]], on="clip")

@@ -18,11 +18,16 @@ from ..files.parquet_files import read_parquet
 from ..files.text_files import read_csv
 from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
 from .run_times import COLUMNS
+from .tables import STRENGTH
 
 # What the tables of a run must have, where they are there at all: columns of text, of whole numbers, and of numbers.
 _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    CONTRIBUTIONS: (("clip", "model", "init", "stack", "measure", "rows"), ("layer",), ("contribution",)),
-    ABLATION: (("clip", "model", "init", "ablated"), (), ("right",)),
+    CONTRIBUTIONS: (
+        ("clip", "model", "init", "stack", "measure", "rows"),
+        ("layer",),
+        ("depth", "contribution", STRENGTH),
+    ),
+    ABLATION: (("clip", "model", "init", "ablated", "source"), (), ("layer", "right")),
     TRANSCRIPTS: (("clip", "model"), (), ("character_error_rate",)),
     BOUNDARIES: (("clip", "model", "init", "stack", "measure", "rows", "boundaries"), ("layer",), ("contribution",)),
 }
@@ -40,7 +45,7 @@ def checked_clips(folder: RunFolder) -> pd.DataFrame:
         If it is damaged.
     """
     clips = read_csv(folder.clips)
-    _check_columns(folder.clips, clips, ("clip", "text", "seconds"), (), ())
+    _check_columns(folder.clips, clips, ("clip", "text", "seconds", "cue", "target", "foil", "sound"), (), ())
     try:
         clips = clips.astype({"seconds": float})
     except ValueError as error:
@@ -84,7 +89,7 @@ def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
 
 
 def checked_times(folder: RunFolder) -> pd.DataFrame:
-    """Return where the time of a run went; nothing in runs of earlier versions.
+    """Return where the time of a run went; nothing if the table is not there.
 
     Raises
     ------

@@ -37,7 +37,7 @@ RUNNING, COMPLETE = "running", "complete"
 _OF_TABLES = ("standing", "done", "parts", "made_of", "tables")  # entries that say what the tables are of
 # Tables that grow clip by clip, in Parquet and CSV.
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
-SCORES = "scores"  # a folder of Parquet files; a table of earlier versions
+SCORES = "scores"  # a folder of Parquet files
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
 SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablations`
 
@@ -103,7 +103,7 @@ class RunFolder:
 
     @property
     def words(self) -> Path:
-        """Word times as JSON and TextGrid, by clip."""
+        """Word times as TextGrid, by clip."""
         return self.path / "words"
 
     def results(self, label: str | None) -> Path:
@@ -134,10 +134,6 @@ class RunFolder:
         """What the tables of probes were made of."""
         return self.path / "results" / "probes.json"
 
-    def map_folders(self) -> Iterator[Path]:
-        """Folders of maps by model, in runs of earlier versions, in alphabetical order."""
-        return _folders_in(self.maps)
-
     def figure(self, label: str, clip: Clip) -> Path:
         """Picture of a clip's maps by the model with this label."""
         return self.path / "figures" / safe_name(label) / f"{clip.name}.png"
@@ -164,7 +160,7 @@ class RunFolder:
         record_digests_in(self.path)
         asked = question.described()
         stored = self._stored_description(report)
-        stored_options = {**Question().described(), **stored.get("options", asked)}
+        stored_options = stored.get("options", asked)
         if stored_options != asked and not overwrite:
             raise InputError(
                 f"{self.path} holds a run with other options ({_difference(stored_options, asked)}): choose another folder, or "
@@ -253,16 +249,6 @@ class RunFolder:
             f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
         )
         return {}
-
-
-def clip_folders(model: Path) -> Iterator[Path]:
-    """Folders of a model's maps by clip, in alphabetical order; what dead processes left is no clip."""
-    return _folders_in(model)
-
-
-def map_files(clip: Path) -> list[Path]:
-    """Maps in the folder of a model and a clip, in alphabetical order."""
-    return sorted(clip.glob("*.safetensors"))
 
 
 def _folders_in(folder: Path) -> Iterator[Path]:

@@ -41,11 +41,6 @@ RESULTS = pa.schema(
     [(name, pa.string()) for name in KEY]
     + [("contributions", pa.list_(SHARES)), ("content", pa.string()), ("vectors", pa.binary())]
 )
-# Parts of earlier versions know no mixing strengths: they are read as missing.
-_FORMER_SHARES = pa.struct([column for column in SHARES if column.name != STRENGTH])
-_FORMER_RESULTS = RESULTS.set(
-    RESULTS.get_field_index("contributions"), pa.field("contributions", pa.list_(_FORMER_SHARES))
-)
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Owner:
     name, init, seed, label
         Of the model.
     weights : str, optional
-        Its fingerprint; missing in parts of earlier versions.
+        Its fingerprint; missing for what is of the clips alone.
 
     Examples
     --------
@@ -89,7 +84,7 @@ class Part:
     scores, maps : dict of str to FileMark
         Its files below ``scores`` and ``maps``, as they were written.
     versions : tuple of str
-        Versions that computed its results; none in parts of earlier versions, which did not note them.
+        Versions that computed its results.
     """
 
     path: Path
@@ -110,8 +105,7 @@ class Part:
         with readable_parquet(self.path):
             file = pq.ParquetFile(self.path, page_checksum_verification=True)
             groups = range(file.num_row_groups) if groups is None else groups
-            rows = file.read_row_groups(list(groups), columns=None if columns is None else list(columns))
-        return _with_strengths(rows)
+            return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))
 
     def slice(self, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
         """Rows from `start` to before `stop`."""
@@ -126,21 +120,7 @@ class Part:
                 of_group = file.read_row_group(group, columns=["clip", *columns])
                 rows.append(of_group.filter(pc.equal(of_group["clip"], clip)).select(list(columns)))
         empty = pa.schema([RESULTS.field(name) for name in columns]).empty_table()
-        return _with_strengths(pa.concat_tables(rows)) if rows else empty
-
-
-def _with_strengths(rows: pa.Table) -> pa.Table:
-    """Rows of a part in today's columns: mixing strengths are missing in those of earlier versions."""
-    place = rows.schema.get_field_index("contributions")
-    if place < 0 or rows.schema.field(place).type == RESULTS.field("contributions").type:
-        return rows
-    lists = rows["contributions"].combine_chunks()
-    shares = lists.values
-    columns = [*shares.flatten(), pa.nulls(len(shares), pa.float64())]
-    full = pa.StructArray.from_arrays(columns, fields=list(SHARES))
-    return rows.set_column(
-        place, RESULTS.field("contributions"), pa.ListArray.from_arrays(lists.offsets, full, mask=lists.is_null())
-    )
+        return pa.concat_tables(rows) if rows else empty
 
 
 def part_name(rows: Iterable[tuple[str, str, str]]) -> str:
@@ -193,20 +173,21 @@ def opened_part(path: Path) -> Part:
     Raises
     ------
     InputError
-        If it is none, or damaged.
+        If it is none, damaged, or of another version.
     """
     with readable_parquet(path):
         schema = pq.read_schema(path)
         told = json.loads((schema.metadata or {})[_TOLD])
-        if schema.remove_metadata() not in (RESULTS, _FORMER_RESULTS):
+        if schema.remove_metadata() != RESULTS:
             raise InputError(
-                f"{path}: expected the columns {', '.join(RESULTS.names)}, found {', '.join(schema.names)}"
+                f"{path} is damaged or of another version: expected the columns {', '.join(RESULTS.names)} of this version. "
+                "Score the clips again into this folder"
             )
         scores, maps = (
-            {_inner(name, path): FileMark.read(mark) for name, mark in told.get(kind, {}).items()}
+            {_inner(name, path): FileMark.read(mark) for name, mark in told[kind].items()}
             for kind in ("scores", "maps")
         )
-        versions = tuple(map(str, told.get("versions", ())))
+        versions = tuple(map(str, told["versions"]))
         return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps, versions)
 
 

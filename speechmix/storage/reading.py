@@ -7,7 +7,7 @@ is left out of its clip. Out: a `StoredRun`. One clip of it, with maps and sound
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -20,12 +20,12 @@ from ..errors import InputError, SpeechmixError
 from ..files.file_marks import FileMark
 from ..files.names import path_within
 from ..maps.mixing import MixingMap
-from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, described_run
-from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, SCORES, TRANSCRIPTS, RunFolder, clip_folders
+from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, damaged, described_run
+from .folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, TRANSCRIPTS, RunFolder
 from .part_files import Part, opened_part
 from .score_files import scores_in
 from .stored_clips import Maps, maps_of_clip
-from .stored_maps import former_map, maps_in_part
+from .stored_maps import maps_in_part
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -122,16 +122,16 @@ class StoredRun:
         >>> run = speechmix.open_run("runs/small")                                        # doctest: +SKIP
         >>> run.scores.to_table(filter=ds.field("stack") == "encoder").to_pandas()        # doctest: +SKIP
         """
-        files = {name: mark for part in self.parts for name, mark in part.scores.items()} if self.parts else None
-        if files == {} and any(part.maps for part in self.parts):
+        files = {name: mark for part in self.parts for name, mark in part.scores.items()}
+        if not files and any(part.maps for part in self.parts):
             raise InputError(
                 f"{self.out} is a run of frames, which has no table of cells: its maps are open_run(...).maps(clip)"
             )
-        return scores_in(self.folder.scores, files, self.folder.table(SCORES))
+        return scores_in(self.folder.scores, files)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Part files that the tables are made of; none in a run of an earlier version.
+        """Part files that the tables are made of.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class StoredRun:
             If one is damaged.
         """
         parts = []
-        for name, mark in sorted(self.description.get("parts", {}).items()):
+        for name, mark in sorted(self.description["parts"].items()):
             path = path_within(self.out, name, where=self.folder.description)
             FileMark.read(mark).check(path)
             parts.append(opened_part(path))
@@ -149,11 +149,6 @@ class StoredRun:
     def times(self) -> pd.DataFrame:
         """Where the time went, by model and phase: data_templates/tables.md has the columns."""
         return checked_times(self.folder)
-
-    def read_map(self, path: Path) -> MixingMap:
-        """Return a map of this run, as `former_map` does; the file is read the first time."""
-        (mixing_map,) = self._maps.read(path, lambda: {("", ""): former_map(path)}).values()
-        return mixing_map
 
     def maps_in_part(self, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
         """Maps of a clip that lie in a part of this run; they are read the first time."""
@@ -191,28 +186,31 @@ def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
     if isinstance(run, StoredRun):
         return run
     folder = RunFolder(Path(run if isinstance(run, (str, PathLike)) else run.out))
+    stopped = InputError(f"{folder.path} holds a run that was stopped before its tables were written: start it again")
     if folder.description.is_file() and not folder.clips.is_file():
-        raise InputError(f"{folder.path} holds a run that was stopped before its tables were written: start it again")
+        raise stopped
     if not folder.description.is_file() or not folder.clips.is_file():
         raise InputError(
             f"{folder.path} holds no run: expected run.json and clips.csv, as `speechmix score` leaves them"
         )
     skipped, description = checked_reasons(folder), described_run(folder)
-    done = description.get("done")
+    if not isinstance(description.get("parts"), dict) or not isinstance(description.get("done"), int):
+        if description.get("state") == RUNNING:
+            raise stopped
+        raise damaged(folder.description, "the part files and the number of results that the tables are made of")
     if description.get("state") == RUNNING:
         warnings.warn(f"{folder.path}: {STOPPED}", stacklevel=2)
     clips, tables = checked_clips(folder), checked_tables(folder)
     return StoredRun(
         folder, description, clips, tables[CONTRIBUTIONS], tables[ABLATION], tables[TRANSCRIPTS], tables[BOUNDARIES],
-        done=done if isinstance(done, int) else sum(1 for _ in _scored(folder)), skipped=skipped,
+        done=description["done"], skipped=skipped,
     )  # fmt: skip
 
 
 def contributing_versions(run: StoredRun) -> list[str]:
     """Return the versions of the packages that computed the results of a run, in alphabetical order.
 
-    After an upgrade a run keeps what former versions computed. Where a part file does not note its versions (runs of earlier
-    versions), those of all starts of the run are returned.
+    After an upgrade a run keeps what former versions computed.
 
     Examples
     --------
@@ -220,14 +218,4 @@ def contributing_versions(run: StoredRun) -> list[str]:
     >>> contributing_versions(speechmix.open_run("runs/small"))                           # doctest: +SKIP
     ['speechmix 0.1.0, transformers 5.23.0, torch 2.11.0, torchaudio 2.11.0, Python 3.11.9']
     """
-    earlier = run.description.get("earlier_versions", ())
-    of_starts = [run.description.get("versions"), *(earlier if isinstance(earlier, list) else ())]
-    noted = {version for part in run.parts for version in part.versions}
-    if not run.parts or any(not part.versions for part in run.parts):
-        noted |= {version for version in of_starts if isinstance(version, str)}
-    return sorted(noted)
-
-
-def _scored(folder: RunFolder) -> Iterator[Path]:
-    """Folders of the (clip, model) pairs that have maps."""
-    return (clip for model in folder.map_folders() for clip in clip_folders(model) if clip.suffix != ".part")
+    return sorted({version for part in run.parts for version in part.versions})

@@ -6,13 +6,12 @@ which nothing is left that its tables are not made of.
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from ..files.file_marks import FileMark
 from ..files.parquet_files import compare_pages
-from .folder import SCORES, RunFolder
+from .folder import RunFolder
 from .part_files import Part, opened_part
 
 _MOST_COMPARED = 2**25  # bytes of a file that is compared with its checksums when it is found
@@ -54,7 +53,7 @@ def remove_part(folder: RunFolder, part: Part) -> None:
 
 
 def sweep(folder: RunFolder) -> None:
-    """Remove parts that the tables are not made of, scores and maps of no part, and results of earlier versions."""
+    """Remove parts that the tables are not made of, and scores and maps of no part."""
     standing, owned = folder.standing_parts(), set()
     for path in folder.part_files():
         if path in standing:
@@ -65,12 +64,6 @@ def sweep(folder: RunFolder) -> None:
     for path in (*folder.scores.rglob("*.parquet"), *maps):
         if path not in owned:
             path.unlink()
-    for former in ("spelling", "states", "written"):
-        shutil.rmtree(folder.path / former, ignore_errors=True)
-    for ending in ("parquet", "csv"):
-        folder.table(SCORES, ending).unlink(missing_ok=True)
-    for path in folder.words.glob("*.json"):
-        path.unlink()
     for tree in (folder.scores, folder.maps, folder.path / "results"):
         _remove_empty(tree)
 

@@ -338,7 +338,7 @@ def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     return columns
 
 
-def scores_in(folder: Path, files: Mapping[str, FileMark] | None, former: Path) -> ds.Dataset:
+def scores_in(folder: Path, files: Mapping[str, FileMark] | None) -> ds.Dataset:
     """Open scores lazily: nothing is read before it is asked for.
 
     Parameters
@@ -347,28 +347,25 @@ def scores_in(folder: Path, files: Mapping[str, FileMark] | None, former: Path) 
         ``scores`` of a run.
     files : dict of str to FileMark, optional
         Paths below it, of the parts that stand, with what was written; None for all that are there.
-    former : Path
-        The single table of earlier versions, which is opened if there is no such folder.
 
     Raises
     ------
     InputError
         If there are none, or they cannot be opened. A file that is damaged raises it when it is read.
     """
-    if not folder.is_dir() and not former.is_file():
+    if not folder.is_dir():
         raise InputError(
             f"{folder.parent} has no scores: expected the folder {folder.name}, as `speechmix score` leaves it"
         )
-    place = folder if folder.is_dir() else former
-    with readable_parquet(place):
-        by_name = ds.partitioning(_FOLDERS, flavor="hive") if folder.is_dir() else None
+    with readable_parquet(folder):
+        by_name = ds.partitioning(_FOLDERS, flavor="hive")
         checked = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         )
-        if folder.is_dir() and files is not None:
+        if files is not None:
             marks = {(folder / file).absolute(): mark for file, mark in files.items()}
             return ds.dataset(
                 list(map(str, marks)), format=checked, filesystem=checked_files(marks), partitioning=by_name,
                 partition_base_dir=str(folder.absolute()),
             )  # fmt: skip
-        return ds.dataset(place, format=checked, partitioning=by_name)
+        return ds.dataset(folder, format=checked, partitioning=by_name)

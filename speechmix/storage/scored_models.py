@@ -1,12 +1,12 @@
 """Which models a run scored, with which weights and how many clips; and their maps, clip by clip.
 
-In: a run that is open, of this version or an earlier one. Out: a `ScoredModel` for each model and twin.
+In: a run that is open. Out: a `ScoredModel` for each model and twin.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from ..errors import SpeechmixError
 from ..maps.mixing import MixingMap
-from .folder import clip_folders, map_files
 from .part_files import Owner, Part
 from .reading import StoredRun
 
@@ -50,8 +49,7 @@ class ScoredModel:
 
 def scored_models(run: StoredRun) -> list[ScoredModel]:
     """Return the models of a run, trained ones before their twins."""
-    models = _of_parts(run) if run.parts else list(_of_folders(run))
-    return sorted(models, key=lambda model: (model.name, model.init != "trained", model.seed or 0))
+    return sorted(_of_parts(run), key=lambda model: (model.name, model.init != "trained", model.seed or 0))
 
 
 def _of_parts(run: StoredRun) -> list[ScoredModel]:
@@ -73,24 +71,3 @@ def _of_owner(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredMode
         owner.name or "", owner.init or "", owner.seed, owner.weights or "", list(place),
         lambda clip: run.maps_in_part(place[clip], clip) if place[clip].scores or place[clip].maps else {},
     )  # fmt: skip
-
-
-def _of_folders(run: StoredRun) -> Iterator[ScoredModel]:
-    """Models of a run of an earlier version, which kept a folder for each model and clip."""
-    for folder in run.folder.map_folders():
-        paths = {clip.name: map_files(clip) for clip in clip_folders(folder)}
-
-        def maps_of(clip: str, paths=paths) -> Mapping[tuple[str, str], MixingMap]:
-            maps = {}
-            for path in paths[clip]:
-                with suppress(SpeechmixError):
-                    mixing_map = run.read_map(path)
-                    maps[mixing_map.measure, mixing_map.stack] = mixing_map
-            return maps
-
-        first = next((maps for clip in paths if (maps := maps_of(clip))), None)
-        if first:
-            told = next(iter(first.values())).provenance
-            yield ScoredModel(
-                told["model"], told["init"], told.get("seed"), str(told.get("weights", "")), list(paths), maps_of
-            )

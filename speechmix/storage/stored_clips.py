@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, SpeechmixError
-from ..files.names import safe_name
 from ..inputs.clips import Clip
 from ..maps.mixing import MixingMap
-from .folder import map_files
 from .part_files import Part
 
 if TYPE_CHECKING:
@@ -62,14 +59,10 @@ def _maps_by_model(
     run: StoredRun, name: str, fingerprint: str, reasons: list[str]
 ) -> Iterator[dict[tuple[str, str], MixingMap]]:
     """Maps of a clip, model by model; those of another fingerprint are of an earlier start that asked otherwise: left out."""
-    folders = run.folder.map_folders() if not run.parts else ()
-    for read in (
-        *(partial(_maps_in_files, run, folder / safe_name(name), reasons) for folder in folders),
-        *(partial(_maps_in_part, run, part, name, reasons) for part in parts_of_maps(run.parts)),
-    ):
+    for part in parts_of_maps(run.parts):
         maps = {
             key: mixing_map
-            for key, mixing_map in read().items()
+            for key, mixing_map in _maps_in_part(run, part, name, reasons).items()
             if fingerprint in ("", mixing_map.provenance.get("fingerprint", fingerprint))
         }
         if maps:
@@ -97,18 +90,6 @@ def _maps_in_part(run: StoredRun, part: Part, name: str, reasons: list[str]) -> 
     except SpeechmixError as error:
         reasons.append(str(error))
         return {}
-
-
-def _maps_in_files(run: StoredRun, folder: Path, reasons: list[str]) -> dict[tuple[str, str], MixingMap]:
-    maps = {}
-    for path in map_files(folder):
-        try:
-            mixing_map = run.read_map(path)
-        except SpeechmixError as error:
-            reasons.append(str(error))
-            continue
-        maps[mixing_map.measure, mixing_map.stack] = mixing_map
-    return maps
 
 
 def provenance_of(maps: Maps) -> Mapping[str, Any]:

@@ -31,17 +31,6 @@ Labels = Mapping[str, Any]
 _PLACES = ("layer", "head", "target", "source")
 
 
-def former_map(path: Path) -> MixingMap:
-    """Read a map of a run of an earlier version, which kept each in a file.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, or does not say of which model and clip it is.
-    """
-    return checked_map(MixingMap.load(path), path)
-
-
 def maps_in_part(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
     """Maps of a clip that a part holds, by (measure, stack).
 

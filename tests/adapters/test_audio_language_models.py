@@ -13,8 +13,8 @@ from speechmix.adapters.outline import outline
 from speechmix.adapters.writing import written_about
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.spans import Span
-from tests import audio_language_models as tiny
-from tests import shared_models
+from tests.models import audio_language_models as tiny
+from tests.models import shared_models
 
 CLIP = tiny.clip()
 

@@ -15,8 +15,8 @@ from speechmix.adapters.delta.convolve import sigmoid_change
 from speechmix.adapters.families import registry
 from speechmix.errors import ModelError
 from tests import oracle_by_path as oracle
-from tests import shared_models
-from tests.more_families import MORE_FAMILIES, built
+from tests.models import shared_models
+from tests.models.more_families import MORE_FAMILIES, built
 
 SPANS = [(0, 1), (3, 9), (30, 40)]
 MASKED = {"wav2vec2-bert": 1, "seamless-m4t-v2, in chunks": 1, "parakeet": 8}  # rows of features for a position

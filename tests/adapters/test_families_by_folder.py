@@ -9,8 +9,8 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from tests.audio_language_models import VOCABULARY, tokenizer
-from tests.more_families import _SIDES, _SPEECH, built
+from tests.models.audio_language_models import VOCABULARY, tokenizer
+from tests.models.more_families import _SIDES, _SPEECH, built
 
 _SIZES = {
     name: _SPEECH[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")

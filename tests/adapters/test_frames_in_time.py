@@ -7,7 +7,7 @@ import torch
 
 import speechmix
 from speechmix.adapters.states import hidden_states
-from tests import audio_language_models, shared_models, speech_recognisers
+from tests.models import audio_language_models, shared_models, speech_recognisers
 
 RATE = 16_000
 

@@ -17,8 +17,8 @@ from speechmix.adapters.intervene import branch_outputs
 from speechmix.adapters.states import hidden_states
 from speechmix.errors import InputError
 from tests import oracle_by_path as oracle
-from tests import shared_models
-from tests.more_families import MORE_FAMILIES, built
+from tests.models import shared_models
+from tests.models.more_families import MORE_FAMILIES, built
 
 ENTRY = MORE_FAMILIES["qwen2.5-omni"]
 WHERE = ENTRY.stacks["encoder"]

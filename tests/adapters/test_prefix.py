@@ -95,7 +95,7 @@ class TestPrefix:
             model.with_prefix(timestamps=True)
 
     def test_a_model_that_is_no_whisper(self):
-        from tests.text_models import bart
+        from tests.models.text_models import bart
 
         with pytest.raises(InputError, match=r"of a Whisper.*bart model"):
             bart().with_prefix(task="translate")

@@ -17,8 +17,8 @@ from speechmix.errors import AlignmentError, InputError, ModelError
 from speechmix.evaluation.likelihood import log_likelihoods
 from speechmix.evaluation.spelling import transcribe
 from speechmix.homophony.transcripts import token_ranges
-from tests import shared_models
-from tests import speech_recognisers as tiny
+from tests.models import shared_models
+from tests.models import speech_recognisers as tiny
 
 pytest.importorskip("sentencepiece")
 WORDS = tiny.TEXT.split()

@@ -10,9 +10,9 @@ import speechmix
 from speechmix.adapters.writing import written_about
 from speechmix.errors import InputError
 from tests.conftest import build
-from tests.shared_models import shared
-from tests.text_models import bart
-from tests.translators import ORDER, pairs, trained_translator
+from tests.models.shared_models import shared
+from tests.models.text_models import bart
+from tests.models.translators import ORDER, pairs, trained_translator
 
 UNSEEN = [pair for number, pair in enumerate(pairs()) if not number % 7]
 

@@ -19,7 +19,7 @@ from speechmix.adapters import AttentionPlan, family_of_type
 from speechmix.adapters.families import registry
 from speechmix.errors import SpeechmixError
 from tests.conftest import ALL_FAMILIES, build, inputs_of
-from tests.more_families import MORE_FAMILIES, built
+from tests.models.more_families import MORE_FAMILIES, built
 
 MEASURES = ("value_zeroing", "attention", "attention_norm", "attention_norm_residual", "alti", "random", "globenc")
 

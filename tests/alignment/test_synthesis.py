@@ -20,7 +20,7 @@ from speechmix.inputs.signals import resampled
 
 align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000
-BORDERS = Path(__file__).parents[1] / "benchmarks" / "real_borders.json"
+BORDERS = Path(__file__).parents[2] / "benchmarks" / "real_borders.json"
 SENTENCES = [
     "donc souvent je mange des pommes dans la cuisine avec ma mère",
     "les enfants du village ont perdu trois livres de grammaire",

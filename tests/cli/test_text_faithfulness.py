@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from speechmix.cli.command_line import main
-from tests import text_models
+from tests.models import text_models
 
 
 @pytest.fixture(scope="module")

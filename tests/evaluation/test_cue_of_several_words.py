@@ -27,7 +27,7 @@ from speechmix.storage.reading import open_run
 from speechmix.storage.stored_clips import clip_of, maps_of_clip
 from tests import oracle
 from tests.conftest import trained
-from tests.text_models import bert
+from tests.models.text_models import bert
 
 UNITS = tuple(Span(i * i, (i + 1) ** 2, f"w{i}", word=i) for i in range(5))  # of 1, 3, 5, 7, 9 frames
 

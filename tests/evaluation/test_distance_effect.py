@@ -10,7 +10,7 @@ from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.distance_effect import distance_effect
 from speechmix.maps.numerics import DISTANCES, distance_named
-from tests import text_models
+from tests.models import text_models
 
 SENTENCE = Sentence("the cats <mask> very here .", cue=1, target=2)
 

@@ -14,7 +14,7 @@ from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence, choice
 from speechmix.planted import plant
-from tests import text_models
+from tests.models import text_models
 
 SENTENCES = [("the cat is here .", 2, "are"), ("the cats are very here .", 2, "is"), ("cat play .", 1, "is")]
 

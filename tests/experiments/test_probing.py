@@ -113,15 +113,3 @@ def test_too_few_groups_are_said_and_leave_no_table(tmp_path, counted):
     _, lines = run(tmp_path, clips()[:1])
     assert not (tmp_path / "probes.csv").is_file()
     assert any("two labels" in line for line in lines)
-
-
-def test_tables_of_an_earlier_version_are_made_again(tmp_path, counted):
-    run(tmp_path, clips())
-    table = read_csv(tmp_path / "probes.csv").rename(columns={"gain_over_baseline": "selectivity"})
-    write_csv(pd.concat([table, table.assign(label="voice")]), tmp_path / "probes.csv")
-    probing_question = next(tmp_path.rglob("*probes*.json"))
-    probing_question.write_text('{"question": "of an earlier version"}', encoding="utf-8")
-    _, lines = run(tmp_path, clips())
-    assert counted["fits"] == 2
-    assert any("probes of voice are of an earlier version" in line for line in lines)
-    assert "gain_over_baseline" in read_csv(tmp_path / "probes.csv")

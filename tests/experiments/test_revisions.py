@@ -96,10 +96,3 @@ def test_the_page_names_every_version_that_computed_a_result(tmp_path, monkeypat
     assert contributing_versions(run) == ["speechmix 0", "speechmix 1"]
     page = study_page._versions(run)
     assert "Scored with speechmix 0; and with speechmix 1; this page by" in page
-
-
-def test_a_run_that_does_not_note_versions_names_those_of_its_starts(tmp_path):
-    from tests.reports.synthetic_runs import synthetic_run
-
-    run = open_run(synthetic_run(tmp_path / "run", clips=1))
-    assert contributing_versions(run) == [run.description["versions"]]

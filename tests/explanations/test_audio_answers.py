@@ -10,8 +10,8 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.scoring.question import Question
 from speechmix.scoring.views import seen_by
-from tests.audio_language_models import MODELS, clip
-from tests.shared_models import shared
+from tests.models.audio_language_models import MODELS, clip
+from tests.models.shared_models import shared
 
 
 def loaded(name):

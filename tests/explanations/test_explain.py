@@ -20,8 +20,8 @@ from speechmix.explanations.removals import Removal, read_without
 from speechmix.explanations.tables import COLUMNS
 from speechmix.explanations.written import label_of
 from speechmix.planted.case_table import CUE, OTHER, TARGET
-from tests.shared_models import shared
-from tests.text_models import bart, bert, gpt2
+from tests.models.shared_models import shared
+from tests.models.text_models import bart, bert, gpt2
 
 CTC, WHISPER = "tiny-french-ctc", "tiny-french-whisper"
 

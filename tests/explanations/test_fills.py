@@ -13,7 +13,7 @@ from speechmix.explanations.removals import Removal, inputs_without
 from speechmix.explanations.view import view_of
 from speechmix.explanations.writers import writing_of_clip
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, fed_ids, log_probabilities, model_named
-from tests.text_models import bart, bert, gpt2
+from tests.models.text_models import bart, bert, gpt2
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 The rules, with their reasons, their effect on the score and the date of every change, are in prose in
 data_templates/french/README.md; here they are carried out. The names in `OWN_RULES` are those that depart from the trees, or
 from what a reader of trees would expect: each can be left out (`without`), so that its effect on F1 is a figure
-(`python -m tests.benchmarks.mining --trees ...` prints them).
+(`python -m benchmarks.mining --trees ...` prints them).
 
 In: a file of trees, a template, a lexicon. Out: pairs of character ranges, and a score of what was mined. Both sides pass the
 same test, that the lexicon has a homophone partner of a contrast that the template takes: what is measured is the parse, the

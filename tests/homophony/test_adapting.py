@@ -141,7 +141,7 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     monkeypatch.setattr(adapting, "align_by_synthesis", synthesis.align_by_synthesis)
     monkeypatch.setattr(adapting, "frames_by_sound", own_voice.frames_by_sound)
     monkeypatch.setattr(adapting, "learn", own_voice.learn)
-    borders = json.loads((ROOT / "tests" / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))
+    borders = json.loads((ROOT / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))
     path = align_adapted(tmp_path / "study", source=commands / "manifest.tsv")
     first = tmp_path / "study" / adapting.ADAPTATION / "first.jsonl"
 

@@ -11,7 +11,7 @@ from speechmix.errors import InputError
 from speechmix.interventions.decision import Decision
 from tests import oracle
 from tests.conftest import trained
-from tests.text_models import bert
+from tests.models.text_models import bert
 
 
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])

@@ -11,7 +11,7 @@ from speechmix.errors import InputError, ModelError
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.sound import with_sound
 from tests.conftest import inputs_of, tiny, trained
-from tests.text_models import WORDS, bart, bert, gpt2
+from tests.models.text_models import WORDS, bart, bert, gpt2
 
 
 def log_probabilities(model, **inputs):

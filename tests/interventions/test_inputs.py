@@ -13,7 +13,7 @@ from speechmix.interventions.decision import Decision
 from speechmix.interventions.sound import SOUND_FILLS, silence
 from speechmix.interventions.tokens import blanked, id_of_fill, token_fills
 from tests.conftest import trained
-from tests.text_models import WORDS, bart, bert, gpt2
+from tests.models.text_models import WORDS, bart, bert, gpt2
 
 RATE = 16_000
 

@@ -14,7 +14,7 @@ from speechmix.interventions.decision import Decision
 from speechmix.interventions.knock_out import knocked_out, windows
 from speechmix.maps.decisions import COLUMNS
 from tests import oracle
-from tests.text_models import bart, bert, gpt2
+from tests.models.text_models import bart, bert, gpt2
 
 
 def in_double(name):

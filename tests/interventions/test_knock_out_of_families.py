@@ -6,8 +6,8 @@ import pytest
 
 import speechmix
 from tests import oracle_by_path as oracle
-from tests import shared_models
-from tests.more_families import MORE_FAMILIES, built
+from tests.models import shared_models
+from tests.models.more_families import MORE_FAMILIES, built
 
 PLACES = (2, 5)
 

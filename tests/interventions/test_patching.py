@@ -10,7 +10,7 @@ from speechmix.bundled import clips
 from speechmix.errors import InputError
 from speechmix.interventions.patching import _matched
 from tests.conftest import trained
-from tests.text_models import bert, gpt2
+from tests.models.text_models import bert, gpt2
 
 PLURAL = speechmix.Sentence("the cats are", target="are", foil="ape")
 SINGULAR = speechmix.Sentence("the catz are", target="are", foil="ape")

@@ -17,8 +17,8 @@ from speechmix.interventions.input_ablation import inputs_without
 from speechmix.interventions.shapley import exact_values, sampled_values
 from speechmix.interventions.shapley_pairs import exact_pairs, sampled_pairs
 from tests.conftest import trained
-from tests.shared_models import shared
-from tests.text_models import bert
+from tests.models.shared_models import shared
+from tests.models.text_models import bert
 
 PLAYERS = 5
 

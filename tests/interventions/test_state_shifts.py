@@ -15,7 +15,7 @@ from speechmix.interventions.state_shifts import state_shifts
 from speechmix.scoring.question import Question
 from speechmix.scoring.views import seen_by
 from tests.conftest import trained
-from tests.text_models import bert, gpt2
+from tests.models.text_models import bert, gpt2
 
 CLIP = next(clip for clip in bundled.clips() if len(clip.words) >= 4)
 TEXT = "the cat is very here"

@@ -17,6 +17,7 @@ import speechmix
 from speechmix import MixingMap, bundled
 from speechmix.errors import InputError
 from speechmix.maps.files import LayerWriter, read_map
+from speechmix.maps.headers import VERSION, _checksum, digest_of
 from tests.conftest import trained
 
 
@@ -110,11 +111,12 @@ class TestDamage:
         with pytest.raises(InputError, match="cut off"):
             MixingMap.load(path)
 
-    def test_a_map_of_an_earlier_version_is_read(self, tmp_path):
-        path = of_version_1(tmp_path / "x.safetensors", a_map(np.float32))
-        for lazy in (False, True):
-            assert np.array_equal(MixingMap.load(path, lazy=lazy).scores, a_map(np.float32).scores)
-            assert MixingMap.load(path, lazy=lazy).targets == a_map(np.float32).targets
+    @pytest.mark.parametrize("version", ["1", "3", None])
+    def test_a_map_of_another_version_is_an_error(self, tmp_path, version):
+        assert MixingMap.load(with_header(tmp_path / "x.safetensors", a_map(np.float32))).measure
+        path = with_header(tmp_path / "x.safetensors", a_map(np.float32), version=version)
+        with pytest.raises(InputError, match=r"x\.safetensors: a map in the format .*: compute the map again"):
+            MixingMap.load(path)
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -133,12 +135,11 @@ class TestDamage:
             ("provenance", "[]"),
             ("provenance", "[" * 100_000),
             ("provenance", "1" * 5000),
-            ("version", "3"),
             ("measure", None),
         ],
     )
-    def test_labels_of_an_earlier_version_that_make_no_sense(self, tmp_path, name, text):
-        path = of_version_1(tmp_path / "x.safetensors", a_map(np.float32), **{name: text})
+    def test_labels_that_make_no_sense(self, tmp_path, name, text):
+        path = with_header(tmp_path / "x.safetensors", a_map(np.float32), **{name: text})
         with pytest.raises(InputError, match=r"x\.safetensors"):
             MixingMap.load(path)
 
@@ -146,7 +147,7 @@ class TestDamage:
         "shape", [[2**40, 1, 1], [2, 3, 2, 2, 1], [-2, 3, 2, -2], [2.0, 3, 2, 2], [24], 24, [True, 24, 1]]
     )
     def test_shapes_that_lie(self, tmp_path, shape):
-        path = of_version_1(tmp_path / "x.safetensors", a_map(np.float32), shape=shape)
+        path = with_header(tmp_path / "x.safetensors", a_map(np.float32), shape=shape)
         with pytest.raises(InputError, match=r"x\.safetensors"):
             MixingMap.load(path)
 
@@ -180,21 +181,23 @@ class TestDamage:
             MixingMap.load(path)
 
 
-def of_version_1(path, mixing_map, *, shape=None, **entries):
-    """Write a map as version 1 had it, without checksums, with entries of its header replaced."""
+def with_header(path, mixing_map, *, shape=None, **entries):
+    """Write a map with entries of its header, or the shape of its scores, replaced before the checksum is computed."""
     header = {
         "format": "speechmix.MixingMap",
-        "version": "1",
+        "version": VERSION,
         "measure": mixing_map.measure,
         "stack": mixing_map.stack,
         "layers": json.dumps(mixing_map.layers),
         "targets": json.dumps([dataclasses.asdict(span) for span in mixing_map.targets]),
         "sources": json.dumps([dataclasses.asdict(span) for span in mixing_map.sources]),
         "provenance": json.dumps(mixing_map.provenance),
+        "digests": json.dumps([digest_of(layer) for layer in mixing_map.scores]),
     }
     header = {name: text for name, text in {**header, **entries}.items() if text is not None}
     shape = list(mixing_map.scores.shape) if shape is None else shape
     tensor = {"dtype": "F32", "shape": shape, "data_offsets": [0, mixing_map.scores.nbytes]}
+    header["checksum"] = _checksum(header, tensor)
     content = json.dumps({"__metadata__": header, "scores": tensor}).encode()
     path.write_bytes(struct.pack("<Q", len(content)) + content + mixing_map.scores.tobytes())
     return path

@@ -16,7 +16,7 @@ from speechmix.inputs.spans import Span
 from speechmix.maps.inseq_form import attribution_of
 from speechmix.maps.inseq_objects import from_inseq, to_inseq, write_inseq
 from speechmix.maps.mixing import Maps, MixingMap
-from tests.text_models import bart, gpt2
+from tests.models.text_models import bart, gpt2
 
 SOURCE = tuple(
     Span(i, i + 1, label, kind, word)

@@ -16,7 +16,7 @@ from speechmix.planted import plant
 from speechmix.planted.case_table import CUE
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, SPANS, with_head
-from tests.more_families import MORE_FAMILIES
+from tests.models.more_families import MORE_FAMILIES
 
 # WavLM shows weights that are averaged over heads, with no gradient: it is compared with differences of its output below.
 FIRST = ("wav2vec2-post", "whisper-80", "bert", "gpt2", "gemma3_text", "marian")

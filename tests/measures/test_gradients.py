@@ -16,8 +16,8 @@ import speechmix
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.measures.gradients import GradientPass
 from speechmix.measures.objectives import objective_of
-from tests import shared_models
 from tests.conftest import ALL_FAMILIES, inputs_of
+from tests.models import shared_models
 
 MEASURES = ("gradient_input", "integrated_gradients", "deeplift")
 SPANS = [(3, 9), (9, 10)]

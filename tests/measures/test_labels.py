@@ -11,8 +11,8 @@ import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.interventions.decision import Decision
 from speechmix.measures.labels import label_objective
-from tests import text_models
 from tests.conftest import build
+from tests.models import text_models
 from tests.scoring.test_mix import clip_of
 
 TEXT = "the cat is very here"

@@ -20,7 +20,7 @@ from speechmix.planted.case_table import CUE
 from tests import oracle_lrp as oracle
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import HEADS
-from tests.more_families import MORE_FAMILIES
+from tests.models.more_families import MORE_FAMILIES
 from tests.scoring.test_to_logit import ASKED, headed
 
 FIRST = (

@@ -10,9 +10,10 @@ import torch
 
 import speechmix
 from speechmix.maps.mixing import MixingMap
-from tests import oracle, oracle_by_path, shared_models
+from tests import oracle, oracle_by_path
 from tests.conftest import build, inputs_of, maps_of, tiny
-from tests.more_families import MORE_FAMILIES, built
+from tests.models import shared_models
+from tests.models.more_families import MORE_FAMILIES, built
 
 FRAMES = [(3, 9), (9, 10), (12, 31), (28, 40)]  # the last two overlap
 TOKENS = [(0, 2), (2, 3), (4, 8)]
@@ -246,4 +247,4 @@ def test_maps_in_files_keep_their_strengths(tmp_path):
                 assert read.mixing_strength.dtype == dtype
                 np.testing.assert_array_equal(read.mixing_strength, one.mixing_strength)
     without = replace(mixing_map, mixing_strength=None)
-    assert MixingMap.load(without.save(tmp_path / "former.safetensors")).mixing_strength is None
+    assert MixingMap.load(without.save(tmp_path / "without.safetensors")).mixing_strength is None

@@ -13,8 +13,8 @@ from speechmix.errors import InputError, ModelError
 from speechmix.interventions.ablation import ablate
 from speechmix.measures.objectives import objective_of
 from tests.conftest import build, inputs_of, tiny, trained
+from tests.models.text_models import BYTES, WORDS, bart, bert, gpt2
 from tests.scoring.test_mix import clip_of, whisper_that_hears
-from tests.text_models import BYTES, WORDS, bart, bert, gpt2
 
 
 def resolved(model, clip, objective="auto"):

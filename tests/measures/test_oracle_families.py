@@ -8,8 +8,8 @@ import pytest
 import speechmix
 from speechmix.errors import ModelError
 from tests import oracle_by_path as oracle
-from tests import shared_models
-from tests.more_families import MORE_FAMILIES, built
+from tests.models import shared_models
+from tests.models.more_families import MORE_FAMILIES, built
 
 SPANS = [[(0, 1)], [(1, 4)], [(12, 14), (5, 9)], [(9, 11)], [(60, 95)], [(203, 211)]]  # the third is in pieces
 

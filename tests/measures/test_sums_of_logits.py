@@ -18,8 +18,8 @@ from speechmix.interventions.decision import Decision
 from speechmix.maps.numerics import ctc_log_probability
 from speechmix.measures.objectives import Objective, of_tokens
 from speechmix.measures.sums_of_logits import sum_of_logits
-from tests import text_models
 from tests.conftest import trained
+from tests.models import text_models
 
 FRAMES, LETTERS, BLANK = 5, 4, 0
 

@@ -11,8 +11,8 @@ import torch
 import transformers
 
 import speechmix
-from tests import sorting_model
 from tests.measures.test_decompositions import BLOCK_MEASURES
+from tests.models import sorting_model
 
 DECODER_MEASURES = [m for m in BLOCK_MEASURES if m not in ("attention_norm_residual_layernorm", "globenc")]
 

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba
 import speechmix
 from speechmix.errors import InputError
 from speechmix.plots import blank_out_figure, deletion_figure
-from tests import text_models
+from tests.models import text_models
 
 SENTENCES = [
     speechmix.Sentence("the cat is very here", target="is"),

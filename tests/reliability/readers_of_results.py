@@ -39,12 +39,6 @@ def _write_map(folder: Path) -> None:
     _a_map().save(folder / "map.safetensors")
 
 
-def _write_old_map(folder: Path) -> None:
-    from tests.maps.test_files import of_version_1
-
-    of_version_1(folder / "map.safetensors", _a_map())
-
-
 def _read_map(lazy: bool) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         found = MixingMap.load(folder / "map.safetensors", lazy=lazy)
@@ -158,14 +152,14 @@ def _model() -> Any:
     return speechmix.load(str(bundled.models()["tiny-french-ctc"]), device="cpu")
 
 
+_FILES_OF_A_RUN = ("run/*.json", "run/*.csv", "run/*.parquet", "run/maps/*/*", "run/results/*/*")
 TARGETS = (
     Target("map", _write_map, _read_map(False), exact=True),
     Target("map, lazy", _write_map, _read_map(True), exact=True),
-    Target("map of version 1", _write_old_map, _read_map(False)),
     Target("annotated data set", _write_examples, _read_examples, ("data/examples.parquet", "data/about.json")),
     Target("journal", _write_stage(None), _read_stage, ("*.jsonl",), exact=True),
     Target("journal, done again", _write_stage(None), _resume_stage, ("*.jsonl",), exact=True),
     Target("journal, resumed", _write_stage("d"), _resume_stage, ("*.unfinished",), exact=True),
-    Target("run folder", _write_run, _read_run, ("run/*.json", "run/*.csv", "run/*.parquet", "run/maps/*/*/*")),
+    Target("run folder", _write_run, _read_run, _FILES_OF_A_RUN),
     Target("run, gone on with", _begin_run, _go_on_with_run, ("run/*.json", "run/*/*/*", "run/*/*/*/*"), exact=True),
 )  # fmt: skip

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import soundfile
 
+from speechmix.files.file_marks import FileMark
+from speechmix.files.shards import Shard
 from speechmix.inputs.spans import Span
+from speechmix.maps.headers import labels_as_text
 from speechmix.maps.mixing import MixingMap
+from speechmix.storage.folder import COMPLETE, RunFolder
+from speechmix.storage.map_files import tensor_name
+from speechmix.storage.map_shards import digests_as_stored
+from speechmix.storage.part_files import Owner
+from speechmix.storage.results import Key, Results
 from speechmix.versions import versions
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
@@ -37,16 +47,23 @@ def synthetic_run(
     seconds: float = 1.0,
     pairs: bool = True,
     twins: int = TWINS,
+    provenance: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a run: trained contributions rise by `GAIN` in the middle, random ones are flat.
 
     The first `mapped` clips have maps. With 39 `twins` (`rank_test.TWINS_NEEDED`) and 8 groups of clips differences can be
-    claimed. `value` stands for every contribution and score (NaN), `text` for every transcript.
+    claimed. `value` stands for every contribution and score (NaN), `text` for every transcript. `provenance`
+    replaces entries of the provenance of the first clip's trained maps.
     """
     rng = np.random.default_rng(7)
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"options": {"measures": list(measures)}, "versions": versions()}))
-    rows, table = [], []
+    run, rows, table = RunFolder(folder), [], []
+    owners = {
+        (model, seed): Owner(model, init, seed, model if seed is None else f"{model} (random {seed})", "synthetic")
+        for model in models
+        for init, seed in (("trained", None), ("random", 0))[: 1 + (twins > 0)]
+    }
+    results = {who: Results(run, owner, Shard(), print) for who, owner in owners.items()}
     for number in range(clips):
         name = f"clip_{number:04d}"
         path = folder / "sound" / f"{name}.wav"
@@ -57,7 +74,7 @@ def synthetic_run(
                 "target": "livres" if cue else "", "foil": "", "alignment": "given", "doubts": "",
                 "number": ("sg", "pl")[number % 2],
                 **({"pair": f"pair_{number // 2}", "lemma": f"w{number // 2}"} if pairs else {}),
-                "audio_file": str(path) if has_sound else "",
+                "audio_file": str(path) if has_sound else "", "sound": "",
             }
         )  # fmt: skip
         if has_sound:
@@ -65,7 +82,9 @@ def synthetic_run(
         for model in models:
             for init, seed in (("trained", None), *(("random", seed) for seed in range(twins))):
                 if number < mapped and seed in (None, 0):
-                    _write_maps(folder, rows[-1], model, init, seed, layers, measures, stacks, cue, value, rng)
+                    changed = provenance if number == 0 and init == "trained" else None
+                    maps = _maps(rows[-1], model, init, seed, layers, measures, stacks, cue, value, rng, changed or {})
+                    _put(results[model, seed], name, maps)
                 if cue:
                     table += _contributions(name, model, init, seed, layers, measures, stacks, value, rng)
     pd.DataFrame(rows).to_csv(folder / "clips.csv", index=False)
@@ -73,6 +92,12 @@ def synthetic_run(
         pd.DataFrame(table).astype({"seed": "Int64"}).to_parquet(folder / "cue_contribution.parquet")
     skipped = [{"clip": "broken", "model": "", "reason": "no such file"}]
     pd.DataFrame(skipped).to_csv(folder / "skipped.csv", index=False)
+    for of_model in results.values():
+        of_model.write()
+    done = min(clips, mapped) * len(results)
+    parts = {path.relative_to(folder).as_posix(): FileMark.of(path) for path in run.part_files()}
+    described = {"options": {"measures": list(measures)}, "versions": versions(), "state": COMPLETE}
+    (folder / "run.json").write_text(json.dumps({**described, "done": done, "parts": parts}))
     return folder
 
 
@@ -102,7 +127,7 @@ def _contributions(name, model, init, seed, layers, measures, stacks, value, rng
     ]  # fmt: skip
 
 
-def _write_maps(folder, row, model, init, seed, layers, measures, stacks, cue, value, rng) -> None:
+def _maps(row, model, init, seed, layers, measures, stacks, cue, value, rng, changed) -> list[MixingMap]:
     words = row["text"].split()[:12] or ["x"]
     edges = np.linspace(0.1, 0.9, len(words) + 1) * row["seconds"]
     units = tuple(
@@ -113,13 +138,27 @@ def _write_maps(folder, row, model, init, seed, layers, measures, stacks, cue, v
         "model": model, "init": init, "seed": seed, "weights": "synthetic", "text": row["text"], "foil": None,
         "words": [[word, float(edges[i]), float(edges[i + 1])] for i, word in enumerate(words)],
         "cue": target - 1 if cue and target else None, "target": target if cue and target else None, "alignment": "given",
+        **changed,
     }  # fmt: skip
-    place = folder / "maps" / (f"{model}_random_{seed}" if init == "random" else model) / row["clip"]
-    place.mkdir(parents=True)
+    maps = []
     for stack in stacks:
         for measure in measures:
             scores = rng.gamma(0.7, 1.0, (layers, len(units), len(units)))
             if value is not None:
                 scores[:] = value
-            found = MixingMap(scores, units, units, measure, stack, tuple(range(layers)), provenance)
-            found.save(place / f"{measure}.{stack}.safetensors")
+            maps.append(MixingMap(scores, units, units, measure, stack, tuple(range(layers)), provenance))
+    return maps
+
+
+def _put(results: Results, clip: str, maps: list[MixingMap]) -> None:
+    """Store maps as a run stores those of frames: scores in a shard, labels in a row for each measure."""
+    for measure in dict.fromkeys(found.measure for found in maps):
+        of_measure = [found for found in maps if found.measure == measure]
+        labels = [
+            labels_as_text(found) | {
+                "dtype": "float64", "shape": found.scores.shape, "digests": digests_as_stored(found.scores, "float64")
+            }
+            for found in of_measure
+        ]  # fmt: skip
+        tensors = {tensor_name(clip, measure, found.stack): (found.scores, "float64") for found in of_measure}
+        results.put(Key(clip, measure, "synthetic"), content=json.dumps(labels), tensors=tensors)

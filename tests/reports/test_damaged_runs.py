@@ -14,6 +14,7 @@ from speechmix.cli import main
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.locks import LOCK
 from speechmix.reports.study_page import report
+from speechmix.storage.folder import RunFolder
 from speechmix.storage.reading import open_run
 from speechmix.storage.stored_clips import clip_of, maps_of_clip
 from tests.reports.synthetic_runs import synthetic_run
@@ -35,10 +36,10 @@ def changed(path, **values):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("leftover", [".unfinished-12-abc", "clip_0009.part"])
-def test_what_a_dead_process_left_is_no_clip(folder, leftover):
+def test_what_a_dead_process_left_is_no_clip(folder):
     done = open_run(folder).done
-    shutil.copytree(folder / "maps" / "synthetic" / "clip_0000", folder / "maps" / "synthetic" / leftover)
+    part = RunFolder(folder).part_files()[0]
+    shutil.copy(part, part.with_name(".unfinished-12-abc.parquet"))
     shutil.copytree(folder / "maps" / "synthetic", folder / "maps" / ".unfinished-12-def")
     assert open_run(folder).done == done == 8
     assert list(maps_of_clip(open_run(folder), "clip_0000")) == [
@@ -115,16 +116,16 @@ def test_a_table_without_a_column_or_of_other_values(folder, column):
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_damaged_map_is_left_out_and_named(folder):
-    maps = folder / "maps" / "synthetic"
-    for clip in ("clip_0000", "clip_0001", "clip_0002", "clip_0003"):
-        (maps / clip / "value_zeroing.encoder.safetensors").write_bytes(b"damaged")
+    (shard,) = (folder / "maps" / "synthetic").glob("*.safetensors")
+    content = shard.read_bytes()
+    shard.write_bytes(content[: len(content) // 8] + bytes(len(content) - len(content) // 8))
     run = open_run(folder)
     with pytest.warns(UserWarning, match="1 maps of 'clip_0000' are left out"):
         left = maps_of_clip(run, "clip_0000")
     assert list(left) == [("synthetic", "random", 0)]
     text = report(folder).read_text()
     assert "maps of the clips above cannot be read" in text
-    assert "clip_0000/value_zeroing.encoder.safetensors" in text
+    assert f"synthetic/{shard.name}" in text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -141,11 +142,8 @@ def test_a_damaged_map_is_left_out_and_named(folder):
         ),
     ],
 )  # fmt: skip
-def test_a_map_of_unknown_origin_is_left_out(folder, wrong):
-    path = folder / "maps" / "synthetic" / "clip_0000" / "value_zeroing.encoder.safetensors"
-    found = speechmix.MixingMap.load(path)
-    found.provenance.update(wrong)
-    found.save(path)
+def test_a_map_of_unknown_origin_is_left_out(tmp_path, wrong):
+    folder = synthetic_run(tmp_path / "run", clips=4, layers=2, measures=("value_zeroing",), provenance=wrong)
     run, reasons = open_run(folder), []
     maps = maps_of_clip(run, "clip_0000", unreadable=reasons)
     assert list(maps) == [("synthetic", "random", 0)]

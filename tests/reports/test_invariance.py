@@ -17,8 +17,7 @@ from speechmix.reports.study_need import short_answers
 from speechmix.reports.study_tables import contribution_cells, grouped_clips, of_layers, of_stacks, study_table
 from speechmix.reports.wording import sentences
 from speechmix.storage.tables import clip_table, identified, share_rows
-
-from ..changed_models import deaf, padded, permuted
+from tests.models.changed_models import deaf, padded, permuted
 
 SOURCE = bundled.models()["tiny-french-whisper"]
 CLIPS = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"][:8]

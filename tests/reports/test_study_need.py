@@ -195,6 +195,6 @@ def test_the_table_is_shown_rounded_with_its_interval():
     ]
 
 
-def test_a_run_of_an_earlier_version_has_no_need():
+def test_a_run_without_ablation_has_no_need():
     assert need_table(pd.DataFrame()).empty
     assert need_by_number(pd.DataFrame()).empty

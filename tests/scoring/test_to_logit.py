@@ -12,9 +12,9 @@ import transformers
 import speechmix
 from speechmix.maps.facts import names_of_scope
 from tests import oracle_decompositions as oracle
-from tests import text_models
 from tests.conftest import ALL_FAMILIES, inputs_of, trained
-from tests.more_families import MORE_FAMILIES
+from tests.models import text_models
+from tests.models.more_families import MORE_FAMILIES
 
 HEADS = {
     "wav2vec2-stable": "Wav2Vec2ForCTC",

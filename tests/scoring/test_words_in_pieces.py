@@ -16,8 +16,8 @@ from speechmix.interventions.sound import attenuated
 from speechmix.plots import sound_and_map
 from speechmix.plots.timed_maps import timed_map
 from tests.conftest import build
+from tests.models.text_models import bert, gpt2
 from tests.scoring.test_mix import audio, whisper_that_hears
-from tests.text_models import bert, gpt2
 
 SAID = [("il", 0.10, 0.20), ("ne", 0.20, 0.40), ("mange", 0.40, 0.80), ("pas", 0.80, 1.10)]
 

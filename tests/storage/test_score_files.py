@@ -44,7 +44,7 @@ def written(folder, maps_of, **options):
             files.append({(m.measure, m.stack): m for m in maps}, clip(name), who)
         marks = files.close("part-0")
     assert {name: FileMark.of(folder / name) for name in marks} == marks
-    return scores_in(folder, dict(sorted(marks.items())), folder.with_suffix(".parquet"))
+    return scores_in(folder, dict(sorted(marks.items())))
 
 
 @pytest.fixture
@@ -119,9 +119,9 @@ def test_an_error_or_nothing_scored_leaves_no_file(tmp_path, runs):
     with ScoreFiles(folder) as files:
         assert files.close("nothing") == {}
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == files_before
-    assert scores_in(folder, None, folder).count_rows() == before
+    assert scores_in(folder, None).count_rows() == before
     with pytest.raises(InputError, match="has no scores: expected the folder none"):
-        scores_in(tmp_path / "none", None, tmp_path / "scores.parquet")
+        scores_in(tmp_path / "none", None)
 
 
 def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs):
@@ -134,11 +134,6 @@ def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs
         rows = copied.rows_of(name).to_pandas().sort_values(["layer", "target", "source"])
         np.testing.assert_array_equal(rows.score, expected.scores.ravel())
     assert copied.rows_of("nobody") is None
-
-
-def test_a_table_of_earlier_versions_opens(tmp_path):
-    pd.DataFrame({"clip": ["a"], "score": [0.5]}).to_parquet(tmp_path / "scores.parquet")
-    assert scores_in(tmp_path / "scores", None, tmp_path / "scores.parquet").to_table().to_pydict()["score"] == [0.5]
 
 
 class TestAnalysts:
@@ -156,7 +151,7 @@ class TestAnalysts:
 
     def test_arrow(self, folder, expected):
         where = (ds.field("stack") == "cross") & (ds.field("seed") == 7)
-        column = scores_in(folder, None, folder).to_table(columns=["score"], filter=where)["score"]
+        column = scores_in(folder, None).to_table(columns=["score"], filter=where)["score"]
         assert np.mean(column.to_numpy()) == pytest.approx(expected, abs=1e-15)
 
     def test_pandas(self, folder, expected):

@@ -4,7 +4,7 @@ A row is a way to score words: a measure, in a stack, aggregated over layers. It
 differences to random orders (their mean, over twenty), to the order by length and to the order by position are all above zero.
 The differences of all rows to one baseline are tested together (`sign_flips`), and a row's p is the largest of its three (an
 intersection-union test). A row that is no better than some baseline is no better than the best baseline, so this bounds the
-probability that any such row is named (simulated in `tests/benchmarks/leaderboard.py`).
+probability that any such row is named (simulated in `benchmarks/leaderboard.py`).
 
 A row needs `FEWEST_GROUPS` groups in which it and the baselines have a number. A row with fewer is shown below the others
 with the note `TOO_FEW`; it is not tested, not ranked, and changes no other row. The winner is the best of many rows, so its

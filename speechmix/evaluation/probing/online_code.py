@@ -14,7 +14,7 @@ before. Easy to read means few bits, from few examples. Compression is about 1 w
 
 The switch between blocks (van Erven, Grünwald & de Rooij 2012, Catching up Faster by Switching Sooner, JRSS B) lets the
 strength change as more items are known. The code is at most four bits longer than that of the best single regression, and
-than that of the better code that ignores the states (`tests/benchmarks/online_code.py`).
+than that of the better code that ignores the states (`benchmarks/online_code.py`).
 
 ``mode="reference"`` repeats the released code of the Value Zeroing paper with its faults, because only that can be compared
 with the published figures: cross-entropy of a softmax's output ("double softmax": no item costs less than 0.313 nats), the

@@ -9,8 +9,8 @@ import transformers
 
 import speechmix
 from speechmix.planted import plant
-from tests import text_models
 from tests.conftest import build
+from tests.models import text_models
 
 # Of a planted model: the empty token, five words with content (+, -, +, -, +), and what is said (home, or gold).
 WORDS = ["[CLS]", "the", "winner", "home", "gold", "our", "champion", "brought"]

@@ -10,9 +10,9 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import joint_blank_out
-from tests import text_models
 from tests.conftest import trained
 from tests.evaluation.faithfulness.planted_texts import CHAMPION, PLANTED_SENTENCE, WINNER, listens_to, planted_bert
+from tests.models import text_models
 
 SENTENCES = [
     speechmix.Sentence("the cat is very here", cue="cat", target="is", foil="are"),

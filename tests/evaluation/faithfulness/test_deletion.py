@@ -11,9 +11,9 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from tests import text_models
 from tests.conftest import build, trained
 from tests.evaluation.faithfulness.planted_texts import listens_to
+from tests.models import text_models
 
 TEXT = "the cat is very here ."
 

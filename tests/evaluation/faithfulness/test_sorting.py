@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.benchmarks import sorting as study
-from tests.sorting_model import DIGITS, gpt_nano, sorting
+from benchmarks import sorting as study
+from tests.models.sorting_model import DIGITS, gpt_nano, sorting
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import speechmix
 from speechmix import bundled
 from speechmix.interventions.state_shifts import state_shifts
 from tests.conftest import trained
-from tests.text_models import bert
+from tests.models.text_models import bert
 
 CLIPS = [clip for clip in bundled.clips() if len(clip.words) >= 4][:3]
 ASKED = {"judges": "states (zeros)", "metrics": ["spearman", "top_1"]}

@@ -21,8 +21,8 @@ from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_without
 from speechmix.interventions.sound import attenuated
 from speechmix.measures.registry import forget_measure
-from tests import text_models
 from tests.conftest import trained
+from tests.models import text_models
 
 MEASURES = ("value_zeroing", "attention", "gradient_input")
 ROW = ["stack", "measure", "aggregation"]

@@ -11,8 +11,8 @@ from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.probing.positions import positions_asked, states_at
 from speechmix.inputs.spans import word_spans
-from tests import text_models
 from tests.conftest import trained
+from tests.models import text_models
 
 
 def clip_named(name: str) -> speechmix.Clip:

@@ -19,8 +19,8 @@ from speechmix.files.text_files import read_csv
 from speechmix.planted import plant
 from speechmix.planted.case_table import CUE, OTHER, TARGET
 from speechmix.planted.models import inputs_of
-from tests import text_models
 from tests.conftest import trained
+from tests.models import text_models
 
 ITEMS = 32
 

@@ -1,6 +1,6 @@
 """A real trained model whose task is known exactly: does each measure point to where the sorted digit comes from?
 
-    python tests/benchmarks/sorting.py FOLDER [--step 7] [--out sorting.csv]
+    python -m benchmarks.sorting FOLDER [--step 7] [--out sorting.csv]
 
 In: the weights of a minGPT that sorts six digits of 0, 1, 2 (gpt-nano-sort-model.json of bbycroft/llm-viz, MIT), fed six digits
 and the sorted ones written so far. The row that writes a digit is asked three things, layer by layer, rolled out and averaged:
@@ -30,7 +30,7 @@ from speechmix.evaluation.faithfulness.scores import spearman
 from speechmix.files.text_files import write_csv
 from speechmix.maps.facts import facts_of
 from speechmix.maps.numerics import normalize_rows
-from tests.sorting_model import DIGITS, gpt_nano, sorting
+from tests.models.sorting_model import DIGITS, gpt_nano, sorting
 
 MEASURES = (
     "value_zeroing", "attention", "attention_norm", "attention_norm_residual", "alti", "alti_l2", "gradient_input", "random",

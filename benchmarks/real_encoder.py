@@ -1,6 +1,6 @@
 """Which measure ranks the words that move a state, in the trained encoder of Whisper tiny.en on real French recordings.
 
-    python tests/benchmarks/real_encoder.py SHARED [--judges "states (zeros)" "states (noise)"]
+    python benchmarks/real_encoder.py SHARED [--judges "states (zeros)" "states (noise)"]
 
 In: the shared folder with the encoder's weights and the recordings (neither is in the package). Out: a leaderboard for the
 trained encoder and for an untrained one, by each judge. The model was trained on English and has no output matrix here, so

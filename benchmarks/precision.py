@@ -1,6 +1,6 @@
 """How far each precision is from float64: relative errors of Value Zeroing scores, as a Markdown table.
 
-    python tests/benchmarks/precision.py [--shared ../shared]
+    python benchmarks/precision.py [--shared ../shared]
 
 In: the small golden speech models, and the real trained Whisper tiny.en encoder on real French clips, both from the shared
 folder beside the project. Out: for each way of computing, the largest and the median error of a score, relative to that
@@ -72,7 +72,7 @@ def errors(model, items, options) -> dict[str, tuple[float, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[3] / "shared")
+    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| model | computed with | largest error | median error |\n|---|---|---|---|")

@@ -1,6 +1,6 @@
 """How many operations a device is given for a map, and how many of them are the plain forward pass.
 
-    python tests/benchmarks/operations.py [--layers 4]
+    python benchmarks/operations.py [--layers 4]
 
 A GPU takes some microseconds to begin each operation, however small, so where there are many the device waits for the host.
 Counted on a device that is none, for a small Whisper with random weights and eight clips: by clip and layer this is
@@ -18,7 +18,7 @@ import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import speechmix
 from speechmix.adapters.model import Model

@@ -1,6 +1,6 @@
 """What Ray costs a run: a stand-in that sleeps as long as a forward pass, by 1, 2, 4 and 8 workers of one machine.
 
-    python tests/benchmarks/ray_efficiency.py [--seconds 0.5] [--clips 96] [--workers 1 2 4 8]
+    python benchmarks/ray_efficiency.py [--seconds 0.5] [--clips 96] [--workers 1 2 4 8]
 
 In: seconds that a clip's pass takes, clips for each worker. A worker loads a tiny model, computes the maps of its first clip,
 sleeps for each further one and takes the maps of the first for its: all else is done as in any run (keys, tables, part files,
@@ -24,7 +24,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for workers, which import this by its place
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for workers, which import this by its place
 os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")])
 
 import numpy as np

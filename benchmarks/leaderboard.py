@@ -1,7 +1,7 @@
 """How often does a leaderboard name a measure that knows nothing, and how often one that knows everything?
 
-    python tests/benchmarks/leaderboard.py              # 400 studies a cell, minutes
-    python tests/benchmarks/leaderboard.py --studies 2000
+    python benchmarks/leaderboard.py              # 400 studies a cell, minutes
+    python benchmarks/leaderboard.py --studies 2000
 
 SIMULATED studies: one number for each group and row. Measures that know nothing get what an order drawn at random gets; the
 baselines too, so each false name is a false alarm. Cases:

@@ -1,4 +1,4 @@
-"""Tiny models of the families beside those of `conftest.py`: how each is built, fed, and where its values are made.
+"""Tiny models of the families beside those of `tests.models`: how each is built, fed, and where its values are made.
 
 A new family is one entry of `MORE_FAMILIES`; `tests/measures/test_oracle_families.py` runs all of it against the oracle.
 """

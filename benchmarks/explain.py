@@ -1,7 +1,7 @@
 """What explaining every token of a ten-second clip costs, beside transcribing it: the measures that take nothing away.
 
-    python tests/benchmarks/explain.py [--layers 12] [--words 12] [--measure NAME ...] [--repeats 1]
-    python tests/benchmarks/explain.py --backward gradient_input chefer lrp [--tokens 6]
+    python benchmarks/explain.py [--layers 12] [--words 12] [--measure NAME ...] [--repeats 1]
+    python benchmarks/explain.py --backward gradient_input chefer lrp [--tokens 6]
 
 A Whisper of small's shape with random weights (1,500 encoder frames), a clip of noise with its words, a text of about three
 tokens a word. Both are timed in one process by its processor time, one after the other; the transcript is as many greedy steps

@@ -1,6 +1,6 @@
 """Processes against threads: one run by one process with all cores, and by several with a share of them.
 
-    python tests/benchmarks/workers.py [--workers 2] [--clips 8] [--shapes tiny base small] [--rounds 2]
+    python benchmarks/workers.py [--workers 2] [--clips 8] [--shapes tiny base small] [--rounds 2]
 
 Whisper's shapes with random weights over the bundled clips in a window of 30 s (cue contribution, three measures, target rows),
 and the package's own tiny models, each scored in the same folder layout as `speechmix score --workers`. A run of so many clips

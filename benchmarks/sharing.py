@@ -1,6 +1,6 @@
 """What the parts of a study take for one clip, and what sharing features and encoder states between them saves.
 
-    python tests/benchmarks/sharing.py [--model small] [--layers 4] [--repeats 3]
+    python benchmarks/sharing.py [--model small] [--layers 4] [--repeats 3]
 
 Maps of the target's rows, ablation with its control, transcript and states for probes, as a run asks for them: each by itself,
 and all within `Model.unchanged`. The shape of a Whisper with random weights; figures are shares and ratios within one run, of

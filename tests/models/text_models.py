@@ -6,7 +6,7 @@ import transformers
 from tokenizers.pre_tokenizers import ByteLevel
 
 import speechmix
-from tests.conftest import build
+from tests.models import build
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat cats are is here very play ##s .".split()]
 BYTES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]

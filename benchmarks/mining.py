@@ -1,6 +1,6 @@
 """What mining finds and costs: agreement with gold trees, pairs by template and contrast, processor seconds and memory.
 
-    python -m tests.benchmarks.mining [--trees FILE.conllu ...] [--sentences FOLDER_OR_FILE ...]
+    python -m benchmarks.mining [--trees FILE.conllu ...] [--sentences FOLDER_OR_FILE ...]
 
 In: trees of Universal Dependencies (gold pairs are drawn by the rules of tests/homophony/gold.py), and text files with a
 sentence a line. Out, printed: precision, recall and F1 by template; pairs of the sentences by template, contrast and number;

@@ -1,6 +1,6 @@
 """What the page of a large run costs: a run with SIMULATED contributions, read and shown, its steps timed one by one.
 
-    python tests/benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 39] [--keep FOLDER]
+    python benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 39] [--keep FOLDER]
 
 In: numbers of clips. The run is written as a run writes its own (`TableWriter`, `write_csv`, `run.json`): one trained model, a
 random twin that heard all clips, further twins that heard at most 40, one stack; no model was run and no sound exists, the
@@ -103,7 +103,7 @@ def simulated_run(path: Path, clips: int, *, layers: int = 24, measures: int = 1
     write_csv(table, folder.clips)
     options = Question().described() | {"measures": list(names), "stacks": ["encoder"]}
     done = 2 * clips + (twins - 1) * len(few)
-    description = {"options": options, "versions": versions(), "state": "complete", "done": done}
+    description = {"options": options, "versions": versions(), "state": "complete", "done": done, "parts": {}}
     folder.description.write_text(json.dumps(description), encoding="utf-8")
     return path
 

@@ -1,6 +1,6 @@
 """How well the aligner by synthesis places words: errors, doubts, what its scores are worth, and what it costs.
 
-    python tests/benchmarks/alignment.py [--part kept] [--count 12] [--seed 0] [--out words.csv] [--shared ../shared]
+    python benchmarks/alignment.py [--part kept] [--count 12] [--seed 0] [--out words.csv] [--shared ../shared]
 
 In: speech with known word times (see `alignment_material`), the part for development unless told otherwise, and real
 recordings of the shared folder whose borders were read off spectrograms (real_borders.json). Out: a Markdown table, one row
@@ -104,7 +104,7 @@ def figures(table: pd.DataFrame) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[3] / "shared")
+    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
     parser.add_argument("--part", choices=("development", "kept"), default="development")
     parser.add_argument("--count", type=int, default=12, help="sentences of each kind")
     parser.add_argument("--seed", type=int, default=0)

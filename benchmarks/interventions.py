@@ -1,6 +1,6 @@
 """What knocking out every word in every layer costs: all runs in one growing batch beside one pass of the model each.
 
-    python tests/benchmarks/interventions.py [--layers 24] [--words 20] [--hidden 512] [--pairs 24]
+    python benchmarks/interventions.py [--layers 24] [--words 20] [--hidden 512] [--pairs 24]
 
 Random weights: a text decoder (GPT-2) and a Whisper whose decoder is asked about (1500 encoder frames), each word a token. The
 naive way runs the model again for every (layer, word), with a hook that zeroes the values; of a Whisper it is given the
