@@ -110,11 +110,12 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
     """
     from ..stages.stage_files import begun_shards
     from ..stages.stage_lines import options_of
+    from .adapting import align_study
     from .counts import summary
     from .dataset import read_examples
     from .drawing import parse_draw
     from .selection import select_examples
-    from .stages import align_corpus, mine_corpus
+    from .stages import mine_corpus
     from .study import PAIRS, WORDS
 
     folder = Path(options.out) / "corpus"
@@ -131,7 +132,7 @@ def _mined(options, models, aligner, skipped: list[tuple[str, str]]) -> list[Cli
         mine_corpus(options.common_voice, folder, templates=templates, shard=shard, **reading, **again)
     print(counted(folder / PAIRS))
     for shard in begun_shards(folder / WORDS):
-        align_corpus(folder, model=aligner, textgrids=options.textgrids, shard=shard, **again)
+        align_study(folder, model=aligner, textgrids=options.textgrids, shard=shard, report=print, **again)
     print(counted(folder / WORDS))
     transcripts = [_transcribed(folder, load_model(), again) for load_model in models]
     choosing = {"contrasts": options.contrast, "balance": options.balance, "most": options.most, "seed": options.seed}
