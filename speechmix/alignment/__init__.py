@@ -74,10 +74,16 @@ def place_words(
         raise InputError(f"method must be one of {METHODS}, found {method!r}")
     if method == "auto":
         method = "ctc" if model is not None and has_ctc_head(model) and model.init == "trained" else "synthesis"
+    language = language or clip.language
     if method == "synthesis":
         from .synthesis import align_by_synthesis
 
-        language = synthesis_language(clip, text, language)
+        if not language:
+            raise InputError(
+                f"clip {clip.name!r}: in which language is {text[:60]!r}? Its words are placed by a voice that speaks it: give "
+                "language='fr' ('en-us', ...; --language fr on the command line, a column language in a manifest; "
+                "speechmix.alignment.espeak.voices() lists them), or a CTC model that aligns (model=, --aligner)"
+            )
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
     if model is None:
         needed = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
@@ -86,21 +92,4 @@ def place_words(
         return align_by_ctc(model, clip.audio(model.sample_rate), text)
     from .whisper_attention import align_by_whisper
 
-    return align_by_whisper(model, clip.audio(model.sample_rate), text, language=language or clip.language)
-
-
-def synthesis_language(clip: Clip, text: str, language: str | None = None) -> str:
-    """Return the language in which a synthetic voice speaks a clip's text: the given one, or the clip's.
-
-    Raises
-    ------
-    InputError
-        If neither is known.
-    """
-    if not (language or clip.language):
-        raise InputError(
-            f"clip {clip.name!r}: in which language is {text[:60]!r}? Its words are placed by a voice that speaks it: give "
-            "language='fr' ('en-us', ...; --language fr on the command line, a column language in a manifest; "
-            "speechmix.alignment.espeak.voices() lists them), or a CTC model that aligns (model=, --aligner)"
-        )
-    return language or clip.language or ""
+    return align_by_whisper(model, clip.audio(model.sample_rate), text, language=language)

@@ -21,7 +21,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..alignment import synthesis_language
 from ..alignment.base import REVISION, Alignment
 from ..alignment.cepstra import HeardRecording, listen
 from ..alignment.confidence import TRUSTED_TEXT
@@ -189,8 +188,7 @@ def _first(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _aligned(clip: Clip, own: OwnVoice | None = None) -> Alignment:
-    text = clip.text or ""
-    return align_by_synthesis(clip.audio(16_000), text, language=synthesis_language(clip, text), own=own)
+    return align_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language or "", own=own)
 
 
 def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
@@ -228,8 +226,7 @@ def _adapted(clip: Clip, first: dict[str, Any], own: OwnVoice) -> dict[str, Any]
     """A clip's line after adaptation: near the first alignment if that trusts the text, else the less doubtful one."""
     if first["score"] < TRUSTED_TEXT:
         return max(first, _kept(clip, _aligned(clip, own)), key=lambda line: (not line["doubts"], line["score"]))
-    text = clip.text or ""
-    words = words_by_synthesis(clip.audio(16_000), text, language=synthesis_language(clip, text), own=own)
+    words = words_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language or "", own=own)
     again = kept_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
     return {**first, "alignment": ADAPTED, "words": _moved(first["words"], again["words"])}
 
