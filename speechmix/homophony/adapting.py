@@ -117,7 +117,7 @@ def _why_not(study: Path, shard: Shard, overwrite: bool) -> str:
         return "not adapted to the speakers: a shard does not see all clips of a speaker"
     stored = options_of(study / WORDS)
     if stored and "adapt" not in stored and not overwrite:
-        return f"not adapted to the speakers: {study / WORDS} was begun without, and goes on so; --adapt --overwrite aligns again"
+        return f"not adapted to the speakers: {study / WORDS} was begun without; --adapt --overwrite aligns again"
     return ""
 
 

@@ -13,8 +13,8 @@ from speechmix.alignment import Alignment
 from speechmix.alignment.own_voice import learn
 from speechmix.cli import main
 from speechmix.errors import AlignmentError, InputError
-from speechmix.homophony import adapting
 from speechmix.files.shards import Shard
+from speechmix.homophony import adapting
 from speechmix.homophony.adapting import LEAST, adapted_count, align_adapted, align_study
 from speechmix.homophony.stages import align_corpus
 from speechmix.inputs.spans import Word
