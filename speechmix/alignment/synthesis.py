@@ -90,25 +90,60 @@ def align_by_synthesis(
     >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
     [True, True, True]
     """
-    written = words_of(text)
-    if not written:
-        raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
-    spoken_text = " ".join(without_signs(written))
     with on_one_thread():
-        recording = listen(audio, sample_rate)
-        chorus = Chorus(recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own)
-        _check_length(recording, chorus.natural)
+        chorus, written = _chorus(audio, text, language, sample_rate, own)
         evidence = gather(chorus)
-    edges = np.maximum(0.0, (evidence.edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE)
     scores = word_scores(evidence)
     words = tuple(
-        Word(word, float(start), float(end), float(score))
-        for word, (start, end), score in zip(written, edges, scores, strict=True)
+        Word(word, start, end, float(score))
+        for word, (start, end), score in zip(written, _seconds(evidence.edges), scores, strict=True)
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = own is not None
     doubts = doubts_of(words, evidence, adapted=adapted, language=language)
     return Alignment(words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes)
+
+
+def words_by_synthesis(
+    audio: np.ndarray, text: str, *, language: str, sample_rate: int = SAMPLE_RATE, own: OwnVoice | None = None
+) -> tuple[Word, ...]:
+    """Place the words as `align_by_synthesis` does, at five eighths of its cost: without scores and doubts.
+
+    Parameters, errors and word times are those of `align_by_synthesis`.
+
+    Examples
+    --------
+    >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
+    >>> words = words_by_synthesis(speech.audio, "le chat dort", language="fr")
+    >>> [(word.text, abs(word.start - spoken.start) < 0.03, word.score) for word, spoken in zip(words, speech.words)]
+    [('le', True, None), ('chat', True, None), ('dort', True, None)]
+    """
+    with on_one_thread():
+        chorus, written = _chorus(audio, text, language, sample_rate, own)
+        forwards = np.arange(len(chorus.words))
+        ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
+        no_borders = np.empty((2, 0, 0))
+        evidence = Evidence(chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders)
+    return tuple(Word(word, *span) for word, span in zip(written, _seconds(evidence.edges), strict=True))
+
+
+def _chorus(
+    audio: np.ndarray, text: str, language: str, sample_rate: int, own: OwnVoice | None
+) -> tuple[Chorus, list[str]]:
+    """The synthetic speakers of a text with the recording, and its words, if there are words and the lengths can be right."""
+    written = words_of(text)
+    if not written:
+        raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
+    spoken_text = " ".join(without_signs(written))
+    recording = listen(audio, sample_rate)
+    chorus = Chorus(recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own)
+    _check_length(recording, chorus.natural)
+    return chorus, written
+
+
+def _seconds(edges: np.ndarray) -> list[list[float]]:
+    """Start and end of each word, from its first and last frame [W, 2]."""
+    return np.maximum(0.0, (edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE).tolist()
 
 
 def gather(chorus: Chorus) -> Evidence:

@@ -50,8 +50,9 @@ def add_commands(commands) -> None:
     )
     align.add_argument(
         "--adapt",
-        action="store_true",
-        help="learn the speakers' own sounds from the first alignment, and align again where that lowers the doubt",
+        action=argparse.BooleanOptionalAction,
+        help="learn the speakers' own sounds from the first alignment and align again, at about twice the cost (default: by "
+        "synthesis in one process, where there are enough clips)",
     )
     align.add_argument(
         "--compare",
@@ -112,47 +113,27 @@ def _mine(options) -> int:
 
 def _align(options) -> int:
     from ..adapters import load
-    from ..homophony.stages import align_corpus
+    from ..homophony.adapting import align_study
     from ..stages.stage_lines import counted
 
     if options.compare:
         return _compare(options)
-    if options.adapt:
-        return _adapt(options)
-    path = align_corpus(
+    notes: list[str] = []
+    path = align_study(
         options.study,
         source=options.corpus,
+        adapt=options.adapt,
         method=options.method,
         model=load(options.aligner, device=options.device) if options.aligner else None,
         textgrids=options.textgrids,
         shard=shard_of(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty(),
+        report=notes.append,
     )
     print(counted(path))
-    return 0
-
-
-def _adapt(options) -> int:
-    from ..homophony.adapting import adapted_count, align_adapted
-    from ..stages.stage_lines import counted
-
-    if (
-        options.aligner
-        or options.textgrids
-        or shard_of(options).count > 1
-        or options.method not in ("auto", "synthesis")
-    ):
-        raise InputError(
-            "--adapt goes with alignment by synthesis, in one process, for a voice is learned from all clips of its speaker: "
-            "leave --aligner, --textgrids, --shard and other methods out. To share the work, split the corpus by "
-            "speaker, a study for each part"
-        )
-    path = align_adapted(
-        options.study, source=options.corpus, overwrite=options.overwrite, progress=sys.stderr.isatty()
-    )
-    print(counted(path))
-    print("adapted: used on {} of {} clips".format(*adapted_count(path)))
+    for note in notes:
+        print(note)
     return 0
 
 

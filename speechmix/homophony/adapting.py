@@ -1,11 +1,11 @@
-"""Word times adapted to the speakers of a corpus: what a speaker's own clips say of the sounds, beside the synthetic voices.
+"""Word times adapted to the speakers of a corpus: their own clips say what their sounds are, with the synthetic voices.
 
-In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus` writes them, each clip with the
-less doubtful alignment of two, without doubts if one is, else better scored: by synthesis alone, or with the speaker's own
-sounds (`speechmix.alignment.own_voice`). Beside them, so that it can be stopped and resumed like any stage:
+In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus` writes them. Each clip is aligned
+by synthesis, then once more with the speaker's own sounds (`speechmix.alignment.own_voice`). Where the first alignment trusts
+the text, a boundary moves by at most 10 ms towards the second: no clip can get worse by more. Where it does not, the less
+doubtful of the two is used. In the folder are also, so that it can be stopped and resumed like any stage:
 
     adaptation/first.jsonl               the alignment by synthesis, with phonemes
-    adaptation/round_1.jsonl             the same with voices learnt from the first, from which the last round's are learnt
     adaptation/voices/<hash>.safetensors a voice, by what it was learnt from
 
 A clip is never judged by a voice that has heard it: a speaker's clips are in four parts, and each is aligned with a voice
@@ -16,53 +16,130 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..alignment.base import REVISION, Alignment
 from ..alignment.cepstra import HeardRecording, listen
+from ..alignment.confidence import TRUSTED_TEXT
 from ..alignment.own_voice import REVISION as VOICE_REVISION
 from ..alignment.own_voice import OwnVoice, frames_by_sound, learn
-from ..alignment.synthesis import ADAPTED, align_by_synthesis
+from ..alignment.synthesis import ADAPTED, align_by_synthesis, words_by_synthesis
 from ..errors import InputError
 from ..files.identity import digest
+from ..files.shards import WHOLE, Shard
 from ..inputs.clips import Clip
 from ..inputs.rows import lot
 from ..inputs.spans import Word
 from ..stages.journal import LeftOut, StoredLines
 from ..stages.stage_lines import kept, options_of
 from .alignments import check_audio, kept_words, write_words
+from .stages import align_corpus
 from .study import WORDS, clip_of
 from .words_stage import words_stage
 
+if TYPE_CHECKING:
+    from ..adapters import Model
+
 ADAPTATION = "adaptation"
-ROUNDS = 2
+_REVISION = 3  # raised when the same two alignments become other word times; lines are then made again
+_OPTION = 2  # what stored headers say since there is adaptation
+_FARTHEST = 0.010  # seconds that a boundary of a trusted text moves
 PARTS = 4  # of a speaker's clips
 LEAST, MOST = 12, 200  # trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from
 _SPEAKER = ("speaker", "speaker_id", "client_id")  # columns that name one
 _KEPT = ("seconds", "alignment", "score", "doubts", "words")
-_FOR_THE_NEXT = ("phonemes", "speaker", "path")
+
+
+def align_study(
+    study: str | PathLike,
+    *,
+    source: str | PathLike | None = None,
+    adapt: bool | None = None,
+    method: str = "auto",
+    model: Model | None = None,
+    textgrids: str | PathLike | None = None,
+    shard: Shard = WHOLE,
+    overwrite: bool = False,
+    progress: bool = False,
+    report: Callable[[str], None] = lambda text: None,
+) -> Path:
+    """Place the words with `align_adapted` where that is possible, else with `align_corpus`.
+
+    Parameters
+    ----------
+    study, source, method, model, textgrids, shard, overwrite, progress
+        As of `speechmix.homophony.stages.align_corpus`.
+    adapt : bool, optional
+        Adapt or not; default: by synthesis in one process, unless the folder holds words that were placed without.
+    report : callable
+        Takes a sentence that says why nothing is adapted, if the options alone do not say it, and on how many clips
+        the adapted alignment is used.
+
+    Returns
+    -------
+    Path
+        ``words.jsonl``, or the shard's ``words/3-of-48.jsonl``.
+
+    Raises
+    ------
+    InputError
+        As `align_corpus`; and if `adapt` is true with another method or in shards.
+    """
+    study = Path(study)
+    other = bool(model or textgrids) or method not in ("auto", "synthesis")
+    if adapt and (other or shard.count > 1):
+        raise InputError(
+            "--adapt goes with alignment by synthesis, in one process, for a voice is learned from all clips of its speaker: "
+            "leave --aligner, --textgrids, --shard and other methods out. To share the work, split the corpus by "
+            "speaker, a study for each part"
+        )
+    if adapt is None and not other:
+        reason = _why_not(study, shard, overwrite)
+        if reason:
+            report(reason)
+        adapt = not reason
+    if not adapt:
+        return align_corpus(
+            study, source=source, method=method, model=model, textgrids=textgrids, shard=shard, overwrite=overwrite,
+            progress=progress,
+        )  # fmt: skip
+    path = align_adapted(study, source=source, overwrite=overwrite, progress=progress)
+    report("adapted: used on {} of {} clips".format(*adapted_count(path)))
+    return path
+
+
+def _why_not(study: Path, shard: Shard, overwrite: bool) -> str:
+    """Why the words of a study are not adapted if nobody says whether; empty if they are."""
+    if shard.count > 1:
+        return "not adapted to the speakers: a shard does not see all clips of a speaker"
+    stored = options_of(study / WORDS)
+    if stored and "adapt" not in stored and not overwrite:
+        return f"not adapted to the speakers: {study / WORDS} was begun without; --adapt --overwrite aligns again"
+    return ""
 
 
 def align_adapted(
     study: str | PathLike, *, source: str | PathLike | None = None, overwrite: bool = False, progress: bool = False
 ) -> Path:
-    """Place the words by synthesis, learn the speakers' sounds from that, and place them again where that lowers the doubt.
+    """Place the words by synthesis, learn the speakers' sounds from that, and place them again with these.
 
+    Where the score of the first alignment says that the text is what is said, each boundary moves by at most 10 ms towards
+    the second; score and doubts stay. Elsewhere the less doubtful alignment is used, then the better scored.
     Speakers are told by a column `speaker`, `speaker_id` or `client_id`; those of fewer than 12 clips without doubts are taken
-    together, as are all where there is no such column.
+    together, as are all where there is no such column. Nothing is adapted where these are fewer than about 8 clips.
 
     Parameters
     ----------
     study, source, overwrite, progress
-        As of `speechmix.homophony.stages.align_corpus`. Takes two to three times as long.
+        As of `speechmix.homophony.stages.align_corpus`. Takes about twice as long.
 
     Returns
     -------
     Path
-        ``words.jsonl``. The alignment of a line is "synthesis" or "adapted synthesis", its score the better of the two.
+        ``words.jsonl``. The alignment of a line is "synthesis" or "adapted synthesis".
 
     Raises
     ------
@@ -74,15 +151,9 @@ def align_adapted(
     _refuse_others(study, overwrite)
     stage = functools.partial(words_stage, study, source=source, overwrite=overwrite, progress=progress)
     path = stage(study / ADAPTATION / "first.jsonl", _first, _of, options=plain)
-    for number in range(1, ROUNDS + 1):
-        last = number == ROUNDS
-        with StoredLines(path) as former:
-            again = _Round(
-                former, _Voices(study / ADAPTATION / "voices", path, former), study / "textgrids" if last else None
-            )
-            output = study / WORDS if last else study / ADAPTATION / f"round_{number}.jsonl"
-            path = stage(output, again.work, again.ingredients, options={**plain, "adapt": number})
-    return path
+    with StoredLines(path) as former:
+        again = _Again(former, _Voices(study / ADAPTATION / "voices", path, former), study / "textgrids")
+        return stage(study / WORDS, again.work, again.ingredients, options={**plain, "adapt": _OPTION})
 
 
 def adapted_count(path: str | PathLike) -> tuple[int, int]:
@@ -105,7 +176,7 @@ def _of(line: Mapping[str, Any], *more: Any) -> dict[str, Any]:
 
 
 def _first(line: dict[str, Any]) -> dict[str, Any]:
-    """The alignment by synthesis, or the word times that a corpus brings; and what the next round asks."""
+    """The alignment by synthesis, or the word times that a corpus brings; and whose voice it is."""
     clip = clip_of(line)
     check_audio(clip)
     speaker = next((line["meta"][column] for column in _SPEAKER if line.get("meta", {}).get(column)), "")
@@ -125,46 +196,61 @@ def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
     return {**kept_words(clip, alignment)[1], "phonemes": phonemes}
 
 
-class _Round:
-    """What is done with each clip once there are voices: align it again; in the last round keep the less doubtful alignment.
+class _Again:
+    """What is done with each clip once there are voices: align it again, and make one alignment of the two."""
 
-    Only the first and the last are compared: with each further chance a text that is not what is said would find one that fits.
-    """
-
-    def __init__(self, former: StoredLines, voices: _Voices, textgrids: Path | None):
+    def __init__(self, former: StoredLines, voices: _Voices, textgrids: Path):
         self._voices, self._textgrids = voices, textgrids
         self._former = functools.lru_cache(maxsize=2)(former.line_of)  # asked for ingredients, then for work
 
     def ingredients(self, line: Mapping[str, Any]) -> dict[str, Any]:
-        """What decides the line: its former alignment, and the voice by what it was learnt from."""
+        """What decides the line: its first alignment, and the voice by what it was learnt from."""
         former = self._former(line["key"]) or {}
-        settled = [former.get(name) for name in ("why", "reason", "score", "words", "doubts", "first")]
+        settled = [_REVISION, *(former.get(name) for name in ("why", "reason", "score", "words", "doubts"))]
         return {**_of(line, settled), "voice": self._voices.name_for(former)}
 
     def work(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The adapted alignment; in the last round the less doubtful of it and the first, with its TextGrid."""
+        """The clip's line of ``words.jsonl``, with its TextGrid."""
         former = self._former(line["key"]) or {}
         if "why" in former:
             raise LeftOut(former["why"], former["reason"])
         clip, own = clip_of(line), self._voices.voice_for(former)
-        first = former.get("first") or {name: former[name] for name in _KEPT}
-        again = former if own is None else {**former, **_kept(clip, _aligned(clip, own))}
-        if self._textgrids is None:
-            return {**{name: again[name] for name in (*_KEPT, *_FOR_THE_NEXT)}, "first": first}
-        best = max(first, again, key=lambda line: (not line["doubts"], line["score"]))
+        first = {name: former[name] for name in _KEPT}
+        best = first if own is None else _adapted(clip, first, own)
         words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in best["words"]]
         write_words(self._textgrids, clip, words)
         return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}
 
 
+def _adapted(clip: Clip, first: dict[str, Any], own: OwnVoice) -> dict[str, Any]:
+    """A clip's line after adaptation: near the first alignment if that trusts the text, else the less doubtful one."""
+    if first["score"] < TRUSTED_TEXT:
+        return max(first, _kept(clip, _aligned(clip, own)), key=lambda line: (not line["doubts"], line["score"]))
+    words = words_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language or "", own=own)
+    again = kept_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
+    return {**first, "alignment": ADAPTED, "words": _moved(first["words"], again["words"])}
+
+
+def _moved(words: Sequence[Sequence[Any]], towards: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Words with boundaries moved towards others by at most `_FARTHEST`, which leaves them in order; their scores stay."""
+
+    def moved(old: float, new: float) -> float:
+        return round(min(max(new, old - _FARTHEST), old + _FARTHEST), 4)
+
+    return [
+        [*word[:2], moved(word[2], other[2]), moved(word[3], other[3]), word[4]]
+        for word, other in zip(words, towards, strict=True)
+    ]
+
+
 class _Voices:
-    """Voices of the speakers of a stage's lines, learnt when they are asked for, kept in files."""
+    """Voices of the speakers of the first alignment, learnt when they are needed, stored in files."""
 
     def __init__(self, folder: Path, path: Path, former: StoredLines):
         self._folder, self._former = folder, former
         self._trusted: dict[str, list[tuple[float, str, str]]] = {}
         for line in kept(path):
-            if line["alignment"] in ("synthesis", ADAPTED) and not line["doubts"]:
+            if line["alignment"] == "synthesis" and not line["doubts"]:
                 heard = digest([line["sound"], line["phonemes"]])
                 self._trusted.setdefault(line["speaker"], []).append((lot(line["key"], 0), line["key"], heard))
         few = [speaker for speaker, clips in self._trusted.items() if len(clips) < LEAST]
@@ -174,7 +260,7 @@ class _Voices:
 
     def name_for(self, line: Mapping[str, Any]) -> str | None:
         """Hash of what the voice for a clip is learnt from; None if there is too little, or nothing to adapt."""
-        if line.get("alignment") not in ("synthesis", ADAPTED):
+        if line.get("alignment") != "synthesis":
             return None
         of = self._of(line)
         if of not in self._names:

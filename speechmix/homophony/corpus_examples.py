@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SpeechmixError
 from ..stages.stage_files import begun_shards
 from ..stages.stage_lines import counted, options_of
+from .adapting import align_study
 from .counts import summary
 from .dataset import read_examples
 from .selection import select_examples
-from .stages import align_corpus, mine_corpus, transcribe_corpus, transcripts_of
+from .stages import mine_corpus, transcribe_corpus, transcripts_of
 from .study import PAIRS, WORDS
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def corpus_examples(
         mine_corpus(corpus, folder, shard=shard, **mining, **again)
     print(counted(folder / PAIRS))
     for shard in begun_shards(folder / WORDS):
-        align_corpus(folder, model=aligner, textgrids=textgrids, shard=shard, **again)
+        align_study(folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **again)
     print(counted(folder / WORDS))
     transcripts = [_transcribed(folder, load_model(), again) for load_model in models]
     labels = [options_of(path)["model"] for path in sorted(transcripts)]

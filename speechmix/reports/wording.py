@@ -25,13 +25,14 @@ METHOD = (
     "{units} Every number is a mean over the clips on which the trained model and all its untrained twins were scored. "
     "Untrained twins are the same architecture with random weights. Difference: trained minus the mean of the twins. "
     "A claim takes three things. (1) An extreme rank among the twins: p is twice the share of models, the trained one "
-    "included, whose largest distance from the others, anywhere in their stacks, layers and measures, reaches the trained model's "
-    "distance in this row and direction. Twins get random noise as large as the trained model's variation between {groups}, and "
-    "the trained model gets one invented, unfavourable group (docs: How often is a claim wrong?). (2) A 95 % interval of the "
-    "difference, over {groups} and twins, that leaves out zero. (3) Layers that change the target's representation: mixing "
-    "strength is that change, in % of its length, when all other sources are zeroed; below "
-    f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each layer counts by its mixing "
-    "strength. An untrained model gets a claim on at most 5 % of pages; for clips that vary this rests on simulation. {twins}"
+    "included, whose largest distance from the others, anywhere in their stacks, layers and measures, reaches the trained "
+    "model's distance in this row and direction. Twins get random noise as large as the trained model's variation between "
+    "{groups}, and the trained model gets one invented, unfavourable group (docs: How often is a claim wrong?). (2) A 95 % "
+    "interval of the difference, over {groups} and twins, that leaves out zero. (3) Layers that change the target's "
+    "representation: mixing strength is that change, in % of its length, when all other sources are zeroed; below "
+    f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each layer counts by its "
+    "mixing strength. An untrained model gets a claim on at most 5 % of pages; for clips that vary this rests on "
+    "simulation. {twins}"
 )
 READING = (
     "Contribution: the share of the cue in building the target, in % of the target's row. In a decoder and in "
@@ -61,7 +62,7 @@ def said_twins(count: int) -> str:
     >>> said_twins(10)
     '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39 twins.'
     >>> said_twins(39)
-    '39 untrained twins: enough for claims. In any one row a further untrained model lies between the lowest and the highest twin in 95 % of cases.'
+    '39 untrained twins: enough for claims. A further untrained model lies within their range in 95 % of cases, row by row.'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
@@ -70,10 +71,7 @@ def said_twins(count: int) -> str:
         reason = f", because p cannot be below 2 / {count + 1}" if count > 1 else ""
         return f"{named}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
     share = f"{100 * (count - 1) / (count + 1):.0f} %"
-    return (
-        f"{named}: enough for claims. In any one row a further untrained model lies between the lowest and the highest twin in {share} "
-        "of cases."
-    )
+    return f"{named}: enough for claims. A further untrained model lies within their range in {share} of cases, row by row."
 
 
 def reason_for_silence(row: Row) -> str:
@@ -160,8 +158,8 @@ def idle_stack(row: Row) -> str:
     strength = said_strength(row[STRENGTH])
     stack = spoken_stack(row["stack"], start=True)
     return (
-        f"{stack} changes the target's representation by only {strength} % (minimum {100 * STRENGTH_FLOOR:.0f} %), so no claim is "
-        "made of the cue's share there"
+        f"{stack} changes the target's representation by only {strength} % (minimum {100 * STRENGTH_FLOOR:.0f} %), so no "
+        "claim is made of the cue's share there"
     )
 
 

@@ -81,8 +81,8 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": "", "twins": 10},
             None,
-            "The cue's contribution differs from untrained models by +3.0 points in the encoder. With 10 untrained twins nothing is "
-            "claimed (39 are needed).",
+            "The cue's contribution differs from untrained models by +3.0 points in the encoder. With 10 untrained twins "
+            "nothing is claimed (39 are needed).",
         ),
         ({"claim": "", "groups": 7}, None, "With 7 groups of clips nothing is claimed (8 are needed)"),
         (
@@ -95,8 +95,8 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": "", "mixing_strength": 0.002},
             None,
-            "m, left cue: The encoder changes the target's representation by only 0.2 % (minimum 1 %), so no claim is made of the "
-            "cue's share there.",
+            "m, left cue: The encoder changes the target's representation by only 0.2 % (minimum 1 %), so no claim is made "
+            "of the cue's share there.",
         ),
         (
             {"difference": float("nan")},
