@@ -124,7 +124,8 @@ def words_by_synthesis(
         ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
         no_borders = np.empty((2, 0, 0))
         evidence = Evidence(chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders)
-    return tuple(Word(word, *span) for word, span in zip(written, _seconds(evidence.edges), strict=True))
+    spans = zip(written, _seconds(evidence.edges), strict=True)
+    return tuple(Word(word, start, end) for word, (start, end) in spans)
 
 
 def _chorus(
