@@ -41,7 +41,7 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
     Tensor [N]
         Natural logarithms.
     """
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(model.state_dtype), torch.no_grad():
         return _log_likelihoods(model, clip, texts)
 
 

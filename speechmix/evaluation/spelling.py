@@ -45,7 +45,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = inputs_to_device(inputs, model.device, wide)
-    with model.in_use(wide), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(wide), torch.no_grad():
         return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
 
 

@@ -191,7 +191,7 @@ def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_toke
 def _gone_on(model: Model, prompt: Sequence[int], max_tokens: int) -> tuple[list[int], bool]:
     """Prompt and greedy continuation by transformers' own `generate`, without the end; and whether there was one."""
     fed = torch.tensor([prompt], device=model.device)
-    with model.in_use(model.state_dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with model.in_use(model.state_dtype), torch.no_grad():
         ids = model.module.generate(
             input_ids=fed, attention_mask=torch.ones_like(fed), num_beams=1, do_sample=False, max_new_tokens=max_tokens
         )[0].tolist()
