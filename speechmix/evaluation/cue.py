@@ -95,8 +95,8 @@ def cue_contribution(
     target_rows = _target_rows(units_map, target, rows, mixing_map)
     if _is_spelled(cue):
         cue = _numbers_of(cue, units_map.sources, "cue", mixing_map)
-    asked = cue_words(cast("Cue | None", cue)) or (None,)
-    columns = [column for word in asked for column in _units_of(units_map.sources, word, "cue", mixing_map)]
+    cue_indices = cue_words(cast("Cue | None", cue)) or (None,)
+    columns = [column for word in cue_indices for column in _units_of(units_map.sources, word, "cue", mixing_map)]
     shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
 
@@ -195,4 +195,4 @@ def _numbers_of(request: CueRequest, spans: Sequence[Span], role: str, mixing_ma
     numbers = list(spelled)
     if role == "target":
         return numbers[find_word(words, cast("WordRequest", request), role=role, where=where)]
-    return tuple(numbers[place] for place in cue_words(find_cue(words, request, where=where)))
+    return tuple(numbers[index] for index in cue_words(find_cue(words, request, where=where)))

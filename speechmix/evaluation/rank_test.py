@@ -21,9 +21,10 @@ than its twins do. Two steps make the models exchangeable again:
 
 1. *The same clip error for all.* To each twin is added what another sample of clips would have added to the trained model:
    the sum over groups of e[g] (d[g] - mean d) / sqrt(n (n - 1)), where d is the difference of the trained model to the mean of
-   the twins (multiplier bootstrap). e[g] = 1 - (a standard exponential number), the same in all cells: mean 0, variance 1,
-   third moment -2, so that the sum is skewed as a t statistic of skewed clips is (by -2 skewness / sqrt(n)). It is divided
-   by the root of chi-square / (n - 1), because the error is itself an estimate. p is the median over `DRAWS` such draws.
+   the twins, and n the number of groups with the one of step 2 (multiplier bootstrap). e[g] = 1 - (a standard exponential
+   number), the same in all cells: mean 0, variance 1, third moment -2, so that the sum is skewed as a t statistic of skewed
+   clips is (by -2 skewness / sqrt(n)). It is divided by the root of chi-square / (n - 1), because the error is itself an
+   estimate. p is the median over `DRAWS` such draws.
 2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group that speaks against the claim:
    for "more" one with half the share that the twins have in their lowest group, for "less" one with twice the share in their
    highest (at most everything). Of values without bounds: one as far on the other side as any group lies from the twins.
@@ -92,13 +93,13 @@ def rank_p(
         return p
     claimable = np.ones(is_known.sum(), dtype=bool) if can_claim is None else can_claim[is_known]
     for direction, sign in enumerate((1, -1)):
-        known = values[:, is_known]
-        draws = (
-            _with_clip_errors(known, by_group[:, is_known], sign, scale)
+        known_values = values[:, is_known]
+        draws_of_models = (
+            _with_clip_errors(known_values, by_group[:, is_known], sign, scale)
             if by_group is not None
-            else iter([_transformed(known, sign, scale)[None]])
+            else iter([_transformed(known_values, sign, scale)[None]])
         )
-        ranks = np.sort(np.concatenate([_ranks(models) for models in draws]), axis=0)
+        ranks = np.sort(np.concatenate([_ranks(models) for models in draws_of_models]), axis=0)
         p[direction, is_known] = np.where(claimable, ranks[len(ranks) // 2] / len(values), 1.0)
     return p
 
@@ -115,23 +116,26 @@ def _with_clip_errors(values: np.ndarray, by_group: np.ndarray, sign: int, scale
     from scipy.stats import chi2
 
     trained, twins = _with_a_group_against(by_group, sign, scale)
-    means = np.nanmean(trained, axis=1), np.nanmean(twins, axis=1)
-    values = np.concatenate([means[0][None], values[1:]])
-    d = _slope(means[0], sign, scale)[:, None] * trained - _slope(means[1], sign, scale)[:, None] * twins
-    count = np.isfinite(d).sum(axis=1)
-    d = np.nan_to_num(d - np.nanmean(d, axis=1, keepdims=True)) / np.sqrt(count * (count - 1))[:, None]
-    against, d = d[:, -1], d[:, :-1]
-    d = d[:, np.argsort(d.sum(axis=0), kind="stable")]  # the same draws whatever the order and the names of groups
-    counts, which = np.unique(count, return_inverse=True)
-    models = _transformed(values, sign, scale)
+    trained_mean, twins_mean = np.nanmean(trained, axis=1), np.nanmean(twins, axis=1)
+    models = _transformed(np.concatenate([trained_mean[None], values[1:]]), sign, scale)
+    slopes = _slope(trained_mean, sign, scale)[:, None], _slope(twins_mean, sign, scale)[:, None]
+    differences = slopes[0] * trained - slopes[1] * twins
+    group_count = np.isfinite(differences).sum(axis=1)
+    centred = np.nan_to_num(differences - np.nanmean(differences, axis=1, keepdims=True))
+    centred /= np.sqrt(group_count * (group_count - 1))[:, None]
+    of_groups, of_group_against = centred[:, :-1], centred[:, -1]
+    # The order of groups must not matter, nor their names: the same group gets the same draws.
+    of_groups = of_groups[:, np.argsort(of_groups.sum(axis=0), kind="stable")]
+    counts, count_index = np.unique(group_count, return_inverse=True)
+    degrees_of_freedom = np.maximum(counts - 2, 1)  # the group against is no observation
     random = np.random.default_rng(0)
     for start in range(0, DRAWS, _DRAWS_AT_A_TIME):
         size = (min(_DRAWS_AT_A_TIME, DRAWS - start), len(values) - 1)
-        errors = (1 - random.standard_exponential((*size, d.shape[1]))) @ d.T
-        errors += random.standard_normal((*size, 1)) * against  # of a single group nothing is known of skewness
+        errors = (1 - random.standard_exponential((*size, of_groups.shape[1]))) @ of_groups.T
+        errors += random.standard_normal((*size, 1)) * of_group_against  # its skewness is not known
         quantiles = random.uniform(size=size)
-        df = np.maximum(counts - 2, 1)  # the group against is no observation
-        errors /= np.stack([np.sqrt(chi2.ppf(quantiles, n) / n) for n in df], axis=-1)[..., which]
+        deflation = np.stack([np.sqrt(chi2.ppf(quantiles, df) / df) for df in degrees_of_freedom], axis=-1)
+        errors /= deflation[..., count_index]
         trained_of_draws = np.broadcast_to(models[:1], (len(errors), *models[:1].shape))
         yield np.concatenate([trained_of_draws, models[1:] + errors], axis=1)
 

@@ -102,10 +102,8 @@ def align_study(
             report(reason)
         adapt = not reason
     if not adapt:
-        return align_corpus(
-            study, source=source, method=method, model=model, textgrids=textgrids, shard=shard, overwrite=overwrite,
-            progress=progress,
-        )  # fmt: skip
+        options: dict[str, Any] = {"source": source, "method": method, "model": model, "textgrids": textgrids}
+        return align_corpus(study, shard=shard, overwrite=overwrite, progress=progress, **options)
     path = align_adapted(study, source=source, overwrite=overwrite, progress=progress)
     report("adapted: used on {} of {} clips".format(*adapted_count(path)))
     return path
@@ -115,8 +113,7 @@ def _why_not(study: Path, shard: Shard, overwrite: bool) -> str:
     """Why the words of a study are not adapted if nobody says whether; empty if they are."""
     if shard.count > 1:
         return "not adapted to the speakers: a shard does not see all clips of a speaker"
-    stored = options_of(study / WORDS)
-    if stored and "adapt" not in stored and not overwrite:
+    if _has_plain_words(study) and not overwrite:
         return f"not adapted to the speakers: {study / WORDS} was begun without; --adapt --overwrite aligns again"
     return ""
 
@@ -164,11 +161,16 @@ def adapted_count(path: str | PathLike) -> tuple[int, int]:
 
 def _refuse_others(study: Path, overwrite: bool) -> None:
     """Refuse words that were placed otherwise before hours are spent on those that would replace them."""
-    stored = options_of(study / WORDS)
-    if stored and "adapt" not in stored and not overwrite:
+    if _has_plain_words(study) and not overwrite:
         raise InputError(
             f"{study / WORDS} was made without adaptation: align again with --overwrite (overwrite=True), or in another folder"
         )
+
+
+def _has_plain_words(study: Path) -> bool:
+    """Whether the folder holds words that were aligned without adaptation."""
+    stored = options_of(study / WORDS)
+    return bool(stored) and "adapt" not in stored
 
 
 def _of(line: Mapping[str, Any], *more: Any) -> dict[str, Any]:

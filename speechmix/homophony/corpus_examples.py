@@ -42,15 +42,14 @@ def corpus_examples(
 
     A stage that was begun in shards goes on in them.
     """
-
-    again: dict[str, Any] = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
+    stage_options: dict[str, Any] = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
     for shard in begun_shards(folder / PAIRS):
-        mine_corpus(corpus, folder, shard=shard, **mining, **again)
+        mine_corpus(corpus, folder, shard=shard, **mining, **stage_options)
     print(counted(folder / PAIRS))
     for shard in begun_shards(folder / WORDS):
-        align_study(folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **again)
+        align_study(folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **stage_options)
     print(counted(folder / WORDS))
-    transcripts = [_transcribed(folder, load_model(), again) for load_model in models]
+    transcripts = [_transcribed(folder, load_model(), stage_options) for load_model in models]
     labels = [options_of(path)["model"] for path in sorted(transcripts)]
     examples = select_examples(folder, models=labels, **selection)
     print(f"\n{summary(examples)}\n")
@@ -60,11 +59,10 @@ def corpus_examples(
     return clips
 
 
-def _transcribed(folder: Path, model: Model, again: dict[str, Any]) -> Path:
+def _transcribed(folder: Path, model: Model, stage_options: dict[str, Any]) -> Path:
     """What a model writes of the corpus, in one file or in the shards that were begun."""
-
     output = transcripts_of(folder, model)
     for shard in begun_shards(output):
-        transcribe_corpus(folder, [model], shard=shard, **again)
+        transcribe_corpus(folder, [model], shard=shard, **stage_options)
     print(counted(output))
     return output

@@ -129,13 +129,11 @@ def french_study(
     >>> page = speechmix.french_study("clips.tsv", models=["openai/whisper-small"], out="runs/small")    # doctest: +SKIP
     """
     from ..reports.wording import said_twins
+    from .corpus_examples import corpus_examples
 
     if clips is not None and corpus is not None:
         raise InputError("expected clips or a corpus that they are made of, found both: leave one out")
-    further = (
-        f" To save time, the first is scored on all clips and the others on at most {twin_clips}." if twin_clips else ""
-    )
-    print(said_twins(len(seeds)) + (further if len(seeds) > 1 else ""))
+    print(said_twins(len(seeds)))
     sources = models or list(bundled.models().values())
     load_on_device = partial(load, device=device)
     trained = [partial(load_on_device, source) for source in sources]
@@ -145,19 +143,24 @@ def french_study(
     skipped: list[tuple[str, str]] = []
     if corpus is not None:
         mining = {"language": language, "allow_outside": allow_outside, **(mining or {})}
-        making: dict[str, Any] = {
-            "mining": mining,
-            "selection": selection or {},
-            "textgrids": textgrids,
-            "overwrite": overwrite,
-        }
-        from .corpus_examples import corpus_examples
-
-        chosen = corpus_examples(corpus, Path(out) / "corpus", trained, loaded_aligner, skipped, **making)
+        study_clips = corpus_examples(
+            corpus,
+            Path(out) / "corpus",
+            trained,
+            loaded_aligner,
+            skipped,
+            mining=mining,
+            selection=selection or {},
+            textgrids=textgrids,
+            overwrite=overwrite,
+        )
     elif clips is None:
-        chosen, explain = bundled.clips(), _DEMO_EXPLAINED if explain is None else explain
+        study_clips, explain = bundled.clips(), _DEMO_EXPLAINED if explain is None else explain
     else:
-        chosen = _listed(clips, language, allow_outside, skipped) if isinstance(clips, (str, PathLike)) else [*clips]
+        listed = _listed(clips, allow_outside, skipped) if isinstance(clips, (str, PathLike)) else clips
+        study_clips = [clip if clip.language else clip.replace(language=language) for clip in listed]
+    if twin_clips and len(seeds) > 1 and len(study_clips) > twin_clips:
+        print(f"To save time, twins after the first are scored on {twin_clips} of the {len(study_clips)} clips.")
     options: dict[str, Any] = {
         "measures": measures,
         "stacks": stacks,
@@ -174,26 +177,25 @@ def french_study(
     loaders = [*trained, *twins]
     if workers > 1:
         run = score_in_workers(
-            loaders, chosen, Path(out), aligner=load_aligner, workers=workers, device=device, **options
+            loaders, study_clips, Path(out), aligner=load_aligner, workers=workers, device=device, **options
         )
     else:
-        run = score_clips(loaders, chosen, Path(out), aligner=loaded_aligner, **options)
+        run = score_clips(loaders, study_clips, Path(out), aligner=loaded_aligner, **options)
     if published_ablation:
         try:
-            speech_ablation(loaders, chosen, Path(out), aligner=loaded_aligner, twin_clips=twin_clips or None)
+            speech_ablation(loaders, study_clips, Path(out), aligner=loaded_aligner, twin_clips=twin_clips or None)
         except InputError as error:
             print(f"no ablation as published: {error}")
     return _report(run, corpus if clips is None else clips, seeds, is_mined=corpus is not None)
 
 
-def _listed(manifest: str | PathLike, language: str, allow_outside: bool, skipped: list[tuple[str, str]]) -> list[Clip]:
+def _listed(manifest: str | PathLike, allow_outside: bool, skipped: list[tuple[str, str]]) -> list[Clip]:
     """Clips of the manifest or set; rows that cannot be used are recorded."""
-    clips = listed_clips(
+    return listed_clips(
         manifest,
         allow_outside=allow_outside,
         on_error=lambda row, name, error: skipped.append((name or f"row {row}", str(error))),
     )
-    return [clip if clip.language else clip.replace(language=language) for clip in clips]
 
 
 def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
