@@ -18,9 +18,9 @@ import numpy as np
 import scipy.signal
 import soundfile
 
-from speechmix.alignment.base import words_of
+from speechmix.alignment.alignment_result import words_of
 from speechmix.alignment.espeak import speak
-from speechmix.inputs.signals import resampled
+from speechmix.inputs.audio.spectrograms import resampled
 
 RATE = 16_000
 VOICES = {

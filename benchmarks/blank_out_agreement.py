@@ -20,9 +20,9 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.corpora.blimp import draw_items, read_blimp
 from speechmix.files.text_files import write_csv
 from speechmix.interventions.decision import Decision
+from speechmix.studies.agreement.blimp import draw_items, read_blimp
 
 MEASURES = (
     "value_zeroing", "attention", "attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc",

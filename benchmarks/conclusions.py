@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from speechmix.evaluation.intervals import FEWEST_GROUPS, mean_intervals
-from speechmix.evaluation.rank_test import SURE, TWINS_NEEDED, rank_p
-from speechmix.evaluation.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
+from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_intervals
+from speechmix.evaluation.statistics.rank_test import SURE, TWINS_NEEDED, rank_p
+from speechmix.evaluation.statistics.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
 
 if TYPE_CHECKING:
     from speechmix import Clip
@@ -222,11 +222,11 @@ def coverage(studies: int, seed: int = 1) -> Iterator[dict]:
 def pages(out: Path) -> None:
     """Print what the page says of real runs of changed models."""
     import speechmix
-    from speechmix import bundled
-    from speechmix.experiments.run import score_clips
-    from speechmix.reports.study import Study
-    from speechmix.reports.study_need import short_answers
-    from speechmix.reports.study_tables import contribution_cells, of_stacks
+    from speechmix.inputs import bundled
+    from speechmix.reporting.pages.cue_need_section import short_answers
+    from speechmix.reporting.pages.study_results import Study
+    from speechmix.reporting.pages.study_tables import contribution_cells, of_stacks
+    from speechmix.runs.score_clips import score_clips
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.models.changed_models import deaf, padded

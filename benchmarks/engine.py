@@ -267,7 +267,7 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
 
 def rates() -> None:
     """Sustained rate of a batch of pairs beside the machine's own matrix products, GFLOP/s."""
-    from speechmix.adapters.capture import Capture
+    from speechmix.adapters.capture.forward_pass import Capture
     from speechmix.adapters.delta.carrier import Carrier
     from speechmix.adapters.delta.products import Product
 

@@ -24,9 +24,9 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
-from speechmix.adapters.writing import greedy_ids
-from speechmix.scoring.several_objectives import maps_of_each
+from speechmix.adapters.generation.transcription import greedy_ids
+from speechmix.inputs import bundled
+from speechmix.mixing.passes.multiple_objectives import maps_of_each
 
 CHEAP = ("attention", "alti_logit")
 SECONDS, RATE = 10, 16_000

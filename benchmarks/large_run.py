@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 
 from speechmix.files.text_files import write_csv
-from speechmix.scoring.question import Question
-from speechmix.storage.folder import CONTRIBUTIONS, RunFolder
-from speechmix.storage.tables import TableWriter
-from speechmix.versions import versions
+from speechmix.files.versions import versions
+from speechmix.mixing.passes.request import Question
+from speechmix.runs.results.run_folder import CONTRIBUTIONS, RunFolder
+from speechmix.runs.results.tidy_tables import TableWriter
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 TWIN_CLIPS = 40  # of each twin but the first, as `speechmix study` has it
@@ -121,7 +121,7 @@ def peak() -> float:
 
 def measure_steps(folder: Path) -> None:
     """Print what opening, and each attribute of a study, costs in this process."""
-    from speechmix.reports.study import Study
+    from speechmix.reporting.pages.study_results import Study
 
     began, study = seconds(), Study.of(folder)
     _say("open_run", began)
@@ -133,8 +133,8 @@ def measure_steps(folder: Path) -> None:
 
 def measure_page(folder: Path) -> None:
     """Print what the page costs in this process, from the folder to the HTML."""
-    from speechmix.reports.study import Study
-    from speechmix.reports.study_page import write_study
+    from speechmix.reporting.pages.study_page import write_study
+    from speechmix.reporting.pages.study_results import Study
 
     began = seconds()
     path = write_study(

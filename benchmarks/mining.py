@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechmix.homophony import Lexicon, load_template, mine
-from speechmix.stages.stage_lines import kept
+from speechmix.runs.journal.stage_lines import kept
+from speechmix.studies.french import Lexicon, load_template, mine
 from tests.homophony.gold import OWN_RULES, THIRD_PERSON, compare
 
 TEMPLATES = (("det_noun", None), ("pronoun_verb", None), ("pronoun_verb", THIRD_PERSON), ("det_noun_verb", None))

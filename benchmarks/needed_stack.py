@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 import speechmix
-from speechmix import bundled
 from speechmix.files.text_files import write_csv
+from speechmix.inputs import bundled
 
 MEASURES = (
     "value_zeroing", "attention", "attention_norm", "attention_norm_residual", "globenc", "alti", "alti_l2", "random",

@@ -30,9 +30,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import numpy as np
 
 import speechmix
-from speechmix.engines.ray_engine import RayEngine
-from speechmix.experiments import store
-from speechmix.experiments.run import score_clips
+from speechmix.runs import clip_store as store
+from speechmix.runs.executors.ray_executor import RayEngine
+from speechmix.runs.score_clips import score_clips
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.55)]
 

@@ -31,7 +31,7 @@ STEPS = ("run", "again", "one more", "page")
 def clips_of(count: int) -> list:
     """Clips that share a tenth of a second of noise; their names are in no order, as those of corpora often are."""
     import speechmix
-    from speechmix.inputs.spans import Word
+    from speechmix.inputs.words.spans import Word
 
     noise = np.random.default_rng(0).standard_normal(SAMPLES).astype(np.float32) / 10
     words = [Word(word, index * 0.02, (index + 1) * 0.02) for index, word in enumerate(WORDS)]
@@ -46,8 +46,8 @@ def clips_of(count: int) -> list:
 
 def simulated(layers: int):
     """A function like `speechmix.mix` that returns random scores of a deep model."""
-    from speechmix.inputs.spans import Span
-    from speechmix.maps.mixing import Maps, MixingMap
+    from speechmix.inputs.words.spans import Span
+    from speechmix.mixing.maps.mixing_map import Maps, MixingMap
 
     rng = np.random.default_rng(1)
     units = tuple(Span(i, i + 1, word, "word", i, i * 0.02, (i + 1) * 0.02) for i, word in enumerate(WORDS))
@@ -75,9 +75,9 @@ def simulated(layers: int):
 def step(name: str, folder: Path, count: int, layers: int) -> None:
     """Do one step and print its seconds, the process's largest memory in MB, and what it took to list the clips."""
     import speechmix
-    from speechmix import bundled
-    from speechmix.experiments import store
-    from speechmix.experiments.run import score_clips
+    from speechmix.inputs import bundled
+    from speechmix.runs import clip_store as store
+    from speechmix.runs.score_clips import score_clips
 
     models, clips = [], []
     if name != "page":
@@ -87,7 +87,7 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
     store.mix = simulated(layers)
     empty, began, processor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic(), time.process_time()
     if name == "page":
-        from speechmix.reports.study_page import report
+        from speechmix.reporting.pages.study_page import report
 
         report(folder, title="SIMULATED scores")
     else:

@@ -18,9 +18,9 @@ import torch
 from study import MEASURES, SHAPES, model_of
 
 import speechmix
-from speechmix import bundled
 from speechmix.evaluation.probing.positions import states_at
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.inputs import bundled
 from speechmix.interventions.ablation import ablate_with_control
 
 

@@ -34,7 +34,7 @@ _SOONEST, _LATEST = 15.0, 90.0  # seconds after its start that a process is kill
 def clips_of(numbers) -> list:
     """Clips of noise, each its own; they are pairs, and their names are in no order."""
     import speechmix
-    from speechmix.inputs.spans import Word
+    from speechmix.inputs.words.spans import Word
 
     noise = np.random.default_rng(0).standard_normal(SAMPLES + 200_000).astype(np.float32) / 10
     words = [Word(*word) for word in WORDS]
@@ -67,8 +67,8 @@ def one_layer():
 
 def score(folder: Path, numbers, *, shard: str | None = None, engine: str | None = None) -> None:
     """Score clips; a line for each goes to standard output, so that what was done twice can be counted."""
-    from speechmix.engines.ray_engine import RayEngine
-    from speechmix.experiments.run import score_clips
+    from speechmix.runs.executors.ray_executor import RayEngine
+    from speechmix.runs.score_clips import score_clips
 
     options = {"engine": RayEngine(workers=2)} if engine == "ray" else {"shard": shard}
     run = score_clips(

@@ -28,8 +28,8 @@ import torch
 import speechmix
 from speechmix.evaluation.faithfulness.scores import spearman
 from speechmix.files.text_files import write_csv
-from speechmix.maps.facts import facts_of
-from speechmix.maps.numerics import normalize_rows
+from speechmix.mixing.maps.measure_registry import facts_of
+from speechmix.mixing.maps.numerics import normalize_rows
 from tests.models.sorting_model import DIGITS, gpt_nano, sorting
 
 MEASURES = (

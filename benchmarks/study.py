@@ -21,8 +21,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
-from speechmix.scoring.batches import clips_together, in_groups, padded_together
+from speechmix.inputs import bundled
+from speechmix.mixing.passes.batches import clips_together, in_groups, padded_together
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 # Width, layers, heads.

@@ -23,8 +23,8 @@ import torch
 from study import MEASURES, SHAPES, model_of
 
 import speechmix
-from speechmix import bundled
-from speechmix.engines.workers import score_in_workers
+from speechmix.inputs import bundled
+from speechmix.runs.executors.local_workers import score_in_workers
 
 FOLDS = 3  # clips of the larger run, in those of the smaller
 

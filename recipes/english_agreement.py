@@ -26,21 +26,21 @@ from pathlib import Path
 import pandas as pd
 
 import speechmix
-from speechmix.corpora import blimp
-from speechmix.corpora.blimp_cues import spacy_parser
-from speechmix.corpora.blimp_split import split_halves, unified_set
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_alignment import SUBTOKENS
-from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence
-from speechmix.experiments.agreement_scoring import Alignment, aligned_items, decided_items, stack_of
-from speechmix.experiments.fine_tuning import Training, fine_tune_choice
 from speechmix.files.names import safe_name
 from speechmix.files.text_files import write_csv
-from speechmix.maps.numerics import DISTANCES
-from speechmix.measures import MEASURES, measure_named
-from speechmix.plots.alignment_table import published_alignment
-from speechmix.reports.agreement_tables import write_agreement
-from speechmix.stages.item_lines import folder_for_question
+from speechmix.mixing.maps.numerics import DISTANCES
+from speechmix.mixing.measures import MEASURES, measure_named
+from speechmix.reporting.plots.alignment_table import published_alignment
+from speechmix.runs.journal.item_lines import folder_for_question
+from speechmix.studies.agreement import blimp
+from speechmix.studies.agreement.blimp_cues import spacy_parser
+from speechmix.studies.agreement.blimp_split import split_halves, unified_set
+from speechmix.studies.agreement.fine_tuning import Training, fine_tune_choice
+from speechmix.studies.agreement.item_scoring import Alignment, aligned_items, decided_items, stack_of
+from speechmix.studies.agreement.result_tables import write_agreement
+from speechmix.studies.agreement.task_accuracy import accuracy, accuracy_sentence
 
 # What makes two runs the same question; the rest (folders, device) may change between a start and the next.
 _QUESTION = "model paradigms items measures distances units without_special subtokens objective cues spacy draw".split()

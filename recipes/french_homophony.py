@@ -17,7 +17,7 @@ Without arguments it runs the same study on what comes with the package: two tin
 and synthetic clips. There it is known which word carries the number, so it shows whether the measures find it; it is no
 evidence about real speech models.
 
-The steps, each a function that reads from top to bottom, are in `speechmix/homophony/french_study.py`:
+The steps, each a function that reads from top to bottom, are in `speechmix/studies/french/french_study.py`:
 models and twins -> clips (of a manifest; mined from a corpus; of the package) -> scores and ablation -> tables and page.
 """
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import sys
 
-from speechmix import cli
+from speechmix.interfaces import cli
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """The app's functions behind a Gradio page, for a hosted space: a clip in, its words coloured, a word silenced.
 
-In: models by name, on the command line. Out: a page at Gradio's own address. It wraps `speechmix.app.answers`, as
+In: models by name, on the command line. Out: a page at Gradio's own address. It wraps `speechmix.interfaces.app.measurements`, as
 `speechmix serve` does, which has more (borders, all layers at once, comparison) and needs no Gradio:
 
     pip install '.[gradio]'    # in a checkout
@@ -14,9 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import speechmix
-from speechmix import bundled, plots
-from speechmix.app import answers
-from speechmix.interventions.sound import SOUND_FILLS
+from speechmix.inputs import bundled
+from speechmix.interfaces.app import measurements as answers
+from speechmix.interventions.audio_removal import SOUND_FILLS
+from speechmix.reporting import plots
 
 load = lru_cache(maxsize=4)(speechmix.load)
 

@@ -17,13 +17,13 @@ import pandas as pd
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.map_correlations import STATISTICS, map_correlations, mean_correlations
 from speechmix.evaluation.outlier_weights import outlier_weights
+from speechmix.evaluation.statistics.map_correlations import STATISTICS, map_correlations, mean_correlations
 from speechmix.files.names import safe_name
 from speechmix.files.text_files import read_text, write_csv
-from speechmix.plots.correlation_curves import correlation_figure
-from speechmix.plots.panels import write_figure
-from speechmix.stages.item_lines import answers, folder_for_question
+from speechmix.reporting.plots.correlation_curves import correlation_figure
+from speechmix.reporting.plots.panels import write_figure
+from speechmix.runs.journal.item_lines import answers, folder_for_question
 
 MEASURES = (
     "attention attention_norm attention_norm_residual attention_norm_residual_layernorm globenc alti value_zeroing"

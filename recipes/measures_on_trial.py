@@ -24,12 +24,12 @@ from pathlib import Path
 import pandas as pd
 
 import speechmix
-from speechmix import bundled
 from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW
 from speechmix.evaluation.faithfulness.to_output import same_removal
 from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
-from speechmix.experiments.trials import faithfulness_of_clips
-from speechmix.inputs.clips import Clip
+from speechmix.inputs import bundled
+from speechmix.inputs.clips.clip import Clip
+from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 MAPS = ("value_zeroing", "value_zeroing_share", "attention", "entropy_attention", "attention_norm", "alti")
 TO_OUTPUT = ("gradient_input", "chefer", "alti_logit", "decompx", "lrp", "occlusion", "shapley")
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def drawn(pairs: int) -> Iterator[Clip]:
     """Clips that are spoken now, of voices never trained on, with nouns trained on."""
-    from speechmix.corpora import synthetic_french
+    from speechmix.studies.french import synthetic_corpus as synthetic_french
 
     longer = (
         pair

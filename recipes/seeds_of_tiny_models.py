@@ -23,8 +23,8 @@ import pandas as pd
 from tqdm import tqdm
 
 import speechmix
-from speechmix import bundled
 from speechmix.files.text_files import write_csv
+from speechmix.inputs import bundled
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,13 +14,13 @@ import pandas as pd
 from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
-from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, pairs
-from speechmix.evaluation.likelihood import number_is_right
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.spelling_likelihood import number_is_right
+from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.sound import silence
+from speechmix.interventions.audio_removal import silence
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, pairs
 
 TEST_SEED = 90_000  # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 CLIPS_SEED = 95_000

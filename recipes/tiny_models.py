@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 import transformers
 
-from speechmix.corpora.synthetic_french import Example
-from speechmix.inputs.frames import FrameGrid
+from speechmix.inputs.audio.frame_grid import FrameGrid
+from speechmix.studies.french.synthetic_corpus import Example
 
 SAMPLE_RATE = 16_000
 WINDOW_SECONDS = 3

@@ -20,10 +20,10 @@ import torch
 import transformers
 from tqdm import tqdm
 
-from speechmix.corpora import blimp
-from speechmix.corpora.blimp_split import split_halves
 from speechmix.errors import SpeechmixError
 from speechmix.files.whole_files import whole_folder
+from speechmix.studies.agreement import blimp
+from speechmix.studies.agreement.blimp_split import split_halves
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SHAPE = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 192}

@@ -24,7 +24,7 @@ from tiny_models import BUILDERS, WINDOW_SECONDS, Recogniser
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from speechmix.corpora.synthetic_french import SAMPLE_RATE, Example, random_pair
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, random_pair
 
 EPOCHS = 22  # less than 25 minutes on two quiet cores
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}

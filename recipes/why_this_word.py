@@ -33,12 +33,12 @@ import numpy as np
 import pandas as pd
 
 import speechmix
-from speechmix import bundled
 from speechmix.evaluation.faithfulness.scores import top_1
-from speechmix.evaluation.intervals import mean_interval
-from speechmix.evaluation.spelling import plain, transcribe
+from speechmix.evaluation.statistics.intervals import mean_interval
+from speechmix.evaluation.transcript_accuracy import plain, transcribe
 from speechmix.explanations.transcript_errors import transcript_errors
 from speechmix.files.text_files import write_csv
+from speechmix.inputs import bundled
 
 DEVELOPMENT = 8  # pairs
 MEASURES = (

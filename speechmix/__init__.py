@@ -12,26 +12,26 @@ __version__ = "0.2.0"
 
 # Public names and where they live. Imported when first used, so that `import speechmix` is quick.
 _PUBLIC = {
-    "load": "adapters.load",
+    "load": "adapters.loading.load",
     "register": "adapters.families.registry",
-    "register_measure": "measures.registry",
+    "register_measure": "mixing.measures.registry",
     "register_perturbation": "evaluation.faithfulness.perturbations",
-    "Family": "adapters.plans",
-    "mix": "scoring.forward",
-    "estimate": "scoring.estimate",
-    "logit_contributions": "scoring.to_logit",
-    "Clip": "inputs.clips",
-    "read_clips": "inputs.manifests",
-    "Sentence": "inputs.sentences",
+    "Family": "adapters.families.specs",
+    "mix": "mixing.passes.mix",
+    "estimate": "mixing.passes.estimate",
+    "logit_contributions": "mixing.passes.logit_contributions",
+    "Clip": "inputs.clips.clip",
+    "read_clips": "inputs.clips.manifests",
+    "Sentence": "inputs.sentences.sentence",
     "align": "alignment",
-    "Word": "inputs.spans",
-    "Span": "inputs.spans",
-    "MixingMap": "maps.mixing",
-    "LogitContributions": "maps.logit_contributions",
-    "cue_contribution": "evaluation.cue",
+    "Word": "inputs.words.spans",
+    "Span": "inputs.words.spans",
+    "MixingMap": "mixing.maps.mixing_map",
+    "LogitContributions": "mixing.maps.logit_contributions",
+    "cue_contribution": "evaluation.cue_contribution",
     "answer_shares": "evaluation.answer_shares",
-    "silence": "interventions.sound",
-    "blank": "interventions.tokens",
+    "silence": "interventions.audio_removal",
+    "blank": "interventions.token_removal",
     "knock_out": "interventions.knock_out",
     "patch": "interventions.patching",
     "ablate": "interventions.ablation",
@@ -39,19 +39,21 @@ _PUBLIC = {
     "shapley": "interventions.shapley",
     "explain": "explanations.explain",
     "Explanation": "explanations.explanation",
-    "speech_ablation": "experiments.speech_ablations",
+    "speech_ablation": "runs.speech_ablations",
     "faithfulness": "evaluation.faithfulness.trial",
     "blank_out": "evaluation.faithfulness.blank_out",
     "deletion_curves": "evaluation.faithfulness.deletion",
-    "open_run": "storage.reading",
-    "scorer": "corpora.scorer",
+    "open_run": "runs.results.open_run",
+    "scorer": "runs.dataset_scorer",
     "probe": "evaluation.probing.probe",
-    "compare": "reports.comparing",
-    "french_study": "homophony.french_study",
-    "planted": "planted",  # a module, as is plots
-    "plots": "plots",
+    "compare": "reporting.pages.model_comparison",
+    "french_study": "studies.french.french_study",
+    "planted": "evaluation.planted",
+    "plots": "reporting.plots",
     "SpeechmixError": "errors",
 }
+
+_MODULES = ("planted", "plots")
 
 __all__ = [*_PUBLIC, "__version__"]
 
@@ -60,7 +62,7 @@ def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module 'speechmix' has no attribute {name!r}")
     module = import_module(f".{_PUBLIC[name]}", __name__)
-    value = module if name == _PUBLIC[name] else getattr(module, name)
+    value = module if name in _MODULES else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,11 +1,11 @@
 """`python -m speechmix COMMAND`: the command line where the script `speechmix` is not on the path.
 
-In: the arguments of the command. Out: its exit status; see `cli.py`.
+In: the arguments of the command. Out: its exit status; see `interfaces/cli.py`.
 """
 
 import sys
 
-from .cli import main
+from .interfaces.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

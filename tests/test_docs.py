@@ -19,7 +19,7 @@ import pytest
 
 import speechmix
 from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
-from speechmix.measures.registry import MEASURES, OUTPUT_MEASURES, forget_measure
+from speechmix.mixing.measures.registry import MEASURES, OUTPUT_MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -109,7 +109,7 @@ def commands() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "words"), commands(), ids=[where for where, _ in commands()])
 def test_commands_are_ones_that_there_are(where, words):
-    from speechmix.cli.command_line import _parser
+    from speechmix.interfaces.cli.command_line import _parser
 
     if words[0] == "speechmix":
         assert callable(_parser().parse_args(words[1:]).command)

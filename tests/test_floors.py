@@ -33,7 +33,7 @@ FLOORS = (
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Maps show themselves: they open the room of figures when they are asked to.
-EXCEPTIONS = (("maps/mixing.py", "plots"), ("maps/decisions.py", "plots"))
+EXCEPTIONS = (("mixing/maps/mixing_map.py", "plots"), ("mixing/maps/decision_map.py", "plots"))
 
 
 def imports(tree: ast.AST) -> Iterator[ast.ImportFrom]:

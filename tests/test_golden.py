@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.inputs.frames import FrameGrid
-from speechmix.inputs.spans import word_spans
+from speechmix.inputs.audio.frame_grid import FrameGrid
+from speechmix.inputs.words.spans import word_spans
 
 TOLERANCE = {"float64": 1e-8, "float32": 1e-4}  # of a map's largest entry
 

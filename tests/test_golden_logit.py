@@ -8,8 +8,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.capture import Capture, attention_readable
-from speechmix.measures.decompx import pass_layer
+from speechmix.adapters.capture.forward_pass import Capture, attention_readable
+from speechmix.mixing.measures.decompx import pass_layer
 
 FOILS = {"runner_up": 1, "argmin": 2, "fixed7": 3}
 LAYER_PARTS = {"mlp": "mlp_logit", "attention_bias": "attn_out_bias_logit"}

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from speechmix import bundled
+from speechmix.inputs import bundled
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -172,8 +172,8 @@ def test_without_torchaudio_all_works_but_ctc_alignment_which_names_it(tmp_path)
 import sys
 sys.modules["torchaudio"] = None  # as if it were not installed
 import speechmix
-from speechmix import bundled
-from speechmix.evaluation.spelling import character_error_rate, transcribe
+from speechmix.inputs import bundled
+from speechmix.evaluation.transcript_accuracy import character_error_rate, transcribe
 
 clip = bundled.clips()[1]
 for folder in bundled.models().values():

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
-from speechmix.cli import main
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
-from speechmix.experiments.trials import faithfulness_of_clips
+from speechmix.evaluation.planted.recovery import trial as planted_trial
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_attenuated
 from speechmix.interventions.state_shifts import state_shifts
-from speechmix.measures.registry import OUTPUT_MEASURES, forget_measure
-from speechmix.planted.trials import trial as planted_trial
+from speechmix.mixing.measures.registry import OUTPUT_MEASURES, forget_measure
+from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 OUTSIDE = {"description": "of a test", "citation": "tests/test_registered_from_outside.py"}
 AVERAGED = {**OUTSIDE, "no_heads": ": heads are averaged"}

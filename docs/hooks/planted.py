@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from speechmix.planted import cases, trial
+from speechmix.evaluation.planted import cases, trial
 
 PAGE = Path(__file__).resolve().parents[1] / "planted_truth.md"
 SEEDS = range(3)

@@ -32,8 +32,9 @@ import pandas as pd
 import transformers
 
 import speechmix
-from speechmix import bundled, plots
-from speechmix.experiments.run import score_clips
+from speechmix.inputs import bundled
+from speechmix.reporting import plots
+from speechmix.runs.score_clips import score_clips
 
 transformers.utils.logging.disable_progress_bar()
 work = Path(tempfile.mkdtemp())

@@ -31,8 +31,9 @@ import transformers
 from IPython.display import Audio
 
 import speechmix
-from speechmix import bundled, plots
-from speechmix.measures import MEASURES
+from speechmix.inputs import bundled
+from speechmix.mixing.measures import MEASURES
+from speechmix.reporting import plots
 
 transformers.utils.logging.disable_progress_bar()
 warnings.simplefilter("ignore")  # what integrated gradients miss is printed below

@@ -31,9 +31,10 @@ import transformers
 from matplotlib.lines import Line2D
 
 import speechmix
-from speechmix import bundled, plots
-from speechmix.experiments.run import score_clips
-from speechmix.reports.wording import sentences
+from speechmix.inputs import bundled
+from speechmix.reporting import plots
+from speechmix.reporting.pages.wording import sentences
+from speechmix.runs.score_clips import score_clips
 
 transformers.utils.logging.disable_progress_bar()
 work = Path(tempfile.mkdtemp())

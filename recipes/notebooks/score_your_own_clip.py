@@ -25,9 +25,10 @@ import transformers
 from IPython.display import Audio, display
 
 import speechmix
-from speechmix import bundled, plots
-from speechmix.evaluation.length import length_matched_share
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.inputs import bundled
+from speechmix.reporting import plots
 
 transformers.utils.logging.disable_progress_bar()
 

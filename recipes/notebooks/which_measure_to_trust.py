@@ -22,8 +22,8 @@
 import transformers
 
 import speechmix
-from speechmix import bundled
 from speechmix.evaluation.faithfulness.sanity import cascading_randomisation
+from speechmix.inputs import bundled
 
 transformers.utils.logging.disable_progress_bar()
 

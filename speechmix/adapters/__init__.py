@@ -1,12 +1,12 @@
 """Where to find things inside a model nobody changed: one table per family, no modelling code."""
 
+from .binding.bound_layers import Stack
+from .binding.layer_components import Layer
 from .families.registry import families, family_of_type, register
-from .layers import Stack
-from .load import load
+from .families.specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
+from .generation.model_inputs import Prepared
+from .loading.load import load
 from .model import Model
-from .parts import Layer
-from .plans import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
-from .prepared import Prepared
 
 __all__ = [
     "AttentionPlan",

@@ -17,25 +17,25 @@ import numpy as np
 import torch
 
 from ..errors import InputError, ModelError
-from ..files.identity import digest
-from ..timing import phase
-from .adapted import has_adapters
+from ..files.cache_keys import digest
+from ..files.timing import phase
+from .binding.bound_layers import Stack, bind, bind_stacks, layer_modules
+from .capture.activation_cache import HeardSounds
+from .capture.memory import check_fits
+from .capture.precision_context import alone, lent, parts_of
+from .capture.random_state import own_random_numbers
 from .delta.products import WeightProducts
-from .described import Described
-from .fingerprint import Seen, fingerprint
-from .layers import Stack, bind, bind_stacks, layer_modules
-from .lending import alone, lent, parts_of
-from .memory import check_fits
-from .pickled import contents, restored
-from .prefix import DecoderPrefix, check_prefix
-from .prompt import Prompt
-from .random_numbers import own_random_numbers
-from .remembering import HeardSounds
+from .generation.audio_prompt import Prompt
+from .generation.decoder_prefix import DecoderPrefix, check_prefix
+from .loading.fingerprint import Seen, fingerprint
+from .loading.model_description import Described
+from .loading.peft_adapters import has_adapters
+from .loading.pickling import contents, restored
 
 if TYPE_CHECKING:
-    from ..inputs.sentences import Sentence
-    from .plans import Family
-    from .writing import Written
+    from ..inputs.sentences.sentence import Sentence
+    from .families.specs import Family
+    from .generation.transcription import Written
 
 
 @dataclass(repr=False)
@@ -229,8 +229,8 @@ class Model(Described):
         InputError
             If the model cannot write: a random twin, a model without a head.
         """
-        from ..inputs.sentences import Sentence
-        from .writing import translated
+        from ..inputs.sentences.sentence import Sentence
+        from .generation.transcription import translated
 
         if self.hears:
             raise InputError(f"{self.name} hears: with_prefix(task='translate') makes it translate clips")

@@ -6,11 +6,11 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ..errors import AlignmentError, InputError
-from .base import Alignment, words_of
+from .alignment_result import Alignment, words_of
 
 if TYPE_CHECKING:
     from ..adapters import Model
-    from ..inputs.clips import Clip
+    from ..inputs.clips.clip import Clip
 
 METHODS = ("auto", "ctc", "whisper", "synthesis")
 

@@ -11,7 +11,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from ..errors import AlignmentError
-from ..inputs.signals import mel_spectrogram, resampled
+from ..inputs.audio.spectrograms import mel_spectrogram, resampled
 
 SAMPLE_RATE = 16_000
 HOP = 80  # samples: 5 ms

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError, SpeechmixError
-from ..inputs.clips import Clip
-from ..inputs.spans import Word
+from ..inputs.clips.clip import Clip
+from ..inputs.words.spans import Word
 
 Aligner = Callable[[Clip], tuple[Word, ...]]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..inputs.spans import Word
+from ..inputs.words.spans import Word
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording
 
 # Logistic regressions on the development part of benchmarks/alignment_material.py and real commands beside it.

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..adapters.ctc_paths import best_path
+from ..adapters.generation.ctc_paths import best_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
-from ..inputs.spans import Word
-from .base import Alignment, without_signs, words_of
+from ..inputs.words.spans import Word
+from .alignment_result import Alignment, without_signs, words_of
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model reaches about 1/letters).
 _DOUBTFUL = 0.2

@@ -14,9 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import InputError
-from ..inputs.signals import resampled
-from ..inputs.spans import Word
-from .base import words_of
+from ..inputs.audio.spectrograms import resampled
+from ..inputs.words.spans import Word
+from .alignment_result import words_of
 from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up

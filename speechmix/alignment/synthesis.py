@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import AlignmentError
-from ..inputs.spans import Word
-from .base import Alignment, without_signs, words_of
+from ..inputs.words.spans import Word
+from .alignment_result import Alignment, without_signs, words_of
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording, listen
 from .confidence import Evidence, Warp, doubts_of, seconds_in, text_score, word_scores
 from .espeak import speak
-from .own_voice import OwnVoice
+from .speaker_voice import OwnVoice
 from .synthetic_voices import Chorus, Plan, lay_out, tempo_of
 from .threads import on_one_thread
 from .warping import border_costs, cheapest_path
@@ -66,7 +66,7 @@ def align_by_synthesis(
     sample_rate : int
         Hz.
     own : OwnVoice, optional
-        The speaker's own sounds, learnt from other clips (`speechmix.alignment.own_voice`).
+        The speaker's own sounds, learnt from other clips (`speechmix.alignment.speaker_voice`).
 
     Returns
     -------

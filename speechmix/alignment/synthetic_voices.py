@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..inputs.spans import Word
+from ..inputs.words.spans import Word
 from .cepstra import HOP, N_CEPSTRA, SAMPLE_RATE, HeardRecording, cepstra_of, decibels, mel_power, observed, slopes_of
 from .espeak import Speech
-from .own_voice import OwnVoice, sounds_at
+from .speaker_voice import OwnVoice, sounds_at
 
 _RIDGE = 30.0  # frames' worth of belief in an unchanged voice
 _TEMPO = (0.4, 3.0)  # times the synthesis's durations

@@ -4,7 +4,7 @@ In: a Whisper model, audio, transcript. Out: an `Alignment`. The transcript is f
 of every head, over the frames of the audio alone (the window's padding is cut off), is standardised over tokens and
 smoothed over time, the heads that run through the audio most steadily are averaged, and dynamic time warping gives each
 row its stretch. The row that holds token p predicts token p + 1: a token ends where the row that predicts it ends, and
-prefix tokens have no row of their own. After Radford et al. 2023 (openai/whisper, timing.py).
+prefix tokens have no row of their own. After Radford et al. 2023 (openai/whisper, files/timing.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from ..adapters.model import Model
 from ..errors import AlignmentError
-from ..inputs.clips import Clip
-from ..inputs.spans import Word
-from .base import Alignment, words_of
+from ..inputs.clips.clip import Clip
+from ..inputs.words.spans import Word
+from .alignment_result import Alignment, words_of
 
 HEADS = 6  # that are averaged if the model does not name its alignment heads
 _SMOOTH = 7  # frames of the median filter
@@ -90,9 +90,9 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
 
 def _attention(model: Model, clip: Clip):
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
-    from ..adapters.prefix import require_transcription
-    from ..adapters.tokens import decoder_tokens
-    from ..scoring.forward import mix_one
+    from ..adapters.generation.decoder_prefix import require_transcription
+    from ..adapters.generation.tokens import decoder_tokens
+    from ..mixing.passes.mix import mix_one
 
     require_transcription(model, "alignment")
     tokens = decoder_tokens(model, clip)

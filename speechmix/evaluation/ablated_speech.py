@@ -16,8 +16,8 @@ import pandas as pd
 from ..interventions.ablation import CONTROL, CUE
 from ..interventions.speech_ablation import LARGEST, MEAN
 from ..interventions.target_readings import ARG_MAX, TRANSCRIPT
-from .intervals import mean_intervals
-from .twin_comparison import compare_with_twins
+from .statistics.intervals import mean_intervals
+from .statistics.twin_comparison import compare_with_twins
 
 WAY = ("silenced", "condition", "fill", "reading", "aggregation")
 PARTS = ("template", "number")

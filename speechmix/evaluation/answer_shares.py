@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..inputs.cue_and_target import cue_words
-from ..maps.mixing import MixingMap
+from ..inputs.words.cue_and_target import cue_words
+from ..mixing.maps.mixing_map import MixingMap
 
 PARTS = ("sound", "prompt", "answer")
 

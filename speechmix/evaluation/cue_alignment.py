@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..inputs.cue_and_target import cue_words
-from ..inputs.spans import Span
-from ..maps.mixing import MixingMap
-from .intervals import mean_interval
+from ..inputs.words.cue_and_target import cue_words
+from ..inputs.words.spans import Span
+from ..mixing.maps.mixing_map import MixingMap
+from .statistics.intervals import mean_interval
 
 METRICS = ("dot_product", "average_precision")
 SHARES = ("share_attractor", "share_special")

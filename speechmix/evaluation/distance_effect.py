@@ -17,11 +17,11 @@ import pandas as pd
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..inputs.sentences import Sentence
-from ..maps.numerics import DISTANCES
-from ..scoring.forward import mix_one
+from ..inputs.sentences.sentence import Sentence
+from ..mixing.maps.numerics import DISTANCES
+from ..mixing.passes.mix import mix_one
 from .cue_alignment import RANK_CORRELATION, cue_alignment
-from .map_correlations import map_correlations
+from .statistics.map_correlations import map_correlations
 
 REFERENCE = "cosine"
 
@@ -48,7 +48,7 @@ def distance_effect(
     cue : sequence of int
     target : int
     distances : sequence of str
-        Of `speechmix.maps.numerics.DISTANCES`.
+        Of `speechmix.mixing.maps.numerics.DISTANCES`.
     stack : {"encoder", "decoder"}
     units, drop, subtokens, attractors
         As in `mix` and `cue_alignment`.

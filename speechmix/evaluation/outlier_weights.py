@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..adapters.binding.norms import gain_of
 from ..adapters.model import Model
-from ..adapters.norms import gain_of
 from ..errors import InputError
 
 OUTLIERS_OF = ("either", "first", "second")

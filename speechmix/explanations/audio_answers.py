@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..interventions.sources import Source, words_as_sources
-from ..scoring.question import Question
-from ..scoring.views import seen_by
-from .drafts import drafts_of_ids, finished, own_sources
-from .written import SourceUnit, Writing, decision_on, logits_on
+from ..inputs.clips.clip import Clip
+from ..interventions.removable_sources import Source, words_as_sources
+from ..mixing.passes.request import Question
+from ..mixing.passes.views import seen_by
+from .generated_drafts import drafts_of_ids, finished, own_sources
+from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..evaluation.spelling import plain
-from ..inputs.clips import Clip
+from ..evaluation.transcript_accuracy import plain
+from ..inputs.clips.clip import Clip
 from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
+from .generated_tokens import END
 from .removals import reading_of
 from .transcript_errors import TranscriptError
-from .written import END
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .written import Writing
+    from .generated_tokens import Writing
 
 AGAINST = ("reference", "runner_up", "foil")
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from rapidfuzz.distance import Levenshtein
 
-from ..adapters.tokens import first_difference
-from ..inputs.clips import Clip
+from ..adapters.generation.tokens import first_difference
+from ..inputs.clips.clip import Clip
+from .generated_tokens import label_of
 from .transcript_errors import TranscriptError
-from .written import label_of
 
 if TYPE_CHECKING:
-    from .written import Writing
+    from .generated_tokens import Writing
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import numpy as np
 
 from .choices import Choice, Readings, possible_sources
 from .fills import SOUND
-from .pairs import Pair, PairRuns, pairs_of, sets_of, sources_to_pair
 from .removals import Removal, read_without
+from .source_pairs import Pair, PairRuns, pairs_of, sets_of, sources_to_pair
 
 if TYPE_CHECKING:
-    from .claims import Claim
+    from .attributions import Claim
     from .fills import Fills
-    from .written import Writing
+    from .generated_tokens import Writing
 
 
 @dataclass(frozen=True)

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError, SpeechmixError
-from ..inputs.clips import Clip
-from ..inputs.sentences import Sentence
-from ..inputs.spans import Word
-from ..maps.facts import FACTS, facts_of
-from .by_frame import frames_asked, named_for_frames, seconds_of_frames
+from ..inputs.clips.clip import Clip
+from ..inputs.sentences.sentence import Sentence
+from ..inputs.words.spans import Word
+from ..mixing.maps.measure_registry import FACTS, facts_of
+from .attributions import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
-from .claims import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .effects import effects_of
 from .explanation import Explanation
 from .fills import fills_for
-from .heard_words import with_silence, with_words
-from .own_sound import own_sounds
-from .pairs import MOST_PAIRED
+from .frame_attributions import frames_asked, named_for_frames, seconds_of_frames
+from .generators import MOST_TOKENS, writing_of_clip, writing_of_text
+from .source_pairs import MOST_PAIRED
+from .source_words import with_silence, with_words
 from .specificity import distance_between_words, specific_shares
 from .spelling_prior import spelling_margins
 from .transcript_errors import TranscriptError, transcript_errors
-from .writers import MOST_TOKENS, writing_of_clip, writing_of_text
+from .word_audio import own_sounds
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from .fills import Fills
-    from .written import Writing
+    from .generated_tokens import Writing
 
 _BY = ("word", "token")
 
@@ -130,7 +130,7 @@ def explain(
     Examples
     --------
     >>> import speechmix
-    >>> from speechmix import bundled
+    >>> from speechmix.inputs import bundled
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
     >>> clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl")   # synthetic: "nos maisons"
     >>> why = speechmix.explain(model, clip, measures="occlusion")

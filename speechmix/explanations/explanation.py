@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from .claims import Claim
-    from .written import SourceUnit
+    from .attributions import Claim
+    from .generated_tokens import SourceUnit
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (".html", ".png", ".svg", ".pdf", *TABLES)
@@ -102,7 +102,7 @@ class Explanation(ExplanationNumbers):
         Examples
         --------
         >>> import speechmix
-        >>> from speechmix import bundled
+        >>> from speechmix.inputs import bundled
         >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
         >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion")   # synthetic: "nos maisons"
         >>> why.effects_to_dataframe().query("written == 'nos' and label == 'nos'")["fill"].tolist()
@@ -121,7 +121,7 @@ class Explanation(ExplanationNumbers):
         Examples
         --------
         >>> import speechmix
-        >>> from speechmix import bundled
+        >>> from speechmix.inputs import bundled
         >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
         >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion", pairs=4)   # synthetic: "nos maisons"
         >>> why.pairs_to_dataframe()[["written", "first", "second"]].values.tolist()
@@ -138,7 +138,7 @@ class Explanation(ExplanationNumbers):
         Examples
         --------
         >>> import speechmix
-        >>> from speechmix import bundled
+        >>> from speechmix.inputs import bundled
         >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
         >>> why = speechmix.explain(model, bundled.clips()[1], measures="lrp")   # synthetic: "nos maisons"
         >>> frames = why.frames_to_dataframe().query("written == 'nos' and label == 'maisons'")
@@ -150,7 +150,7 @@ class Explanation(ExplanationNumbers):
 
     def plot(self, word: str | int | None = None, *, measure: str | None = None, against: str = "") -> Figure:
         """Draw what each word came from, or one word with what is claimed and shown (`plots.explanations`)."""
-        from ..plots.explanations import explained_text, explained_word
+        from ..reporting.plots.explanation_figures import explained_text, explained_word
 
         if word is None:
             return explained_text(self, measure=measure)
@@ -201,7 +201,7 @@ class Explanation(ExplanationNumbers):
 
     def __str__(self) -> str:
         """What was written, where it errs, and what each word may have come from, as plain text."""
-        from .as_text import text_of
+        from .plain_text import text_of
 
         return text_of(self)
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..interventions.sound import SOUND_FILLS
-from ..interventions.tokens import id_of_fill
+from ..interventions.audio_removal import SOUND_FILLS
+from ..interventions.token_removal import id_of_fill
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from .written import SourceUnit, Writing
+    from .generated_tokens import SourceUnit, Writing
 
 SOUND, TEXT = "sound", "text"
 REMOVE = "remove"

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from .effects import range_over_fills
-from .own_sound import claim_besides
 from .specificity import LEAST_DISTANCE
+from .word_audio import claim_besides
 
 if TYPE_CHECKING:
-    from ..inputs.clips import Clip
+    from ..inputs.clips.clip import Clip
+    from .attributions import Claim
     from .choices import Choice
-    from .claims import Claim
     from .fills import Fill
-    from .pairs import Pair
+    from .generated_tokens import SourceUnit, WrittenToken
+    from .source_pairs import Pair
     from .spelling_prior import SpellingMargins
     from .transcript_errors import TranscriptError
-    from .written import SourceUnit, WrittenToken
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class ExplanationNumbers:
         Examples
         --------
         >>> import speechmix
-        >>> from speechmix import bundled
+        >>> from speechmix.inputs import bundled
         >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
         >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion")   # synthetic: "nos maisons"
         >>> why.top("maisons").name, why.without_own_sound().top("maisons").name

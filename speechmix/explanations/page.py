@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .view import view_of
+from .page_data import view_of
 
 if TYPE_CHECKING:
     from .explanation import Explanation

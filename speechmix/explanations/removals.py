@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..inputs.clips import Clip
-from ..inputs.spans import Span
+from ..inputs.clips.clip import Clip
+from ..inputs.words.spans import Span
+from ..interventions.audio_removal import silence
 from ..interventions.input_ablation import inputs_of_sound
-from ..interventions.sound import silence
-from ..interventions.tokens import blanked
-from ..measures.objectives import Objective, logits_of
+from ..interventions.token_removal import blanked
+from ..mixing.measures.objectives import Objective, logits_of
 from .fills import REMOVE, SOUND, Fill
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .written import Writing
+    from .generated_tokens import Writing
 
 _AT_ONCE = 64  # changed inputs that are in memory
 Read = Callable[[Any], "Tensor"]  # output of n runs to [n, R]

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from ..errors import InputError
-from ..maps.numerics import ctc_log_probability
-from ..measures.objectives import logits_of
+from ..mixing.maps.numerics import ctc_log_probability
+from ..mixing.measures.objectives import logits_of
 from .fills import SOUND, Fill
 from .removals import Removal, read_without
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .choices import Choice
-    from .written import Writing
+    from .generated_tokens import Writing
 
 PRIOR_FILLS = ("zeros", "room", "noise")  # "word" says something, and here there is no other word
 

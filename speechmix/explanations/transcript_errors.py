@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from ..evaluation.spelling import plain
-from ..inputs.spans import Word
+from ..evaluation.transcript_accuracy import plain
+from ..inputs.words.spans import Word
 
 KINDS = ("substitution", "insertion", "deletion")
 

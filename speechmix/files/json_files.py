@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 from ..errors import InputError
-from .identity import digest
+from .cache_keys import digest
 from .text_files import read_text
 from .whole_files import write_json
 

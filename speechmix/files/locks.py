@@ -21,7 +21,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import StorageError
-from .leftovers import clear_leftovers
+from .unfinished_files import clear_leftovers
 
 _HOLDER_ENDING = ".holder"
 _SECONDS_OF_A_LOOK = 0.2  # that whoever asks `is_held` may keep another waiting

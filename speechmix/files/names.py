@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .identity import digest
+from .cache_keys import digest
 
 if TYPE_CHECKING:
-    from ..inputs.clips import Clip
+    from ..inputs.clips.clip import Clip
 
 # File systems take 255 bytes; endings, and the numbers that tell doubled names apart, come on top.
 _CHARACTERS, _BYTES = 150, 200

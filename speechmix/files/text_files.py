@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .bounded_reads import MOST_TABLE, MOST_TEXT, read_bounded
-from .recorded_digests import check_recorded
+from .recorded_checksums import check_recorded
 from .whole_files import whole_file
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .leftovers import unfinished_name
-from .recorded_digests import replace_recorded
+from .recorded_checksums import replace_recorded
+from .unfinished_files import unfinished_name
 
 
 @contextmanager

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..adapters.changed_values import Branch
+from ..adapters.editing.branches import Branch
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..inputs.cue_and_target import cue_words
-from ..inputs.spans import Word
+from ..inputs.clips.clip import Clip
+from ..inputs.words.cue_and_target import cue_words
+from ..inputs.words.spans import Word
 from .decision import Decision
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from ..inputs.sentences import Sentence
+    from ..inputs.sentences.sentence import Sentence
 
 # What is silenced: the cue, or, as a control, another word of about its length.
 CUE, CONTROL = "cue", "another word"

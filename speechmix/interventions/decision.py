@@ -20,23 +20,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..adapters.changed_values import Branch
-from ..adapters.heard import Heard
-from ..adapters.intervene import branch_outputs
+from ..adapters.capture.activation_cache import as_encoder_output, encoder_output
+from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.editing.branch_runs import branch_outputs
+from ..adapters.editing.branches import Branch
+from ..adapters.editing.shared_encoder import heard_once
+from ..adapters.generation.audio_tokens import Heard
+from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
-from ..adapters.prepared import Prepared
-from ..adapters.remembering import as_encoder_output, encoder_output
-from ..adapters.shared_sound import heard_once
-from ..adapters.transfers import inputs_to_device
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..inputs.cue_and_target import cue_words
-from ..inputs.sentences import Sentence
-from ..measures.objectives import Objective, logits_of, objective_of, of_tokens
-from ..scoring.masked_target import is_masked_model, masked_target
-from ..scoring.question import TEXT_UNITS, ObjectiveOption, Question
-from ..scoring.views import Item, seen_by
-from .sources import Source, heard_and_written, together, tokens_as_sources, words_as_sources
+from ..inputs.clips.clip import Clip
+from ..inputs.sentences.sentence import Sentence
+from ..inputs.words.cue_and_target import cue_words
+from ..mixing.measures.objectives import Objective, logits_of, objective_of, of_tokens
+from ..mixing.passes.masked_target import is_masked_model, masked_target
+from ..mixing.passes.request import TEXT_UNITS, ObjectiveOption, Question
+from ..mixing.passes.views import Item, seen_by
+from .removable_sources import Source, heard_and_written, together, tokens_as_sources, words_as_sources
 
 # Inputs: of an encoder that hears, of a decoder, and what an encoder has made of a sound.
 _FEATURES, _IDS, ENCODED = "input_features", "decoder_input_ids", "encoder_states"

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..adapters.prompt import of_the_sound
+from ..adapters.generation.audio_prompt import of_the_sound
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..maps.decisions import DecisionMap
+from ..inputs.clips.clip import Clip
+from ..mixing.maps.decision_map import DecisionMap
+from .audio_removal import SOUND_FILLS, attenuated, silence
 from .decision import Decision
 from .knock_out import decision_map_of, place_of
-from .sound import SOUND_FILLS, attenuated, silence
-from .tokens import TOKEN_FILLS, blanked, token_fills
+from .token_removal import TOKEN_FILLS, blanked, token_fills
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..adapters.model import Model
-    from ..scoring.question import ObjectiveOption
-    from ..scoring.views import Item
+    from ..mixing.passes.request import ObjectiveOption
+    from ..mixing.passes.views import Item
 
 SIDES = ("sound", "text", "both")
 

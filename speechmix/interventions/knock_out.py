@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..adapters.changed_values import Branch
+from ..adapters.editing.branches import Branch
 from ..errors import InputError
-from ..maps.decisions import DecisionMap
+from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
-from .sources import Source
+from .removable_sources import Source
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from ..scoring.question import ObjectiveOption
-    from ..scoring.views import Item
+    from ..mixing.passes.request import ObjectiveOption
+    from ..mixing.passes.views import Item
 
 ALL = "all"
 

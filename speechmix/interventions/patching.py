@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..adapters.capture import Capture, attention_readable
-from ..adapters.changed_values import Branch
+from ..adapters.capture.forward_pass import Capture, attention_readable
+from ..adapters.editing.branches import Branch
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..maps.decisions import DecisionMap
+from ..inputs.clips.clip import Clip
+from ..mixing.maps.decision_map import DecisionMap
+from .audio_removal import FILL_RATE, with_sound
 from .decision import Decision
 from .input_ablation import inputs_of_sound
 from .knock_out import decision_map_of, place_of, windows
-from .sound import FILL_RATE, with_sound
-from .sources import Source
+from .removable_sources import Source
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..adapters.model import Model
-    from ..scoring.question import ObjectiveOption
-    from ..scoring.views import Item
+    from ..mixing.passes.request import ObjectiveOption
+    from ..mixing.passes.views import Item
 
 WHAT = ("states", "values", "input")
 

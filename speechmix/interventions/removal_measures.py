@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..measures.registry import implement, measure_named
+from ..mixing.measures.registry import implement, measure_named
 from .input_ablation import stack_of_side
 from .shapley import Margins, Remembered, margins_of_sets, shapley_values
 

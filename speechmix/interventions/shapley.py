@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..maps.decisions import DecisionMap
+from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
 from .input_ablation import fills_of, inputs_without, sides_of, stack_of_side
 from .knock_out import decision_map_of, place_of
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..adapters.model import Model
-    from ..scoring.question import ObjectiveOption
-    from ..scoring.views import Item
-    from .sources import Source
+    from ..mixing.passes.request import ObjectiveOption
+    from ..mixing.passes.views import Item
+    from .removable_sources import Source
 
 MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that

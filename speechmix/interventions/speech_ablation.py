@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..errors import InputError
-from ..inputs.clips import Clip
+from ..inputs.clips.clip import Clip
 from .ablation import CONTROL, CUE, control_words
-from .changed_runs import Change, of_changes
+from .audio_removal import SOUND_FILLS, silence
+from .changed_inputs import Change, of_changes
 from .decision import Decision
-from .sound import SOUND_FILLS, silence
 from .target_readings import ARG_MAX, TRANSCRIPT, clip_of, read, readings_of
-from .tokens import id_of_fill, token_fills
+from .token_removal import id_of_fill, token_fills
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

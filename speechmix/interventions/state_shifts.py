@@ -19,23 +19,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..adapters.states import INPUT, hidden_states
+from ..adapters.capture.hidden_states import INPUT, hidden_states
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..maps.mixing import MixingMap
-from ..maps.numerics import distance_named
-from ..scoring.passes import Precision, provenance_of
-from ..scoring.question import Question
-from ..scoring.views import Item, seen_by
-from .sound import SOUND_FILLS, silence
-from .tokens import blanked, token_fills
+from ..inputs.clips.clip import Clip
+from ..mixing.maps.mixing_map import MixingMap
+from ..mixing.maps.numerics import distance_named
+from ..mixing.passes.forward_pass import Precision, provenance_of
+from ..mixing.passes.request import Question
+from ..mixing.passes.views import Item, seen_by
+from .audio_removal import SOUND_FILLS, silence
+from .token_removal import blanked, token_fills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ..adapters.model import Model
-    from ..inputs.spans import Span
-    from ..scoring.views import View
+    from ..inputs.words.spans import Span
+    from ..mixing.passes.views import View
 
 PLACES = ("first layer", "input")
 
@@ -81,7 +81,7 @@ def state_shifts(
 
     Examples
     --------
-    >>> from speechmix import bundled
+    >>> from speechmix.inputs import bundled
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
     >>> clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl")  # synthetic: "nos maisons"
     >>> state_shifts(model, clip)

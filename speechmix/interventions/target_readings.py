@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
-from ..adapters.ctc_paths import best_path
-from ..adapters.located_words import place_of_target
+from ..adapters.generation.ctc_paths import best_path
+from ..adapters.generation.word_positions import place_of_target
 from ..errors import InputError
-from ..inputs.clips import Clip
-from ..inputs.joined_words import spoken_text
-from ..maps.numerics import ctc_log_probability
+from ..inputs.clips.clip import Clip
+from ..inputs.words.multipart_words import spoken_text
+from ..mixing.maps.numerics import ctc_log_probability
 from .decision import Decision
 
 ARG_MAX, TRANSCRIPT, MARGIN, TEXT = READINGS = ("arg-max", "transcript", "margin", "text")

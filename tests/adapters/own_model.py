@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from speechmix.adapters import AttentionPlan, Family, Prepared, StackPlan
-from speechmix.inputs.frames import FrameGrid
+from speechmix.inputs.audio.frame_grid import FrameGrid
 
 
 class OwnConfig(transformers.PretrainedConfig):

@@ -10,7 +10,8 @@ import transformers
 from torch.nn.functional import cosine_similarity
 
 import speechmix
-from speechmix.adapters import as_given, family_of_type
+from speechmix.adapters import family_of_type
+from speechmix.adapters.binding import fidelity_check as as_given
 from speechmix.adapters.families import registry
 
 SHAPE = {

@@ -8,11 +8,11 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.heard import Heard, heard_among
-from speechmix.adapters.outline import outline
-from speechmix.adapters.writing import written_about
+from speechmix.adapters.binding.meta_model import outline
+from speechmix.adapters.generation.audio_tokens import Heard, heard_among
+from speechmix.adapters.generation.transcription import written_about
 from speechmix.errors import InputError, ModelError
-from speechmix.inputs.spans import Span
+from speechmix.inputs.words.spans import Span
 from tests.models import audio_language_models as tiny
 from tests.models import shared_models
 
@@ -168,7 +168,7 @@ def test_padding_is_a_unit_where_the_decoder_hears_it():
 
 
 def test_the_answer_is_written_where_none_is_given(qwen, monkeypatch):
-    monkeypatch.setattr("speechmix.adapters.writing.LONGEST", 8)
+    monkeypatch.setattr("speechmix.adapters.generation.transcription.LONGEST", 8)
     found = decoder_map(qwen, prompt="Who speaks?")
     assert found.provenance["answer_by"].startswith("answer of the model")
     module, processor = tiny.qwen2_audio()

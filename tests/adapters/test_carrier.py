@@ -11,11 +11,11 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 import speechmix
+from speechmix.adapters.binding.norms import Norm
 from speechmix.adapters.delta.carrier import Carrier
 from speechmix.adapters.delta.changes import smooth_activations, taylor
-from speechmix.adapters.norms import Norm
 from speechmix.errors import ModelError
-from speechmix.maps.numerics import DISTANCES, distance_named
+from speechmix.mixing.maps.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 # transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no better than that.
@@ -79,7 +79,7 @@ def test_acting_on_value_vectors_is_acting_on_rows(name, few, monkeypatch):
 
 
 def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longest(monkeypatch):
-    from speechmix.measures import value_zeroing
+    from speechmix.mixing.measures import value_zeroing
 
     monkeypatch.setattr(value_zeroing, "_PADDED", 4)
     spans = [(0, 1), (1, 2), (2, 40), (40, 42), (42, 60)]

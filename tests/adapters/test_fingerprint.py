@@ -14,9 +14,9 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.fingerprint import fingerprint
-from speechmix.bundled import models
+from speechmix.adapters.loading.fingerprint import fingerprint
 from speechmix.errors import ModelError
+from speechmix.inputs.bundled import models
 from tests.conftest import build
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")
@@ -182,7 +182,7 @@ def test_large_and_odd_tensors(monkeypatch):
     module.register_buffer("empty", torch.zeros(0, 3))
     module.register_buffer("number", torch.tensor(3.0))
     whole = fingerprint(module)
-    monkeypatch.setattr("speechmix.adapters.fingerprint._CHUNK", 256)
+    monkeypatch.setattr("speechmix.adapters.loading.fingerprint._CHUNK", 256)
     assert fingerprint(module) == whole
     with torch.inference_mode():
         module.number = module.number.clone()

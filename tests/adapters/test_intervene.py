@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from speechmix.adapters.capture import Capture
-from speechmix.adapters.changed_values import Branch
-from speechmix.adapters.intervene import branch_outputs
+from speechmix.adapters.capture.forward_pass import Capture
+from speechmix.adapters.editing.branch_runs import branch_outputs
+from speechmix.adapters.editing.branches import Branch
 from speechmix.errors import InputError
 from tests import oracle
 from tests.conftest import inputs_of, tiny

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters import layers
-from speechmix.adapters.changed_values import Branch
-from speechmix.adapters.intervene import branch_outputs
-from speechmix.adapters.layers import bind, layer_modules
+from speechmix.adapters.binding import bound_layers as layers
+from speechmix.adapters.binding.bound_layers import bind, layer_modules
+from speechmix.adapters.editing.branch_runs import branch_outputs
+from speechmix.adapters.editing.branches import Branch
 from speechmix.errors import ModelError
 from tests.conftest import build, inputs_of
 

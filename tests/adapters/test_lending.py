@@ -10,12 +10,12 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.lending import lent
+from speechmix.adapters.capture.precision_context import lent
 from speechmix.alignment import place_words
-from speechmix.bundled import clips, models
 from speechmix.errors import ModelError
-from speechmix.evaluation.likelihood import log_likelihoods
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.spelling_likelihood import log_likelihoods
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.ablation import ablate
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters import memory
+from speechmix.adapters.capture import memory
 from speechmix.errors import InputError
 from tests.conftest import build, tiny
 

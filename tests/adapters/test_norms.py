@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from speechmix.adapters.norms import Norm, gain_of
+from speechmix.adapters.binding.norms import Norm, gain_of
 from speechmix.errors import ModelError
 
 

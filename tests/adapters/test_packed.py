@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.changed_values import Branch
-from speechmix.adapters.intervene import branch_outputs
-from speechmix.adapters.states import hidden_states
+from speechmix.adapters.capture.hidden_states import hidden_states
+from speechmix.adapters.editing.branch_runs import branch_outputs
+from speechmix.adapters.editing.branches import Branch
 from speechmix.errors import InputError
 from tests import oracle_by_path as oracle
 from tests.models import shared_models

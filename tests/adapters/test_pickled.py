@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
 from speechmix.adapters.families import registry
-from speechmix.bundled import clips
+from speechmix.inputs import bundled
+from speechmix.inputs.bundled import clips
 from tests.conftest import build, inputs_of, tiny, trained
 
 

@@ -8,12 +8,12 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.prefix import decoder_prefix
-from speechmix.adapters.tokens import decoder_tokens
-from speechmix.adapters.writing import greedy_ids, written_about
+from speechmix.adapters.generation.decoder_prefix import decoder_prefix
+from speechmix.adapters.generation.tokens import decoder_tokens
+from speechmix.adapters.generation.transcription import greedy_ids, written_about
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.evaluation.likelihood import log_likelihoods
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.spelling_likelihood import log_likelihoods
+from speechmix.evaluation.transcript_accuracy import transcribe
 from tests.conftest import WHISPER
 from tests.scoring.test_mix import byte_tokenizer, clip_of, whisper_that_hears
 
@@ -197,7 +197,7 @@ class TestWrittenByTheModel:
     def test_it_is_written_once(self, whisper, monkeypatch):
         clip, model = self.silent(name="once"), whisper.with_prefix(language="en")
         first = written_about(model, clip)
-        monkeypatch.setattr("speechmix.adapters.writing.greedy_ids", None)
+        monkeypatch.setattr("speechmix.adapters.generation.transcription.greedy_ids", None)
         assert written_about(model, clip.renamed("the same sound")) is first
 
     def test_translation_where_none_is_given(self, whisper):

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
-from speechmix.adapters.remembering import (
+from speechmix.adapters.capture.activation_cache import (
     HeardSounds,
     Remembered,
     encoder_output,
@@ -18,9 +17,10 @@ from speechmix.adapters.remembering import (
     remember_encoder_states,
 )
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.inputs import bundled
 from speechmix.interventions.ablation import ablate_with_control
-from speechmix.scoring.batches import prepare_ahead
+from speechmix.mixing.passes.batches import prepare_ahead
 from tests.conftest import trained
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from speechmix.adapters.remembering import as_encoder_output
-from speechmix.adapters.shared_sound import heard_once
+from speechmix.adapters.capture.activation_cache import as_encoder_output
+from speechmix.adapters.editing.shared_encoder import heard_once
 from speechmix.interventions.decision import Decision
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, with_head

@@ -15,8 +15,8 @@ import transformers
 from safetensors.torch import load_file
 
 import speechmix
-from speechmix.bundled import clips, models
 from speechmix.errors import InputError, ModelError, SpeechmixError
+from speechmix.inputs.bundled import clips, models
 from tests.conftest import build, inputs_of
 
 

@@ -10,13 +10,13 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.prefix import decoder_prefix
-from speechmix.adapters.writing import Written, greedy_ids
+from speechmix.adapters.generation.decoder_prefix import decoder_prefix
+from speechmix.adapters.generation.transcription import Written, greedy_ids
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
-from speechmix.evaluation.likelihood import log_likelihoods
-from speechmix.evaluation.spelling import transcribe
-from speechmix.homophony.transcripts import token_ranges
+from speechmix.evaluation.spelling_likelihood import log_likelihoods
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.studies.french.transcripts import token_ranges
 from tests.models import shared_models
 from tests.models import speech_recognisers as tiny
 
@@ -89,7 +89,7 @@ def test_what_it_writes_is_what_transformers_generates(model):
 
 
 def test_without_a_text_it_is_fed_what_it_writes_itself(speecht5, monkeypatch):
-    monkeypatch.setattr("speechmix.adapters.writing.LONGEST", 8)
+    monkeypatch.setattr("speechmix.adapters.generation.transcription.LONGEST", 8)
     clip = tiny.clip(text=None).replace(words=None)
     found = speechmix.mix(speecht5, clip, units="frame", measures="attention")["attention", "cross"]
     assert found.provenance["decoder_text_by"].startswith("transcript of the model")
@@ -141,7 +141,7 @@ def test_why_this_word(model):
 
 def test_special_tokens_alone_are_no_word_to_explain(speecht5, monkeypatch):
     wrote = Written((2, 0, 0), 1, "", "a transcript of the model", ended=False)
-    monkeypatch.setattr("speechmix.explanations.writers.written_about", lambda model, item: wrote)
+    monkeypatch.setattr("speechmix.explanations.generators.written_about", lambda model, item: wrote)
     with pytest.raises(InputError, match="writes nothing"):
         speechmix.explain(speecht5, tiny.clip(), measures="occlusion")
 

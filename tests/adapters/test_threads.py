@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 import speechmix
-from speechmix.adapters.lending import alone
-from speechmix.adapters.random_numbers import own_random_numbers
+from speechmix.adapters.capture.precision_context import alone
+from speechmix.adapters.capture.random_state import own_random_numbers
 from tests.conftest import build, inputs_of
 
 

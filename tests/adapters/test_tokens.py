@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from speechmix.adapters.located_words import locate_words
-from speechmix.adapters.tokens import Tokens, first_difference
-from speechmix.inputs.spans import Span
+from speechmix.adapters.generation.tokens import Tokens, first_difference
+from speechmix.adapters.generation.word_positions import locate_words
+from speechmix.inputs.words.spans import Span
 
 KINDS = ["special", "token", "token", "token", "special", "padding", "padding"]
 TEXT = Tokens(

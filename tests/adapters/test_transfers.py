@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from speechmix.adapters import transfers
-from speechmix.adapters.transfers import inputs_to_device, to_device, to_host
+from speechmix.adapters.capture import device_copy as transfers
+from speechmix.adapters.capture.device_copy import inputs_to_device, to_device, to_host
 from tests.fake_device import FakeDevice
 
 

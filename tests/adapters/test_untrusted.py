@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.outline import outline
+from speechmix.adapters.binding.meta_model import outline
 from speechmix.errors import ModelError
 from tests.adapters.test_adapted import adapted
 from tests.conftest import build

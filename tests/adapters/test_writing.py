@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.writing import written_about
+from speechmix.adapters.generation.transcription import written_about
 from speechmix.errors import InputError
 from tests.conftest import build
 from tests.models.shared_models import shared
@@ -57,12 +57,12 @@ class TestMix:
     def test_it_is_written_once(self, translator, monkeypatch):
         sentence = speechmix.Sentence(UNSEEN[1][0])
         speechmix.mix(translator, sentence, stacks="cross")
-        monkeypatch.setattr("speechmix.adapters.writing._translation", None)
+        monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
         assert speechmix.mix(translator, sentence, stacks="cross")
         assert translator.translate(sentence.text).translation == UNSEEN[1][1]
 
     def test_the_encoder_alone_needs_no_translation(self, translator, monkeypatch):
-        monkeypatch.setattr("speechmix.adapters.writing._translation", None)
+        monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
         assert list(speechmix.mix(translator, "the old birds turn", stacks="encoder")) == [("value_zeroing", "encoder")]
 
     @pytest.mark.parametrize("measure", ["value_zeroing", "attention_norm"])

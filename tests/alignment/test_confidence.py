@@ -7,7 +7,7 @@ import pytest
 
 from speechmix.alignment.cepstra import HeardRecording
 from speechmix.alignment.confidence import Evidence, Warp, doubts_of, text_score, word_scores
-from speechmix.inputs.spans import Word
+from speechmix.inputs.words.spans import Word
 
 N_FRAMES = 400
 BORDERS = [(40, 140), (140, 240), (280, 360)]

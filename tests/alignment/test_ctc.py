@@ -15,10 +15,10 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
 from speechmix.alignment import words_of
 from speechmix.alignment.ctc import align_by_ctc, has_ctc_head
 from speechmix.errors import AlignmentError, InputError
+from speechmix.inputs import bundled
 from tests.conftest import build
 
 LETTERS = ("<pad>", "<s>", "</s>", "<unk>", "|", "'", *string.ascii_lowercase)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechmix.alignment.base import words_of
+from speechmix.alignment.alignment_result import words_of
 from speechmix.errors import InputError, MissingExtraError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")

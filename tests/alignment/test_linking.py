@@ -2,9 +2,9 @@
 
 import pytest
 
-from speechmix.alignment.linking import link
+from speechmix.alignment.word_linking import link
 from speechmix.errors import AlignmentError
-from speechmix.inputs.spans import Word
+from speechmix.inputs.words.spans import Word
 
 
 def times(words):

@@ -7,9 +7,9 @@ import pytest
 from safetensors import safe_open
 
 from speechmix.alignment.cepstra import HeardRecording
-from speechmix.alignment.own_voice import OwnVoice, frames_by_sound, learn, sounds_at
+from speechmix.alignment.speaker_voice import OwnVoice, frames_by_sound, learn, sounds_at
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Word
+from speechmix.inputs.words.spans import Word
 
 CENTRES = {"a": 2.0, "s": -2.0, "m": 0.0}
 

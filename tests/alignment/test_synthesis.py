@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.alignment.base import Alignment, words_of
+from speechmix.alignment.alignment_result import Alignment, words_of
 from speechmix.errors import AlignmentError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
 
 from speechmix.alignment import confidence, synthesis
 from speechmix.alignment.espeak import speak
-from speechmix.inputs.signals import resampled
+from speechmix.inputs.audio.spectrograms import resampled
 
 align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000

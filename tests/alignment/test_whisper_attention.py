@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import bundled
 from speechmix.alignment import align, whisper_attention
 from speechmix.alignment.whisper_attention import row_starts
 from speechmix.errors import AlignmentError, InputError
+from speechmix.inputs import bundled
 from tests.conftest import build, trained
 
 align_by_whisper = functools.partial(whisper_attention.align_by_whisper, language="fr")

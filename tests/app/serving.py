@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import speechmix
-from speechmix import bundled
-from speechmix.app.routes import App
-from speechmix.app.server import Server
-from speechmix.app.session import Session, choices
-from speechmix.app.turns import Turns
+from speechmix.inputs import bundled
+from speechmix.interfaces.app.request_queue import Turns
+from speechmix.interfaces.app.routes import App
+from speechmix.interfaces.app.server import Server
+from speechmix.interfaces.app.session import Session, choices
 
 
 def bundled_session(**options: Any) -> Session:

@@ -11,11 +11,12 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix import bundled
-from speechmix.app import answers, saving
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling import transcribe
-from speechmix.inputs.textgrid import read_textgrid
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.inputs import bundled
+from speechmix.inputs.formats.textgrid import read_textgrid
+from speechmix.interfaces.app import downloads as saving
+from speechmix.interfaces.app import measurements as answers
 
 HOSTILE = (
     "../../etc/passwd",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix import bundled
-from speechmix.storage.reading import open_run
+from speechmix.inputs import bundled
+from speechmix.runs.results.open_run import open_run
 from tests.app.serving import example, serving, worked
 from tests.reports.chromium import EXECUTABLE, Browser
 from tests.reports.synthetic_runs import synthetic_run

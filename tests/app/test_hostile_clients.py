@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from speechmix.app import browser
-from speechmix.app import server as server_module
-from speechmix.app import session as session_module
+from speechmix.interfaces.app import browser_launch as browser
+from speechmix.interfaces.app import server as server_module
+from speechmix.interfaces.app import session as session_module
 from tests.app.serving import asked, bundled_session, example, serving
 
 

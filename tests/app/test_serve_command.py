@@ -11,8 +11,10 @@ import urllib.request
 
 import pytest
 
-from speechmix import bundled, cli
-from speechmix.app import browser, server
+from speechmix.inputs import bundled
+from speechmix.interfaces import cli
+from speechmix.interfaces.app import browser_launch as browser
+from speechmix.interfaces.app import server
 from tests.reports.synthetic_runs import synthetic_run
 
 

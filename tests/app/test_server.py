@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.app import answers, saving
-from speechmix.app import session as session_module
-from speechmix.app.requests import clip_of
-from speechmix.app.server import MOST_BYTES, Server
 from speechmix.errors import InputError
-from speechmix.explanations.view import view_of
+from speechmix.explanations.page_data import view_of
+from speechmix.interfaces.app import downloads as saving
+from speechmix.interfaces.app import measurements as answers
+from speechmix.interfaces.app import session as session_module
+from speechmix.interfaces.app.requests import clip_of
+from speechmix.interfaces.app.server import MOST_BYTES, Server
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from speechmix.app.turns import CANCELLED, DONE, FAILED, WAITING, WORKING, Busy, Turns
 from speechmix.errors import InputError
+from speechmix.interfaces.app.request_queue import CANCELLED, DONE, FAILED, WAITING, WORKING, Busy, Turns
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.bundled import clips, models
 from speechmix.errors import InputError
-from speechmix.evaluation.likelihood import log_likelihoods, number_is_right
-from speechmix.evaluation.spelling import transcribe
+from speechmix.evaluation.spelling_likelihood import log_likelihoods, number_is_right
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.sound import silence
+from speechmix.interventions.audio_removal import silence
 from tests.conftest import trained
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")

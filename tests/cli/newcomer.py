@@ -18,7 +18,7 @@ from pathlib import Path
 
 import soundfile
 
-from speechmix import bundled
+from speechmix.inputs import bundled
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "start.md"
 

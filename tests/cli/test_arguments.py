@@ -7,15 +7,16 @@ import sys
 
 import pytest
 
-from speechmix import bundled, cli
-from speechmix.adapters import hub
-from speechmix.adapters.load import load
-from speechmix.adapters.sources import place_of
+from speechmix.adapters.loading import hub
+from speechmix.adapters.loading.load import load
+from speechmix.adapters.loading.model_references import place_of
 from speechmix.errors import InputError, ModelError
-from speechmix.experiments.scored_run import Run
-from speechmix.inputs.words import find_word
-from speechmix.storage.reading import open_run
-from speechmix.storage.stored_clips import clip_row
+from speechmix.inputs import bundled
+from speechmix.inputs.words.word_lookup import find_word
+from speechmix.interfaces import cli
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.stored_clips import clip_row
+from speechmix.runs.scored_run import Run
 
 CLIP = str(bundled.clips()[0].path)
 CTC = str(bundled.models()["tiny-french-ctc"])
@@ -62,7 +63,7 @@ def test_an_option_of_one_value_is_given_once(option, capsys):
 
 
 def test_options_that_may_be_repeated_still_are(monkeypatch):
-    from speechmix.cli.command_line import _parser
+    from speechmix.interfaces.cli.command_line import _parser
 
     parser = _parser()
     for _ in range(2):

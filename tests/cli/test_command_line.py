@@ -13,7 +13,7 @@ import soundfile
 import transformers
 
 import speechmix
-from speechmix.cli import main
+from speechmix.interfaces.cli import main
 from tests.conftest import build
 
 
@@ -140,7 +140,7 @@ def test_an_unknown_metric_is_refused_before_anything_is_run(folder, capsys):
 
 @pytest.mark.long
 def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
-    from speechmix import bundled
+    from speechmix.inputs import bundled
 
     clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:2]
     rows = [
@@ -173,7 +173,7 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
 
 
 def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
-    from speechmix import bundled
+    from speechmix.inputs import bundled
 
     clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"][:8]
     rows = [
@@ -205,8 +205,9 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(fold
     import os
     import signal
 
-    from speechmix.experiments import model_run, store
-    from speechmix.experiments.run_status import run_status
+    from speechmix.runs import clip_store as store
+    from speechmix.runs import model_run
+    from speechmix.runs.run_status import run_status
 
     real = model_run.ModelRun._further
 
@@ -248,8 +249,8 @@ def test_who_does_the_work_is_checked_before_anything_is_read(options, message, 
 
 
 def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
-    from speechmix.homophony.dataset import write_examples
-    from speechmix.homophony.french_study import TITLE, describe_page
+    from speechmix.studies.french.dataset import write_examples
+    from speechmix.studies.french.french_study import TITLE, describe_page
 
     examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}})
     described = tmp_path / "run" / "report.json"
@@ -264,8 +265,8 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
 
 
 def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(folder, tmp_path, capsys, monkeypatch):
-    from speechmix.cli import command_line
-    from speechmix.homophony.dataset import write_examples
+    from speechmix.interfaces.cli import command_line
+    from speechmix.studies.french.dataset import write_examples
 
     examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {}})
     monkeypatch.setattr(
@@ -294,7 +295,7 @@ def test_mining_imports_no_library_of_models_tables_or_sounds(tmp_path):
     (tmp_path / "one.wav").touch()
     (tmp_path / "clips.tsv").write_text("path\ttext\none.wav\tLes livres.\n", encoding="utf-8")
     code = (
-        "import sys; from speechmix.cli import main; assert main(['mine', 'clips.tsv', '--out', 'study']) == 0; "
+        "import sys; from speechmix.interfaces.cli import main; assert main(['mine', 'clips.tsv', '--out', 'study']) == 0; "
         "print({'torch', 'transformers', 'pandas', 'pyarrow', 'scipy', 'soundfile'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from speechmix import bundled
-from speechmix.cli import main
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
 
 CLIPS = bundled.models()["tiny-french-ctc"].parents[1] / "clips"
 MODEL = ["--model", str(bundled.models()["tiny-french-ctc"]), "--device", "cpu", "--measure", "occlusion"]

@@ -8,10 +8,10 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix import bundled
-from speechmix.cli import main
-from speechmix.cli.command_groups import GROUPS
 from speechmix.errors import InputError
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
+from speechmix.interfaces.cli.command_groups import GROUPS
 from tests.cli.newcomer import commands, record, with_bundled_model
 
 MODEL = str(bundled.models()["tiny-french-whisper"])
@@ -94,7 +94,7 @@ def test_no_bar_of_loaded_weights_is_printed_and_bars_are_as_they_were_after():
 
 
 def test_doubts_are_said_with_their_reason(wav):
-    from speechmix.storage.tables import result_line
+    from speechmix.runs.results.tidy_tables import result_line
     from tests.conftest import trained
 
     clip = speechmix.Clip.from_array(np.zeros(16_000), 16_000, words=[("nos", 0.1, 0.2)], name="a").with_doubts(

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import transformers
 
-from speechmix.cli.command_line import main
+from speechmix.interfaces.cli.command_line import main
 from tests.models import text_models
 
 

@@ -10,10 +10,17 @@ from types import SimpleNamespace
 import pytest
 import transformers
 
-from speechmix.corpora.blimp import PARADIGMS, BlimpItem, draw_items, expand_contractions, one_token_items, read_blimp
-from speechmix.corpora.blimp_cues import spacy_parser
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.inputs.sentences import Sentence
+from speechmix.inputs.sentences.sentence import Sentence
+from speechmix.studies.agreement.blimp import (
+    PARADIGMS,
+    BlimpItem,
+    draw_items,
+    expand_contractions,
+    one_token_items,
+    read_blimp,
+)
+from speechmix.studies.agreement.blimp_cues import spacy_parser
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be
 BY_HAND = [

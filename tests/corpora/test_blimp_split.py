@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from speechmix.corpora.blimp import PUBLISHED, BlimpItem, read_blimp
-from speechmix.corpora.blimp_split import split_halves, unified_set
 from speechmix.errors import InputError
+from speechmix.studies.agreement.blimp import PUBLISHED, BlimpItem, read_blimp
+from speechmix.studies.agreement.blimp_split import split_halves, unified_set
 
 SUBJECTS, DETERMINERS = "regular_plural_subject_verb_agreement_1", "determiner_noun_agreement_2"
 DISTRACTORS = "distractor_agreement_relational_noun"

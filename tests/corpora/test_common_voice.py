@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from speechmix.corpora.common_voice import read_release
-from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
-from speechmix.inputs.manifest_rows import manifest_rows
-from speechmix.inputs.rows import Rejected, Row
+from speechmix.inputs.clips.manifest_rows import manifest_rows
+from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.corpora.common_voice import read_release
+from speechmix.inputs.corpora.corpus_reading import read_corpus
 from tests.corpora.miniature import COLUMNS, row
 
 

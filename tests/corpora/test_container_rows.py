@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from speechmix.corpora.dataset_files import Stored
-from speechmix.corpora.reading import clips_of_corpus, read_corpus
 from speechmix.errors import InputError
-from speechmix.inputs.clips import Clip
-from speechmix.inputs.rows import Rejected, Row
+from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.corpora.dataset_files import Stored
 from tests.corpora.containers import (
     NAMES,
     TEXTS,
@@ -303,7 +303,7 @@ def test_a_second_recording_of_each_row_is_not_read(kind, tmp_path, monkeypatch)
         columns_read.append(set(cells))
         return Stored(cells, *rest, **more)
 
-    monkeypatch.setattr("speechmix.corpora.dataset_files.Stored", stored)
+    monkeypatch.setattr("speechmix.inputs.corpora.dataset_files.Stored", stored)
     (row,) = read_corpus(tmp_path / "set")
     assert columns_read == [{"text"}]
     assert row.text == "Oui."

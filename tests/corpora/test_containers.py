@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.corpora.reading import clips_of_corpus, read_corpus
 from speechmix.errors import InputError
-from speechmix.homophony.stages import align_corpus
-from speechmix.homophony.study import sound_of
-from speechmix.inputs.audio_places import file_marks, open_bytes, place_of
-from speechmix.inputs.clips import Clip
-from speechmix.inputs.manifests import read_clips
-from speechmix.inputs.rows import Rejected, Row
-from speechmix.stages.stage_lines import kept
+from speechmix.inputs.audio.byte_ranges import file_marks, open_bytes, place_of
+from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.clips.manifests import read_clips
+from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.runs.journal.stage_lines import kept
+from speechmix.studies.french.stages import align_corpus
+from speechmix.studies.french.study_folder import sound_of
 from tests.corpora.containers import (
     ENDINGS,
     KINDS,
@@ -252,8 +252,8 @@ def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
             count += len(content)
             return content
 
-    monkeypatch.setattr("speechmix.corpora.tar_members.open_unbuffered", Counting)
-    monkeypatch.setattr("speechmix.inputs.audio_places.open_unbuffered", Counting)
+    monkeypatch.setattr("speechmix.inputs.corpora.tar_members.open_unbuffered", Counting)
+    monkeypatch.setattr("speechmix.inputs.audio.byte_ranges.open_unbuffered", Counting)
     assert sum(1 for _ in read_corpus(tar)) == 2_000
     assert 0 < count < 0.02 * tar.stat().st_size
 
@@ -315,7 +315,7 @@ def test_a_study_of_a_tar_copies_nothing_and_goes_on(sets, tmp_path):
 
 def test_scores_are_those_of_files(tmp_path):
     import speechmix
-    from speechmix import bundled
+    from speechmix.inputs import bundled
 
     model = speechmix.load(bundled.models()["tiny-french-whisper"])
     files = bundled.clips()[:2]

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
-from speechmix.inputs.audio_places import open_bytes
-from speechmix.inputs.rows import Rejected
+from speechmix.inputs.audio.byte_ranges import open_bytes
+from speechmix.inputs.clips.rows import Rejected
+from speechmix.inputs.corpora.corpus_reading import read_corpus
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix import bundled
-from speechmix.corpora.scorer import clip_of_cells
 from speechmix.errors import InputError
+from speechmix.inputs import bundled
+from speechmix.runs.dataset_scorer import clip_of_cells
 from tests.conftest import trained
 
 datasets = pytest.importorskip("datasets")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.bundled import clips
-from speechmix.corpora.synthetic_french import SAMPLE_RATE, pairs, random_pair, speak_pair
-from speechmix.corpora.synthetic_french_items import (
+from speechmix.errors import InputError
+from speechmix.inputs.bundled import clips
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, pairs, random_pair, speak_pair
+from speechmix.studies.french.synthetic_sentences import (
     SIDES,
     TEMPLATES,
     PairText,
@@ -16,7 +17,6 @@ from speechmix.corpora.synthetic_french_items import (
     random_pair_text,
     voices,
 )
-from speechmix.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import speechmix
-from speechmix.engines import block_engine
-from speechmix.engines.block_engine import BlockEngine, EngineError, blocks_of
-from speechmix.engines.block_worker import ROW, BlockWorker
 from speechmix.errors import InputError, ModelError
-from speechmix.experiments.run import score_clips
+from speechmix.runs.executors import block_driver as block_engine
+from speechmix.runs.executors.block_driver import BlockEngine, EngineError, blocks_of
+from speechmix.runs.executors.block_worker import ROW, BlockWorker
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 from tests.reliability.kills import snapshot

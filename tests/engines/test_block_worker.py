@@ -9,15 +9,15 @@ import signal
 import pytest
 
 import speechmix
-from speechmix.engines import attempts
-from speechmix.engines.attempts import Attempts
-from speechmix.engines.block_worker import BlockWorker, Pass
 from speechmix.errors import StorageError
-from speechmix.experiments import store
-from speechmix.experiments.few_clips import few_of
-from speechmix.experiments.model_run import Wanted
-from speechmix.scoring.question import Question
-from speechmix.storage.folder import RunFolder
+from speechmix.mixing.passes.request import Question
+from speechmix.runs import clip_store as store
+from speechmix.runs.executors import attempts
+from speechmix.runs.executors.attempts import Attempts
+from speechmix.runs.executors.block_worker import BlockWorker, Pass
+from speechmix.runs.model_run import Wanted
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.twin_clips import few_of
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.engines.block_engine import _OfModel, blocks_of
-from speechmix.engines.block_worker import Pass
-from speechmix.engines.ray_engine import FEWEST, RayEngine, RayWorker
 from speechmix.errors import InputError, MissingExtraError, ModelError, SpeechmixError
-from speechmix.experiments import store
-from speechmix.experiments.run import score_clips
+from speechmix.runs import clip_store as store
+from speechmix.runs.executors.block_driver import _OfModel, blocks_of
+from speechmix.runs.executors.block_worker import Pass
+from speechmix.runs.executors.ray_executor import FEWEST, RayEngine, RayWorker
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.reliability.kills import snapshot
 
@@ -213,7 +213,7 @@ def test_a_driver_that_is_killed_and_started_again(cluster, model, whole, tmp_pa
     log, out = tmp_path / "log", tmp_path / "run"
     code = f"""
 from pathlib import Path
-from speechmix.engines.ray_engine import RayEngine
+from speechmix.runs.executors.ray_executor import RayEngine
 from tests.engines import test_ray_engine as test
 test.score_clips(test.loads(Path({str(model)!r}), Path({str(log)!r})), test.clips(test.COUNT), {str(out)!r},
                  engine=RayEngine({cluster.address!r}), **test.OPTIONS)

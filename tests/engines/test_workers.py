@@ -14,16 +14,17 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
-from speechmix.adapters import memory
-from speechmix.cli import main
-from speechmix.engines import machine, workers
-from speechmix.engines.machine import gpu_of, workers_for
-from speechmix.engines.workers import score_in_workers
+from speechmix.adapters.capture import memory
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.experiments.run import score_clips
-from speechmix.experiments.run_status import run_status
 from speechmix.files.shards import Shard
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
+from speechmix.runs.executors import local_workers as workers
+from speechmix.runs.executors import machine_resources as machine
+from speechmix.runs.executors.local_workers import score_in_workers
+from speechmix.runs.executors.machine_resources import gpu_of, workers_for
+from speechmix.runs.run_status import run_status
+from speechmix.runs.score_clips import score_clips
 from tests.engines.dying import load_once_dead
 from tests.experiments.test_run import clip as clip_in_memory
 from tests.experiments.test_shards_of_a_run import assert_same, tables

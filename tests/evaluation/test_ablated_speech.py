@@ -10,8 +10,8 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.ablated_speech import ablated_speech
-from speechmix.evaluation.rank_test import TWINS_NEEDED
-from speechmix.plots.ablated_speech import speech_ablation_figure
+from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
+from speechmix.reporting.plots.ablated_speech import speech_ablation_figure
 
 WAY = {"condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation": "mean"}
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
-from speechmix.evaluation.twin_comparison import compare_with_twins
-from speechmix.inputs.spans import word_spans
-from speechmix.storage.tables import contribution_table
+from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
+from speechmix.inputs import bundled
+from speechmix.inputs.words.spans import word_spans
+from speechmix.runs.results.tidy_tables import contribution_table
 from tests.conftest import trained
 
 SEEDS = range(5)

@@ -19,7 +19,7 @@ from speechmix.evaluation.cue_alignment import (
     dot_product,
     mean_alignment,
 )
-from speechmix.evaluation.intervals import mean_interval
+from speechmix.evaluation.statistics.intervals import mean_interval
 
 CUE = np.array([False, True, False, True])
 

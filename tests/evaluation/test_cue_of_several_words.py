@@ -10,21 +10,22 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 
 import speechmix
-from speechmix import Sentence, bundled
+from speechmix import Sentence
 from speechmix.errors import InputError
+from speechmix.evaluation.boundary_sensitivity import VARIANTS, with_moved_words
 from speechmix.evaluation.cue_alignment import cue_alignment
-from speechmix.evaluation.length import length_matched_share
-from speechmix.evaluation.sensitivity import VARIANTS, with_moved_words
-from speechmix.experiments.run import score_clips
-from speechmix.inputs.spans import Span
+from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.inputs import bundled
+from speechmix.inputs.words.spans import Span
 from speechmix.interventions.ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision
-from speechmix.maps.mixing import MixingMap
-from speechmix.plots import panels
-from speechmix.plots.one_clip import clip_figure
-from speechmix.reports.clip_card import clip_card
-from speechmix.storage.reading import open_run
-from speechmix.storage.stored_clips import clip_of, maps_of_clip
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.plots import panels
+from speechmix.reporting.plots.one_clip import clip_figure
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
+from speechmix.runs.score_clips import score_clips
 from tests import oracle
 from tests.conftest import trained
 from tests.models.text_models import bert

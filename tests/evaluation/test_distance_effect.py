@@ -9,7 +9,7 @@ import torch
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.distance_effect import distance_effect
-from speechmix.maps.numerics import DISTANCES, distance_named
+from speechmix.mixing.maps.numerics import DISTANCES, distance_named
 from tests.models import text_models
 
 SENTENCE = Sentence("the cats <mask> very here .", cue=1, target=2)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation import grouped_means as module
-from speechmix.evaluation.grouped_means import grouped_means, matrices, numbered
-from speechmix.evaluation.twin_comparison import compare_with_twins, whole_stack
+from speechmix.evaluation.statistics import grouped_means as module
+from speechmix.evaluation.statistics.grouped_means import grouped_means, matrices, numbered
+from speechmix.evaluation.statistics.twin_comparison import compare_with_twins, whole_stack
 
 TEXTS = ("clip", "model", "init", "group")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from speechmix.evaluation.groups import groups_of
+from speechmix.evaluation.statistics.groups import groups_of
 
 
 def clips(**columns):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from speechmix.evaluation.intervals import (
+from speechmix.evaluation.statistics.intervals import (
     FEWEST_GROUPS,
     difference_interval,
     mean_interval,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import bundled
-from speechmix.evaluation.length import length_exponent, length_matched_share
-from speechmix.inputs.spans import Span
-from speechmix.maps.mixing import MixingMap
+from speechmix.evaluation.length_baseline import length_exponent, length_matched_share
+from speechmix.inputs import bundled
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.mixing_map import MixingMap
 
 UNITS = (Span(0, 10, "a", word=0), Span(10, 40, "b", word=1), Span(40, 60, "c", word=2))
 

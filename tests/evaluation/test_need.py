@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.need import groups_for_equivalence, need_by_layer, need_of_cue
+from speechmix.evaluation.cue_need import groups_for_equivalence, need_by_layer, need_of_cue
 
 BY = ["side", "model", "ablated"]
 

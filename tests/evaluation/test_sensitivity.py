@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.sensitivity import VARIANTS, boundary_sensitivity, holds, with_moved_words
-from speechmix.inputs.clips import Clip
+from speechmix.evaluation.boundary_sensitivity import VARIANTS, boundary_sensitivity, holds, with_moved_words
+from speechmix.inputs.clips.clip import Clip
 
 
 def clip(words, **options):

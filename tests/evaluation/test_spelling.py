@@ -11,7 +11,7 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling import character_error_rate, transcribe
+from speechmix.evaluation.transcript_accuracy import character_error_rate, transcribe
 from tests.conftest import build
 
 

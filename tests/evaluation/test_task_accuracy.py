@@ -12,8 +12,8 @@ from scipy.stats import binomtest
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.task_accuracy import accuracy, accuracy_sentence, choice
-from speechmix.planted import plant
+from speechmix.evaluation.planted import plant
+from speechmix.studies.agreement.task_accuracy import accuracy, accuracy_sentence, choice
 from tests.models import text_models
 
 SENTENCES = [("the cat is here .", 2, "are"), ("the cats are very here .", 2, "is"), ("cat play .", 1, "is")]

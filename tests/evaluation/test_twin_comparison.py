@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
-from speechmix.maps.numerics import STRENGTH_FLOOR
+from speechmix.evaluation.statistics.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
+from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 
 BY = ["model", "layer"]
 

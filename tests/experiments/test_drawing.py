@@ -4,9 +4,9 @@ import PIL.Image
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.experiments import drawing
-from speechmix.experiments import run as runs
 from speechmix.files.names import safe_name
+from speechmix.reporting import clip_figures as drawing
+from speechmix.runs import score_clips as runs
 from tests.experiments.test_run import clip, models  # noqa: F401
 
 QUIET = {"progress": False, "report": lambda line: None}
@@ -47,7 +47,7 @@ def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  #
         ]
         return drawn(clip, maps, twins=twins)
 
-    from speechmix.plots import one_clip
+    from speechmix.reporting.plots import one_clip
 
     drawn = one_clip.clip_figure
     monkeypatch.setattr(one_clip, "clip_figure", figure)

@@ -7,19 +7,19 @@ import shutil
 
 import pytest
 
-from speechmix import bundled
-from speechmix.cli.command_line import _parser
-from speechmix.cli.score_options import asked_of_run
 from speechmix.errors import InputError
-from speechmix.experiments import explaining
-from speechmix.experiments.explaining import ToExplain, first_shown, stored_explanations
-from speechmix.experiments.run import score_clips
 from speechmix.explanations.explain import explain
 from speechmix.files.shards import Shard
-from speechmix.reports.explanation_part import explanation_part
-from speechmix.reports.page import page
-from speechmix.reports.study import Study
-from speechmix.storage.reading import open_run
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli.command_line import _parser
+from speechmix.interfaces.cli.score_options import asked_of_run
+from speechmix.reporting.pages.explanation_section import explanation_part
+from speechmix.reporting.pages.html_page import page
+from speechmix.reporting.pages.study_results import Study
+from speechmix.runs import run_explanations as explaining
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.run_explanations import ToExplain, first_shown, stored_explanations
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 

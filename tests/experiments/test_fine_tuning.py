@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.task_accuracy import choice
-from speechmix.experiments.fine_tuning import Training, fine_tune_choice
+from speechmix.studies.agreement.fine_tuning import Training, fine_tune_choice
+from speechmix.studies.agreement.task_accuracy import choice
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat cats dog dogs of two very is are here .".split()]
 SENTENCES = [

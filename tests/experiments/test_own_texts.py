@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.adapters import writing
-from speechmix.cli import main
-from speechmix.experiments.own_texts import texts_of
-from speechmix.experiments.run import score_clips
-from speechmix.maps.mixing import MixingMap
-from speechmix.storage.folder import RunFolder
-from speechmix.storage.part_files import Owner, opened_part, table_of, write_part
+from speechmix.adapters.generation import transcription as writing
+from speechmix.interfaces.cli import main
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.runs.generated_texts import texts_of
+from speechmix.runs.results.part_files import Owner, opened_part, table_of, write_part
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.score_clips import score_clips
 from tests.adapters.test_prefix import N_TIMES
 from tests.scoring.test_mix import audio, byte_tokenizer, clip_of, whisper_that_hears
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.experiments import probing
-from speechmix.experiments.run import score_clips
 from speechmix.files.text_files import read_csv, write_csv
+from speechmix.runs import run_probes as probing
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 
 RATE = 16_000
@@ -70,7 +70,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(probing, "states_at", counting_states)
     monkeypatch.setattr(probing, "probes_of", counting_fits)
-    monkeypatch.setattr("speechmix.experiments.model_run.PROBED_TWINS", 1)
+    monkeypatch.setattr("speechmix.runs.model_run.PROBED_TWINS", 1)
     return counts
 
 

@@ -18,10 +18,11 @@ import soundfile
 import torch
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.experiments import run as runs
-from speechmix.experiments import store, word_times
+from speechmix.inputs import bundled
+from speechmix.runs import clip_store as store
+from speechmix.runs import score_clips as runs
+from speechmix.runs import word_times
 from tests.conftest import trained
 
 CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))
@@ -88,7 +89,7 @@ def computed(monkeypatch):
 
         monkeypatch.setattr(module, name, call)
 
-    from speechmix.plots import one_clip
+    from speechmix.reporting.plots import one_clip
 
     counted(word_times, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])

@@ -6,15 +6,16 @@ import dataclasses
 
 import pytest
 
-from speechmix import bundled
-from speechmix.experiments import revisions, store
-from speechmix.experiments.run import score_clips
-from speechmix.maps.facts import FACTS, revision_of
-from speechmix.measures.registry import MEASURES
-from speechmix.reports import study_page
-from speechmix.storage import folder as folders
-from speechmix.storage import results
-from speechmix.storage.reading import contributing_versions, open_run
+from speechmix.inputs import bundled
+from speechmix.mixing.maps.measure_registry import FACTS, revision_of
+from speechmix.mixing.measures.registry import MEASURES
+from speechmix.reporting.pages import study_page
+from speechmix.runs import clip_store as store
+from speechmix.runs import revisions
+from speechmix.runs.results import result_store as results
+from speechmix.runs.results import run_folder as folders
+from speechmix.runs.results.open_run import contributing_versions, open_run
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 
 QUIET = {"progress": False, "report": lambda line: None, "figures": 0}

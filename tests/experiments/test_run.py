@@ -10,10 +10,11 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.experiments import model_run, store, word_times
-from speechmix.experiments import run as runs
 from speechmix.files.names import safe_name
-from speechmix.storage.tables import TableWriter
+from speechmix.runs import clip_store as store
+from speechmix.runs import model_run, word_times
+from speechmix.runs import score_clips as runs
+from speechmix.runs.results.tidy_tables import TableWriter
 from tests.conftest import build, trained, trained_and_twin
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
@@ -198,7 +199,7 @@ def test_other_weights_under_the_same_name_are_scored_again(models, tmp_path):
 
 
 def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
-    from speechmix import bundled
+    from speechmix.inputs import bundled
 
     model = trained("tiny-french-whisper")
     singular = [one for one in bundled.clips() if one.foil and one.meta["number"] == "sg"][:2]
@@ -248,8 +249,8 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
 
 
 def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
-    from speechmix.storage.checked_tables import described_run
-    from speechmix.storage.folder import RunFolder
+    from speechmix.runs.results.checked_tables import described_run
+    from speechmix.runs.results.run_folder import RunFolder
 
     def dies(*args, **options):
         raise KeyboardInterrupt

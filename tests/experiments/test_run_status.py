@@ -9,15 +9,15 @@ import threading
 import pytest
 
 import speechmix
-from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.experiments.run import score_clips
-from speechmix.experiments.run_status import run_status
 from speechmix.files.json_files import write_checked_json
 from speechmix.files.locks import LOCK, is_held, locked
 from speechmix.files.shards import Shard, shard_of
-from speechmix.storage.folder import RunFolder
-from speechmix.storage.part_files import opened_part
+from speechmix.interfaces.cli import main
+from speechmix.runs.results.part_files import opened_part
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.run_status import run_status
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

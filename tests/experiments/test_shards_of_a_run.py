@@ -11,9 +11,9 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, StorageError
-from speechmix.experiments.run import score_clips
-from speechmix.experiments.run_status import run_status
 from speechmix.files.shards import Shard
+from speechmix.runs.run_status import run_status
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip
 from tests.reliability.kills import snapshot
@@ -114,7 +114,7 @@ def _killing(some):
 
 
 def test_another_count_goes_on_with_what_is_there(models, whole, tmp_path, monkeypatch):
-    from speechmix.experiments import store
+    from speechmix.runs import clip_store as store
 
     score_clips(models, clips(), tmp_path, shard="1/2", **QUIET)
     real, heard = store.mix, []
@@ -177,7 +177,7 @@ def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
 
 def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, monkeypatch):
     """Other weights, a flag, a text: tables of both would be of no run."""
-    from speechmix.experiments import run
+    from speechmix.runs import score_clips as run
 
     real, written = run.write_tables, []
     monkeypatch.setattr(run, "write_tables", lambda *given: (written.append(1), real(*given)))
@@ -228,7 +228,7 @@ def test_a_damaged_part_that_nothing_is_made_of_is_swept(models, whole, tmp_path
 
 def test_a_large_part_in_another_order_is_made_again(models, tmp_path, monkeypatch):
     """Tables are merged from parts in the order of the clips: one in another order would lose rows."""
-    from speechmix.storage import results
+    from speechmix.runs.results import result_store as results
 
     monkeypatch.setattr(results, "_LARGE", 1)
     score_clips(models, clips()[::-1], tmp_path, **QUIET)

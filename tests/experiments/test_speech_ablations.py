@@ -6,14 +6,14 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import bundled
-from speechmix.cli import main
-from speechmix.cli.published_ablation import of_all_clips
 from speechmix.errors import InputError
-from speechmix.experiments import speech_ablations
-from speechmix.experiments.speech_ablations import speech_ablation
 from speechmix.files.text_files import read_csv
-from speechmix.reports.speech_ablation_part import speech_ablation_part
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
+from speechmix.interfaces.cli.published_ablation import of_all_clips
+from speechmix.reporting.pages.speech_ablation_section import speech_ablation_part
+from speechmix.runs import speech_ablations
+from speechmix.runs.speech_ablations import speech_ablation
 from tests.conftest import trained
 
 FOUR = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"][:4]

@@ -8,10 +8,10 @@ import soundfile
 import torch
 
 import speechmix
-from speechmix.experiments import standing
-from speechmix.experiments.aligned_clips import AlignedClips
-from speechmix.experiments.run import score_clips
-from speechmix.inputs import audio
+from speechmix.inputs.audio import loading as audio
+from speechmix.runs import resume as standing
+from speechmix.runs.aligned_clips import AlignedClips
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained_and_twin
 from tests.reliability.kills import snapshot
 

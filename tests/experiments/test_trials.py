@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import bundled
-from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.experiments import trials
-from speechmix.experiments.trials import faithfulness_of_clips
 from speechmix.files.shards import Shard
-from speechmix.homophony.status import missing_shards, status_text, trial_status
-from speechmix.inputs.clips import Clip
-from speechmix.stages.stage_files import TRIALS, begun_shards
+from speechmix.inputs import bundled
+from speechmix.inputs.clips.clip import Clip
+from speechmix.interfaces.cli import main
+from speechmix.runs import faithfulness_runs as trials
+from speechmix.runs.faithfulness_runs import faithfulness_of_clips
+from speechmix.runs.journal.stage_files import TRIALS, begun_shards
+from speechmix.studies.french.study_status import missing_shards, status_text, trial_status
 from tests.conftest import trained
 from tests.reliability.kills import snapshot
 

@@ -8,8 +8,8 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.scoring.question import Question
-from speechmix.scoring.views import seen_by
+from speechmix.mixing.passes.request import Question
+from speechmix.mixing.passes.views import seen_by
 from tests.models.audio_language_models import MODELS, clip
 from tests.models.shared_models import shared
 

@@ -7,7 +7,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.maps.facts import FACTS
+from speechmix.mixing.maps.measure_registry import FACTS
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 
 MADE, OWN = ["gradient_input", "lrp"], ["alti_logit", "attention"]

@@ -12,14 +12,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling import transcribe
-from speechmix.explanations.drafts import pieces_of
+from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
+from speechmix.evaluation.transcript_accuracy import transcribe
+from speechmix.explanations.generated_drafts import pieces_of
+from speechmix.explanations.generated_tokens import label_of
 from speechmix.explanations.removals import Removal, read_without
 from speechmix.explanations.tables import COLUMNS
-from speechmix.explanations.written import label_of
-from speechmix.planted.case_table import CUE, OTHER, TARGET
+from speechmix.inputs import bundled
 from tests.models.shared_models import shared
 from tests.models.text_models import bart, bert, gpt2
 
@@ -56,7 +56,7 @@ def log_probabilities(model, clip, ids=None):
 
 
 def fed_ids(model, clip):
-    from speechmix.adapters.writing import written_about
+    from speechmix.adapters.generation.transcription import written_about
 
     return None if "decoder" not in model.stacks else list(written_about(model, clip).ids)
 
@@ -268,7 +268,7 @@ class TestClaims:
 
     def test_shapley_values_of_a_side_add_up_to_what_all_of_it_does(self):
         from speechmix.explanations.choices import Readings
-        from speechmix.explanations.writers import writing_of_clip
+        from speechmix.explanations.generators import writing_of_clip
 
         model, clip = model_named(WHISPER), clip_named()
         why = speechmix.explain(model, clip, measures="shapley")

@@ -9,9 +9,9 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.explanations.fills import default_text_fills
+from speechmix.explanations.generators import writing_of_clip
+from speechmix.explanations.page_data import view_of
 from speechmix.explanations.removals import Removal, inputs_without
-from speechmix.explanations.view import view_of
-from speechmix.explanations.writers import writing_of_clip
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, fed_ids, log_probabilities, model_named
 from tests.models.text_models import bart, bert, gpt2
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
-from speechmix.explanations.view import view_of
+from speechmix.explanations.page_data import view_of
+from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, log_probabilities, model_named
 from tests.reports.chromium import EXECUTABLE, Browser

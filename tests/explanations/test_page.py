@@ -14,8 +14,8 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix import bundled
-from speechmix.explanations.view import view_of
+from speechmix.explanations.page_data import view_of
+from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 

@@ -9,8 +9,8 @@ import pytest
 
 import speechmix
 from speechmix.explanations.choices import Choice
+from speechmix.explanations.page_data import view_of
 from speechmix.explanations.specificity import LEAST_DISTANCE, distance_between_words, shares_of, specific_shares
-from speechmix.explanations.view import view_of
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 
 NAN = float("nan")

@@ -7,7 +7,7 @@ import pytest
 from rapidfuzz.distance import Levenshtein
 
 from speechmix.explanations.transcript_errors import edits, transcript_errors
-from speechmix.inputs.spans import Word
+from speechmix.inputs.words.spans import Word
 
 
 def told(said, written):

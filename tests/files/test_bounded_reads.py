@@ -9,22 +9,22 @@ from contextlib import contextmanager
 
 import pytest
 
-from speechmix.adapters.adapted import base_of
+from speechmix.adapters.loading.peft_adapters import base_of
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files import bounded_reads
 from speechmix.files.bounded_reads import bounded_lines, read_bounded, unpacked
 from speechmix.files.json_files import read_json_object
 from speechmix.files.table_files import read_table
 from speechmix.files.text_files import read_csv, read_text
-from speechmix.homophony.french.lexicon_files import read_rows
-from speechmix.homophony.templates import load_template
-from speechmix.inputs.audio import read_audio
-from speechmix.inputs.audio_files import header_seconds
-from speechmix.inputs.audio_places import open_bytes
-from speechmix.inputs.manifests import read_clips
-from speechmix.inputs.sentence_tables import read_sentences
-from speechmix.inputs.word_files import read_words
-from speechmix.maps.inseq_objects import _read as read_inseq
+from speechmix.inputs.audio.byte_ranges import open_bytes
+from speechmix.inputs.audio.decoding import header_seconds
+from speechmix.inputs.audio.loading import read_audio
+from speechmix.inputs.clips.manifests import read_clips
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.inputs.sentences.sentence_tables import read_sentences
+from speechmix.mixing.maps.inseq_objects import _read as read_inseq
+from speechmix.studies.french.language.lexicon_files import read_rows
+from speechmix.studies.french.templates import load_template
 
 READERS = {
     "words.json": read_words, "words.TextGrid": read_words, "words.ctm": read_words, "words.tsv": read_words,
@@ -110,7 +110,7 @@ def test_cuts_of_lhotse_with_a_line_without_end(tmp_path, monkeypatch):
     pytest.importorskip("lhotse", reason="extra lhotse")
     import tarfile
 
-    from speechmix.corpora.lhotse_shar import read_shar
+    from speechmix.inputs.corpora.lhotse_shar import read_shar
 
     monkeypatch.setattr(bounded_reads.bounded_lines, "__kwdefaults__", {"most": 1000})
     with gzip.open(tmp_path / "cuts.000000.jsonl.gz", "wb") as file:

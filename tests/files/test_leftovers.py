@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from speechmix.files.leftovers import UNFINISHED, unfinished_name
 from speechmix.files.locks import locked, without_leftovers
+from speechmix.files.unfinished_files import UNFINISHED, unfinished_name
 from speechmix.files.whole_files import whole_file
 
 

@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from speechmix.homophony import Lexicon, Template
-from speechmix.homophony.french.partners import AUDIBLE, Partner
-from speechmix.homophony.french.text import key_of
+from speechmix.studies.french import Lexicon, Template
+from speechmix.studies.french.language.partners import AUDIBLE, Partner
+from speechmix.studies.french.language.text import key_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TREEBANK = SHARED / "treebank_fr"

@@ -10,16 +10,16 @@ import pytest
 import soundfile
 
 from speechmix.alignment import Alignment
-from speechmix.alignment.own_voice import learn
-from speechmix.cli import main
+from speechmix.alignment.speaker_voice import learn
 from speechmix.errors import AlignmentError, InputError
 from speechmix.files.shards import Shard
-from speechmix.homophony import adapting
-from speechmix.homophony.adapting import LEAST, adapted_count, align_adapted, align_study
-from speechmix.homophony.stages import align_corpus
-from speechmix.inputs.spans import Word
-from speechmix.inputs.word_files import read_words
-from speechmix.stages.stage_lines import kept, lines
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.inputs.words.spans import Word
+from speechmix.interfaces.cli import main
+from speechmix.runs.journal.stage_lines import kept, lines
+from speechmix.studies.french import speaker_adaptation as adapting
+from speechmix.studies.french.speaker_adaptation import LEAST, adapted_count, align_adapted, align_study
+from speechmix.studies.french.stages import align_corpus
 
 RATE = 16_000
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,8 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     commands = ROOT.parent / "shared" / "data" / "clips_fr"
     if not commands.is_dir():
         pytest.skip("the folder ../shared with recordings is absent")
-    from speechmix.alignment import own_voice, synthesis
+    from speechmix.alignment import speaker_voice as own_voice
+    from speechmix.alignment import synthesis
 
     monkeypatch.setattr(adapting, "align_by_synthesis", synthesis.align_by_synthesis)
     monkeypatch.setattr(adapting, "frames_by_sound", own_voice.frames_by_sound)

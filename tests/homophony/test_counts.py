@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from speechmix.files.text_files import read_csv
-from speechmix.homophony.counts import Counts, summary, write_counts
-from speechmix.homophony.study import PAIRS, WORDS
-from speechmix.stages.journal import LeftOut, run_stage
+from speechmix.runs.journal.stage_journal import LeftOut, run_stage
+from speechmix.studies.french.stage_counts import Counts, summary, write_counts
+from speechmix.studies.french.study_folder import PAIRS, WORDS
 
 
 def test_reasons_that_a_spreadsheet_would_compute_are_text(tmp_path):

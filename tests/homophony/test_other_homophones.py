@@ -6,9 +6,9 @@ import json
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.homophony import Lexicon, load_template, load_templates, mine
-from speechmix.homophony.mined_lines import described, templates_of
-from speechmix.homophony.parsing import parser_code
+from speechmix.studies.french import Lexicon, load_template, load_templates, mine
+from speechmix.studies.french.mined_lines import described, templates_of
+from speechmix.studies.french.parser_interface import parser_code
 
 
 def pairs(text, templates, **options):
@@ -77,8 +77,8 @@ def test_invariant_nouns_are_a_control_without_a_foil():
 
 
 PARSER = """
-from speechmix.homophony.parsing import Link
-from speechmix.homophony.words_parser import plain_tokens
+from speechmix.studies.french.parser_interface import Link
+from speechmix.studies.french.words_parser import plain_tokens
 
 def parse(text):
     tokens = plain_tokens(text)

@@ -15,16 +15,16 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix import bundled
-from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.experiments.run import score_clips
-from speechmix.homophony.alignments import compare_on_sample
-from speechmix.homophony.dataset import read_examples
-from speechmix.homophony.selection import select_examples
-from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
-from speechmix.inputs.word_files import read_words
-from speechmix.stages.stage_lines import kept, lines
+from speechmix.inputs import bundled
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.interfaces.cli import main
+from speechmix.runs.journal.stage_lines import kept, lines
+from speechmix.runs.score_clips import score_clips
+from speechmix.studies.french.alignments import compare_on_sample
+from speechmix.studies.french.dataset import read_examples
+from speechmix.studies.french.selection import select_examples
+from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
 from tests.conftest import trained
 from tests.corpora.miniature import write_release
 
@@ -115,7 +115,7 @@ def test_examples_are_what_the_model_spells_right(study, models):
     data = datasets.load_from_disk(study / "examples" / "dataset")
     assert data[0]["audio"] == "common_voice_fr_1001.mp3"
     (judged,) = data[0]["models"]
-    tokens = speechmix.adapters.tokens.decoder_tokens(models[0], clips[0])
+    tokens = speechmix.adapters.generation.tokens.decoder_tokens(models[0], clips[0])
     of_text = [p for p, word in enumerate(tokens.words[:-1]) if word == clips[0].cue]
     assert judged["cue_columns"] == of_text  # transcript and sentence begin alike
 
@@ -179,7 +179,7 @@ def test_existing_textgrids_in_speakers_folders(study, tmp_path):
 
 
 def test_figures_are_spoken_and_aligned_as_written(models, tmp_path):
-    from speechmix.homophony.study import WORDS
+    from speechmix.studies.french.study_folder import WORDS
     from tests.corpora.miniature import spoken_mp3
 
     spoken_mp3(tmp_path / "a.wav", "les portes de 80 maisons")

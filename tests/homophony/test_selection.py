@@ -15,17 +15,17 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.homophony.counts import Counts, count_figure, selection_facts, summary
-from speechmix.homophony.cue_pairs import confounded_numbers, cue_pair_of
-from speechmix.homophony.dataset import SCHEMA, about, read_examples, write_examples
-from speechmix.homophony.drawing import Candidate, alone_in_sentence, drawn_evenly
-from speechmix.homophony.example_rows import balanced_values
-from speechmix.homophony.mining import RULES
-from speechmix.homophony.selection import select_examples
-from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
-from speechmix.homophony.template_tables import BALANCES
-from speechmix.stages.journal import run_stage
-from speechmix.stages.stage_lines import input_digest, kept
+from speechmix.runs.journal.stage_journal import run_stage
+from speechmix.runs.journal.stage_lines import input_digest, kept
+from speechmix.studies.french.cue_pairs import confounded_numbers, cue_pair_of
+from speechmix.studies.french.dataset import SCHEMA, about, read_examples, write_examples
+from speechmix.studies.french.example_rows import balanced_values
+from speechmix.studies.french.mining import RULES
+from speechmix.studies.french.sampling import Candidate, alone_in_sentence, drawn_evenly
+from speechmix.studies.french.selection import select_examples
+from speechmix.studies.french.stage_counts import Counts, count_figure, selection_facts, summary
+from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
+from speechmix.studies.french.template_tables import BALANCES
 
 pytest.importorskip("jiwer", reason="selection by transcript needs the extra speechmix[french]")
 

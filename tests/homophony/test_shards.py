@@ -15,18 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from speechmix.cli import main
 from speechmix.errors import InputError, StorageError
 from speechmix.files.shards import WHOLE, Shard, shard_of
-from speechmix.homophony import mine, mined_lines, stages, transcripts, words_stage
-from speechmix.homophony.selection import select_examples
-from speechmix.homophony.stages import align_corpus, mine_corpus, transcribe_corpus
-from speechmix.homophony.status import missing_shards, status_text, study_status
-from speechmix.homophony.study import PAIRS, TRANSCRIPTS, WORDS
-from speechmix.inputs.audio_places import open_bytes
-from speechmix.stages.journal import run_stage
-from speechmix.stages.stage_files import UNFINISHED
-from speechmix.stages.stage_lines import AT, counted, kept, lines, options_of
+from speechmix.inputs.audio.byte_ranges import open_bytes
+from speechmix.interfaces.cli import main
+from speechmix.runs.journal.stage_files import UNFINISHED
+from speechmix.runs.journal.stage_journal import run_stage
+from speechmix.runs.journal.stage_lines import AT, counted, kept, lines, options_of
+from speechmix.studies.french import alignment_stage as words_stage
+from speechmix.studies.french import mine, mined_lines, stages, transcripts
+from speechmix.studies.french.selection import select_examples
+from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
+from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
+from speechmix.studies.french.study_status import missing_shards, status_text, study_status
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from speechmix.homophony.french.spoken import number_in_words, spoken, text_of, written_words
+from speechmix.studies.french.language.spoken import number_in_words, spoken, text_of, written_words
 
 # Grammars agree on these; compared once with num2words 0.5.14 on 27,997 numbers up to 10^12, none differed.
 NUMBERS = {

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from speechmix import bundled
-from speechmix.cli import main
-from speechmix.experiments import store
 from speechmix.files.shards import shard_of
-from speechmix.homophony import transcripts
-from speechmix.homophony.dataset import read_examples
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
+from speechmix.runs import clip_store as store
+from speechmix.studies.french import transcripts
+from speechmix.studies.french.dataset import read_examples
 from tests.corpora.miniature import write_release
 from tests.reliability.kills import snapshot
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from speechmix import bundled
-from speechmix.adapters.tokens import decoder_tokens
+from speechmix.adapters.generation.tokens import decoder_tokens
 from speechmix.errors import InputError
-from speechmix.homophony.transcripts import columns_and_rows, compare, normalised, token_ranges
+from speechmix.inputs import bundled
+from speechmix.studies.french.transcripts import columns_and_rows, compare, normalised, token_ranges
 from tests.conftest import trained
 
 pytest.importorskip("jiwer", reason="word error rates need the extra speechmix[french]")

@@ -5,7 +5,7 @@ import importlib.metadata
 
 import pytest
 
-from speechmix.homophony import Lexicon, load_template, mine
+from speechmix.studies.french import Lexicon, load_template, mine
 
 from .gold import SHARED, THIRD_PERSON, TREEBANK, compare, is_foil, sentences
 

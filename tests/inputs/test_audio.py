@@ -14,8 +14,8 @@ import soundfile
 
 from speechmix import Clip
 from speechmix.errors import InputError
-from speechmix.inputs.audio import audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
-from speechmix.inputs.audio_files import _AT_ONCE, LONGEST, CutOffAudio
+from speechmix.inputs.audio.decoding import _AT_ONCE, LONGEST, CutOffAudio
+from speechmix.inputs.audio.loading import audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
 
 RATE = 16_000
 
@@ -112,7 +112,7 @@ class TestLength:
         noise = np.random.default_rng(0).standard_normal((3000, 7)).astype(np.float32) / 10
         path = written(tmp_path / "seven.wav", noise, subtype="FLOAT")
         whole = read_audio(path)
-        monkeypatch.setattr("speechmix.inputs.audio_files._AT_ONCE", 1000)
+        monkeypatch.setattr("speechmix.inputs.audio.decoding._AT_ONCE", 1000)
         np.testing.assert_array_equal(read_audio(path, start=0.0, stop=100.0), whole)
         assert _AT_ONCE > 600 * 48_000 * 2  # an MP3 is always read in one go
 

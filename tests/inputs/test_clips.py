@@ -11,9 +11,9 @@ import soundfile
 
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.names import safe_name
-from speechmix.inputs.clips import Clip
-from speechmix.inputs.spans import Word
-from speechmix.inputs.words import check_words, comparable, find_word
+from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.words.spans import Word
+from speechmix.inputs.words.word_lookup import check_words, comparable, find_word
 
 RATE = 16_000
 LIVRES = [("elle", 0.1, 0.3), ("a", 0.3, 0.4), ("perdu", 0.4, 0.8), ("les", 0.9, 1.0), ("livres.", 1.0, 1.6)]

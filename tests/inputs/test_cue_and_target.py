@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import speechmix
-from speechmix import Clip, Sentence, bundled
+from speechmix import Clip, Sentence
 from speechmix.errors import InputError
-from speechmix.inputs.cue_and_target import cue_words, find_cue, find_cue_and_target, stored_cue
-from speechmix.inputs.word_files import write_textgrid
-from speechmix.inputs.words import check_words
+from speechmix.inputs import bundled
+from speechmix.inputs.formats.word_files import write_textgrid
+from speechmix.inputs.words.cue_and_target import cue_words, find_cue, find_cue_and_target, stored_cue
+from speechmix.inputs.words.word_lookup import check_words
 
 TEXT = "le chat et le grand club se quittent"
 WORDS = check_words([(word, i / 10, (i + 1) / 10) for i, word in enumerate(TEXT.split())])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechmix.errors import InputError
-from speechmix.inputs.frames import FrameGrid
+from speechmix.inputs.audio.frame_grid import FrameGrid
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
 WAV2VEC2 = FrameGrid.from_convolutions(80_000, KERNELS, STRIDES)

@@ -10,11 +10,11 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.frames import FrameGrid
-from speechmix.inputs.joined_words import asked_again, in_order, parts_of, spoken_text, words_and_roles
-from speechmix.inputs.spans import Span, Word, context_spans, word_spans
-from speechmix.inputs.word_files import read_words, words_from_items
-from speechmix.inputs.words import check_words
+from speechmix.inputs.audio.frame_grid import FrameGrid
+from speechmix.inputs.formats.word_files import read_words, words_from_items
+from speechmix.inputs.words.multipart_words import asked_again, in_order, parts_of, spoken_text, words_and_roles
+from speechmix.inputs.words.spans import Span, Word, context_spans, word_spans
+from speechmix.inputs.words.word_lookup import check_words
 
 SAID = [("il", 0.1, 0.2), ("ne", 0.2, 0.3), ("mange", 0.3, 0.6), ("pas", 0.6, 0.8)]
 TWICE = "il ne mange pas et ne boit pas"
@@ -226,7 +226,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("ending", ["TextGrid", "eaf"])
     def test_formats_of_intervals_have_one_for_each_piece(self, tmp_path, ending):
-        from speechmix.maps.tiers import write_tiers_as
+        from speechmix.mixing.maps.tiers import write_tiers_as
 
         hesitating = [("il", 0.1, 0.2), ("livres", [(0.2, 0.3), (0.5, 0.6)])]
         for words, labels in (

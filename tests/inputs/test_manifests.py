@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.corpora.reading import read_corpus
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
-from speechmix.inputs.manifests import read_clips
-from speechmix.inputs.rows import Rejected, Row
-from speechmix.inputs.spans import Word
+from speechmix.inputs.clips.manifests import read_clips
+from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.corpora.corpus_reading import read_corpus
+from speechmix.inputs.words.spans import Word
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "data_templates"
 

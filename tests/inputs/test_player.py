@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix import bundled
+from speechmix.inputs import bundled
 from tests.conftest import build
 from tests.reports.chromium import EXECUTABLE, Browser
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.inputs.clips import Clip
-from speechmix.inputs.reading_ahead import ahead
+from speechmix.inputs import bundled
+from speechmix.inputs.audio.prefetch import ahead
+from speechmix.inputs.clips.clip import Clip
 from tests.conftest import trained
 
 

@@ -7,9 +7,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.cue_and_target import find_cue_and_target
-from speechmix.inputs.sentences import Sentence
-from speechmix.inputs.words import check_words
+from speechmix.inputs.sentences.sentence import Sentence
+from speechmix.inputs.words.cue_and_target import find_cue_and_target
+from speechmix.inputs.words.word_lookup import check_words
 
 TEXT = "les chats et les chiens dorment"
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechmix.inputs.signals import mel_spectrogram, resampled
+from speechmix.inputs.audio.spectrograms import mel_spectrogram, resampled
 
 RATES = [(44_100, 16_000), (48_000, 16_000), (22_050, 16_000), (8_000, 16_000), (16_000, 44_100)]
 
@@ -64,8 +64,8 @@ def test_aligning_and_drawing_compile_nothing_of_librosa():
     program = """
 import sys, numpy as np, speechmix, matplotlib; matplotlib.use("Agg")
 from matplotlib.figure import Figure
-from speechmix import bundled
-from speechmix.plots.sound_panels import draw_spectrogram
+from speechmix.inputs import bundled
+from speechmix.reporting.plots.sound_panels import draw_spectrogram
 clip = next(clip for clip in bundled.clips() if clip.text).replace(words=None)
 speechmix.align(clip, method="synthesis")
 figure = Figure()

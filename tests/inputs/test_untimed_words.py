@@ -7,7 +7,7 @@ import json
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.word_files import read_words
+from speechmix.inputs.formats.word_files import read_words
 
 
 def written(path, words):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Word
-from speechmix.inputs.word_files import read_words, word_file_kind, write_textgrid
+from speechmix.inputs.formats.word_files import read_words, word_file_kind, write_textgrid
+from speechmix.inputs.words.spans import Word
 
 TEMPLATES = Path(__file__).parents[2] / "data_templates"
 LIVRES = [

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.bundled import clips
 from speechmix.errors import InputError
+from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision
 from tests import oracle
 from tests.conftest import trained

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.bundled import clips
 from speechmix.errors import InputError, ModelError
+from speechmix.inputs.bundled import clips
+from speechmix.interventions.audio_removal import with_sound
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.sound import with_sound
 from tests.conftest import inputs_of, tiny, trained
 from tests.models.text_models import WORDS, bart, bert, gpt2
 

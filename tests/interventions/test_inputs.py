@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.bundled import clips
 from speechmix.errors import InputError
+from speechmix.inputs.bundled import clips
+from speechmix.interventions.audio_removal import SOUND_FILLS, silence
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.sound import SOUND_FILLS, silence
-from speechmix.interventions.tokens import blanked, id_of_fill, token_fills
+from speechmix.interventions.token_removal import blanked, id_of_fill, token_fills
 from tests.conftest import trained
 from tests.models.text_models import WORDS, bart, bert, gpt2
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.bundled import clips, models
 from speechmix.errors import InputError
+from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.knock_out import knocked_out, windows
-from speechmix.maps.decisions import COLUMNS
+from speechmix.mixing.maps.decision_map import COLUMNS
 from tests import oracle
 from tests.models.text_models import bart, bert, gpt2
 

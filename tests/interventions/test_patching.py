@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.bundled import clips
 from speechmix.errors import InputError
+from speechmix.inputs.bundled import clips
 from speechmix.interventions.patching import _matched
 from tests.conftest import trained
 from tests.models.text_models import bert, gpt2

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.bundled import clips, models
 from speechmix.errors import InputError
+from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_without
 from speechmix.interventions.shapley import exact_values, sampled_values

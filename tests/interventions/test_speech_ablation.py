@@ -8,8 +8,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
+from speechmix.inputs import bundled
 from speechmix.interventions.speech_ablation import _rows, ablate_speech
 from tests.conftest import trained
 

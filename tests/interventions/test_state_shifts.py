@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
+from speechmix.inputs import bundled
 from speechmix.interventions.state_shifts import state_shifts
-from speechmix.scoring.question import Question
-from speechmix.scoring.views import seen_by
+from speechmix.mixing.passes.request import Question
+from speechmix.mixing.passes.views import seen_by
 from tests.conftest import trained
 from tests.models.text_models import bert, gpt2
 

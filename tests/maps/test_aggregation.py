@@ -12,10 +12,10 @@ from scipy.optimize import linprog
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Span
-from speechmix.maps.aggregation import compose
-from speechmix.maps.flow import flow
-from speechmix.maps.mixing import Maps
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.aggregation import compose
+from speechmix.mixing.maps.flow import flow
+from speechmix.mixing.maps.mixing_map import Maps
 from tests.conftest import inputs_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]

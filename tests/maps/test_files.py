@@ -14,10 +14,11 @@ import soundfile
 import torch
 
 import speechmix
-from speechmix import MixingMap, bundled
+from speechmix import MixingMap
 from speechmix.errors import InputError
-from speechmix.maps.files import LayerWriter, read_map
-from speechmix.maps.headers import VERSION, _checksum, digest_of
+from speechmix.inputs import bundled
+from speechmix.mixing.maps.map_files import LayerWriter, read_map
+from speechmix.mixing.maps.map_headers import VERSION, _checksum, digest_of
 from tests.conftest import trained
 
 

@@ -12,10 +12,10 @@ from safetensors.numpy import load, save
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.inputs.spans import Span
-from speechmix.maps.inseq_form import attribution_of
-from speechmix.maps.inseq_objects import from_inseq, to_inseq, write_inseq
-from speechmix.maps.mixing import Maps, MixingMap
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.inseq_form import attribution_of
+from speechmix.mixing.maps.inseq_objects import from_inseq, to_inseq, write_inseq
+from speechmix.mixing.maps.mixing_map import Maps, MixingMap
 from tests.models.text_models import bart, gpt2
 
 SOURCE = tuple(

@@ -9,9 +9,9 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Span
-from speechmix.maps.aggregation import compose, rolled_out
-from speechmix.maps.mixing import Maps, MixingMap
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.aggregation import compose, rolled_out
+from speechmix.mixing.maps.mixing_map import Maps, MixingMap
 from tests.conftest import build, inputs_of, maps_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]
@@ -58,7 +58,7 @@ def test_what_is_of_several_layers_at_once_has_none():
 
 
 def test_a_file_whose_strengths_do_not_fit_is_damaged(tmp_path):
-    from speechmix.maps import headers
+    from speechmix.mixing.maps import map_headers as headers
 
     whole = a_map()
     assert (

@@ -9,9 +9,9 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.maps.aggregation import rolled_out
-from speechmix.maps.routes import strongest_routes
-from speechmix.plots import routes_figure
+from speechmix.mixing.maps.aggregation import rolled_out
+from speechmix.mixing.maps.routes import strongest_routes
+from speechmix.reporting.plots import routes_figure
 from tests.conftest import maps_of
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import bundled
-from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.experiments.exporting import export_tiers
-from speechmix.experiments.run import score_clips
-from speechmix.inputs.elan import write_elan
-from speechmix.inputs.spans import Word
-from speechmix.inputs.textgrid import read_textgrid, write_tiers
-from speechmix.inputs.word_files import read_words
-from speechmix.maps.tiers import score_tiers
+from speechmix.inputs import bundled
+from speechmix.inputs.formats.elan import write_elan
+from speechmix.inputs.formats.textgrid import read_textgrid, write_tiers
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.inputs.words.spans import Word
+from speechmix.interfaces.cli import main
+from speechmix.mixing.maps.tiers import score_tiers
+from speechmix.reporting.tier_export import export_tiers
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 
 

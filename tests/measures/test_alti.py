@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture import Capture, attention_readable
-from speechmix.inputs.spans import Span
-from speechmix.measures import alti
-from speechmix.measures.units import Units
+from speechmix.adapters.capture.forward_pass import Capture, attention_readable
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.measures import alti
+from speechmix.mixing.measures.unit_positions import Units
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, build, inputs_of, maps_of, tiny
 

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.planted import plant
-from speechmix.planted.case_table import CUE
+from speechmix.evaluation.planted import plant
+from speechmix.evaluation.planted.case_table import CUE
+from speechmix.inputs import bundled
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, SPANS, with_head
 from tests.models.more_families import MORE_FAMILIES
@@ -122,7 +122,7 @@ def test_wavlm_whose_gradients_are_differences(name, monkeypatch):
     score = chefer_of(model, inputs, spans=spans)["chefer", "encoder"].scores[2, 0]
     layer = model.stacks["encoder"].layers[2]
     seen = []
-    with torch.no_grad(), speechmix.adapters.capture.Capture([model.stacks["encoder"]], seen.append):
+    with torch.no_grad(), speechmix.adapters.capture.forward_pass.Capture([model.stacks["encoder"]], seen.append):
         model.module(**inputs)
     block = seen[2]
     weights, values = block.attention(), block.values

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture import Capture, attention_readable
-from speechmix.adapters.norms import Norm
+from speechmix.adapters.binding.norms import Norm
+from speechmix.adapters.capture.forward_pass import Capture, attention_readable
 from speechmix.errors import InputError, ModelError
-from speechmix.measures import MEASURES
+from speechmix.mixing.measures import MEASURES
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, FAMILIES, TEXT_FAMILIES, inputs_of, maps_of, tiny
 
@@ -183,7 +183,7 @@ def test_batch_size_changes_nothing(batch_size):
 @pytest.mark.parametrize("name", ["wav2vec2-post", "bert"])
 def test_second_norm_gives_the_layer_output(name):
     """The state that GlobEnc's deviation is read from is the true one: behind its norm it is the layer's output."""
-    from speechmix.measures.norms import decompose
+    from speechmix.mixing.measures.norms import decompose
 
     model = tiny(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speechmix.measures.decompx import pass_activation, pass_bias, pass_linear, pass_norm
+from speechmix.mixing.measures.decompx import pass_activation, pass_bias, pass_linear, pass_norm
 
 
 def drawn(*shape, seed=0):

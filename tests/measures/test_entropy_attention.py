@@ -10,7 +10,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.measures.entropy_attention import joined_by_entropy
+from speechmix.mixing.measures.entropy_attention import joined_by_entropy
 from tests import oracle
 from tests.conftest import inputs_of, tiny
 

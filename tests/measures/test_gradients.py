@@ -14,8 +14,8 @@ from torch import nn
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.measures.gradients import GradientPass
-from speechmix.measures.objectives import objective_of
+from speechmix.mixing.measures.gradients import GradientPass
+from speechmix.mixing.measures.objectives import objective_of
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.models import shared_models
 
@@ -192,7 +192,7 @@ class TestSums:
 
     @pytest.mark.filterwarnings("ignore:integrated gradients")
     def test_batches_of_steps_change_nothing(self, monkeypatch):
-        from speechmix.measures import gradients
+        from speechmix.mixing.measures import gradients
 
         expected = mix(with_head("whisper-80"), "integrated_gradients", steps=6)
         monkeypatch.setattr(gradients, "_BATCH_BYTES", 1)

@@ -10,7 +10,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.measures import hta
+from speechmix.mixing.measures import hta
 from tests import oracle
 from tests.conftest import build, inputs_of, tiny
 

@@ -13,10 +13,10 @@ from torch import nn
 
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.measures import lrp
-from speechmix.measures.relevance_pass import RelevanceRules
-from speechmix.planted import plant
-from speechmix.planted.case_table import CUE
+from speechmix.evaluation.planted import plant
+from speechmix.evaluation.planted.case_table import CUE
+from speechmix.mixing.measures import lrp
+from speechmix.mixing.measures.relevance_pass import RelevanceRules
 from tests import oracle_lrp as oracle
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import HEADS

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.maps.mixing import MixingMap
+from speechmix.mixing.maps.mixing_map import MixingMap
 from tests import oracle, oracle_by_path
 from tests.conftest import build, inputs_of, maps_of, tiny
 from tests.models import shared_models

@@ -8,10 +8,10 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.bundled import clips
 from speechmix.errors import InputError, ModelError
+from speechmix.inputs.bundled import clips
 from speechmix.interventions.ablation import ablate
-from speechmix.measures.objectives import objective_of
+from speechmix.mixing.measures.objectives import objective_of
 from tests.conftest import build, inputs_of, tiny, trained
 from tests.models.text_models import BYTES, WORDS, bart, bert, gpt2
 from tests.scoring.test_mix import clip_of, whisper_that_hears
@@ -146,7 +146,7 @@ class TestBundledModels:
         assert value == pytest.approx(ablate(model, clip, stacks=[]).margin[0], abs=1e-3)
 
     def test_ctc_score_of_a_word_is_that_of_the_text_with_and_without_it(self):
-        from speechmix.evaluation.likelihood import log_likelihoods
+        from speechmix.evaluation.spelling_likelihood import log_likelihoods
 
         model = trained("tiny-french-ctc")
         clip = next(clip for clip in clips() if clip.meta["control"] == "no")
@@ -179,7 +179,7 @@ class TestGradients:
 
     @pytest.mark.parametrize("kind", ["logit", "probability", "log_probability", "contrast"])
     def test_of_tokens(self, kind):
-        from speechmix.measures.objectives import of_tokens
+        from speechmix.mixing.measures.objectives import of_tokens
 
         self.check(of_tokens(kind, tiny("gpt2", torch.float32), 3, 5, 2).function, (2, 12, 9))
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.evaluation.length import length_matched_share
-from speechmix.experiments.run import score_clips
+from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
-from speechmix.maps.facts import FACTS, RATIO_FACTS, names_of_scope
-from speechmix.measures.registry import (
+from speechmix.mixing.maps.measure_registry import FACTS, RATIO_FACTS, names_of_scope
+from speechmix.mixing.measures.registry import (
     MEASURES,
     MIXING_RATIOS,
     OF_SOME_MEASURES,
@@ -23,8 +22,9 @@ from speechmix.measures.registry import (
     OUTPUT_MEASURES,
     forget_measure,
 )
-from speechmix.scoring.forward import mix
-from speechmix.scoring.question import ALLOWED, Question
+from speechmix.mixing.passes.mix import mix
+from speechmix.mixing.passes.request import ALLOWED, Question
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, inputs_of
 
 SPANS = [(0, 9), (9, 20), (20, 30)]

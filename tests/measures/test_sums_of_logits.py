@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Span
+from speechmix.inputs import bundled
+from speechmix.inputs.words.spans import Span
 from speechmix.interventions.decision import Decision
-from speechmix.maps.numerics import ctc_log_probability
-from speechmix.measures.objectives import Objective, of_tokens
-from speechmix.measures.sums_of_logits import sum_of_logits
+from speechmix.mixing.maps.numerics import ctc_log_probability
+from speechmix.mixing.measures.objectives import Objective, of_tokens
+from speechmix.mixing.measures.sums_of_logits import sum_of_logits
 from tests.conftest import trained
 from tests.models import text_models
 

@@ -11,7 +11,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Span
+from speechmix.inputs.words.spans import Span
 from tests import oracle, oracle_decompositions
 from tests.conftest import inputs_of, maps_of, tiny
 

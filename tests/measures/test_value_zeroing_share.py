@@ -7,7 +7,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.planted import plant
+from speechmix.evaluation.planted import plant
 from tests import oracle
 from tests.conftest import inputs_of, tiny
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
+from speechmix.inputs import bundled
 from tests.models import shared_models
 
 _WAV2VEC2 = {
@@ -161,7 +161,7 @@ def trained(name: str) -> speechmix.adapters.Model:
 
 
 @functools.lru_cache(maxsize=16)
-def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.maps.mixing.Maps:
+def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.mixing.maps.mixing_map.Maps:
     """Maps of a family's tiny model and its prepared inputs: one `mix` for tests that look at different sides of them.
 
     Options are those of `speechmix.mix`, with tuples for lists; the scores cannot be written to.

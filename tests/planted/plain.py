@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from speechmix.planted import Planted
+from speechmix.evaluation.planted import Planted
 
 
 def layers_of(planted: Planted, stack: str) -> list[nn.Module]:

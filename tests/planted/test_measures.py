@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.planted import cases, plant, trial
+from speechmix.evaluation.planted import cases, plant, trial
 
 FAMILIES = ["bert", "gpt2"]
 COPIES = ("copy", "relay", "gate")

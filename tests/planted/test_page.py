@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from speechmix.maps.facts import FACTS, names_of_scope
-from speechmix.planted import cases, trial
-from speechmix.planted.trials import DECISION_MAPS
+from speechmix.evaluation.planted import cases, trial
+from speechmix.evaluation.planted.recovery import DECISION_MAPS
+from speechmix.mixing.maps.measure_registry import FACTS, names_of_scope
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
 def hook():
-    spec = importlib.util.spec_from_file_location("planted_hook", DOCS / "hooks" / "planted.py")
+    spec = importlib.util.spec_from_file_location("planted_hook", DOCS / "hooks" / "evaluation/planted.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -9,8 +9,8 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.planted import plant, trial
-from speechmix.planted.trials import DECISION_MAPS, judge
+from speechmix.evaluation.planted import plant, trial
+from speechmix.evaluation.planted.recovery import DECISION_MAPS, judge
 
 
 def counted(scores, true_pairs, pairs) -> float:
@@ -123,7 +123,7 @@ def test_what_goes_wrong_in_parts_that_are_defined_is_an_error(monkeypatch):
     def broken(*args, **options):
         raise InputError("the parts do not add up")
 
-    monkeypatch.setattr("speechmix.planted.trials.logit_contributions", broken)
+    monkeypatch.setattr("speechmix.evaluation.planted.recovery.logit_contributions", broken)
     planted = plant("copy", family="gpt2")
     with pytest.raises(InputError, match="do not add up"):
         list(judge(planted, ["alti_logit"], decision_maps={}))

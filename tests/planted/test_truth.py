@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.planted import cases, plant
-from speechmix.planted.models import FAMILIES
-from speechmix.planted.weights import CHANNELS, basis_of
+from speechmix.evaluation.planted import cases, plant
+from speechmix.evaluation.planted.hand_set_models import FAMILIES
+from speechmix.evaluation.planted.hand_set_weights import CHANNELS, basis_of
 from tests.planted import plain
 
 PLACES = [

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.measures import MEASURES
-from speechmix.plots.alignment_table import alignment_figure, alignment_text, published_alignment
+from speechmix.mixing.measures import MEASURES
+from speechmix.reporting.plots.alignment_table import alignment_figure, alignment_text, published_alignment
 
 # Means over layers, as they were computed from the slide independently (pre-trained, fine-tuned).
 MEANS = {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.spans import Span
-from speechmix.maps.aggregation import compose
-from speechmix.maps.mixing import MixingMap
-from speechmix.plots.coloured_tokens import coloured_tokens
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.aggregation import compose
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.reporting.plots.coloured_tokens import coloured_tokens
 from tests.reports.chromium import EXECUTABLE, Browser
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -7,7 +7,11 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.plots.correlation_curves import correlation_figure, published_correlations, published_outlier_weights
+from speechmix.reporting.plots.correlation_curves import (
+    correlation_figure,
+    published_correlations,
+    published_outlier_weights,
+)
 
 
 def means(measures=("globenc", "attention", "identity"), statistic="pearson", **changes):

@@ -15,15 +15,23 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from speechmix import plots
 from speechmix.errors import InputError
-from speechmix.evaluation.cue import cue_contribution
-from speechmix.evaluation.intervals import mean_intervals
-from speechmix.inputs.clips import Clip
-from speechmix.inputs.spans import Span, Word
-from speechmix.maps.mixing import Maps, MixingMap
-from speechmix.plots.cue_tables import checked, curve_table
-from speechmix.plots.figures import as_html, clip_figure, cue_figure, cue_heat_map, evenly, heat_map, layer_grid
+from speechmix.evaluation.cue_contribution import cue_contribution
+from speechmix.evaluation.statistics.intervals import mean_intervals
+from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.words.spans import Span, Word
+from speechmix.mixing.maps.mixing_map import Maps, MixingMap
+from speechmix.reporting import plots
+from speechmix.reporting.plots.cue_tables import checked, curve_table
+from speechmix.reporting.plots.map_figures import (
+    as_html,
+    clip_figure,
+    cue_figure,
+    cue_heat_map,
+    evenly,
+    heat_map,
+    layer_grid,
+)
 
 WORDS = ("elle", "a", "perdu", "les", "livres", "anticonstitutionnellement", "où", "l'hétérogénéité")
 MEASURES, STACKS = ("value_zeroing", "attention", "attention_norm"), ("encoder", "decoder", "cross")
@@ -574,7 +582,7 @@ def test_map_and_figure_show_themselves_in_a_notebook():
 
 
 def test_figures_leave_pyplot_and_librosa_alone_until_needed():
-    code = "import sys, speechmix.plots.figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
+    code = "import sys, speechmix.reporting.plots.map_figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 
 

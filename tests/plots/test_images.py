@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from matplotlib.testing.compare import compare_images
 
-from speechmix import plots
-from speechmix.inputs.clips import Clip
-from speechmix.inputs.spans import Span
-from speechmix.maps.mixing import MixingMap
+from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.reporting import plots
 
 BASELINE = Path(__file__).parent / "baseline"
 DPI, TOLERANCE = 50, 10.0

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from speechmix.errors import InputError
-from speechmix.plots import model_panels
-from speechmix.plots.model_panels import STACK_STYLES
+from speechmix.reporting.plots import model_panels
+from speechmix.reporting.plots.model_panels import STACK_STYLES
 
 LAYERS = {"a": {"encoder": 4, "cross": 2}, "b": {"encoder": 2, "cross": 2}}
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.plots import probe_and_mixing, probe_figure
-from speechmix.plots.panels import png
+from speechmix.reporting.plots import probe_and_mixing, probe_figure
+from speechmix.reporting.plots.panels import png
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 

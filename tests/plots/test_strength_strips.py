@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.maps.numerics import STRENGTH_FLOOR
-from speechmix.plots import cue_figure, layer_curves, panels, strength_strips
-from speechmix.plots.need_figure import contribution_and_need
+from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
+from speechmix.reporting.plots import cue_figure, layer_curves, panels, strength_strips
+from speechmix.reporting.plots.need_figure import contribution_and_need
 from tests.conftest import maps_of
 
 STRENGTHS = {"a": (0.3, 2e-4, 0.02, 0.005), "b": (0.2, 0.2, 1.4, 0.2)}  # of layers, by trained model

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgba
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.plots import blank_out_figure, deletion_figure
+from speechmix.reporting.plots import blank_out_figure, deletion_figure
 from tests.models import text_models
 
 SENTENCES = [

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from speechmix import bundled
+from speechmix.inputs import bundled
 
 ROOT = Path(__file__).resolve().parents[2]
 

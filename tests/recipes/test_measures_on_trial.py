@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speechmix import bundled
+from speechmix.inputs import bundled
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "measures_on_trial.py"
 
@@ -38,6 +38,6 @@ def test_one_table_a_model_and_nothing_is_judged_twice(recipe, tmp_path, capsys,
     assert rows["occlusion (zeros), encoder, to the output"].count("*") == 2  # by silence, and not by patching
     assert "| *oracle*, encoder | 1.00 (1.00) |" in printed
     assert (tmp_path / "bundled" / "faithfulness.csv").is_file()
-    monkeypatch.setattr("speechmix.experiments.trials.judged", None)
+    monkeypatch.setattr("speechmix.runs.faithfulness_runs.judged", None)
     assert recipe.main(asked) == 0
     assert capsys.readouterr().out == printed

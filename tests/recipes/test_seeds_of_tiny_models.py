@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix import bundled
+from speechmix.inputs import bundled
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ import pytest
 
 import speechmix
 from recipes import tiny_audio_language_model as tones
-from speechmix.adapters.writing import written_about
+from speechmix.adapters.generation.transcription import written_about
 
 N_CLIPS = 24  # of a seed that nothing was chosen by
 

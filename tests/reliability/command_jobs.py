@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from speechmix import bundled
+from speechmix.inputs import bundled
 from tests.corpora.miniature import write_release
 
 Job = Callable[[Path], None]
@@ -83,7 +83,7 @@ def _copied(source: Path, folder: Path, *, but: tuple[str, ...] = ()) -> None:
 
 
 def _do(command: Sequence[str]) -> None:
-    from speechmix.cli.command_line import main
+    from speechmix.interfaces.cli.command_line import main
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -102,7 +102,7 @@ def outcome_of(target: Target, folder: Path, expected: Any) -> str:
 
 
 def clear_caches() -> None:
-    from speechmix.inputs import audio
+    from speechmix.inputs.audio import loading as audio
 
     audio._decoded.cache_clear()
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import speechmix
-from speechmix import bundled
-from speechmix.experiments.run import score_clips
+from speechmix.inputs import bundled
+from speechmix.runs.score_clips import score_clips
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,18 +15,18 @@ import numpy as np
 import soundfile
 
 from speechmix import Clip
-from speechmix.corpora.blimp import read_blimp
-from speechmix.corpora.reading import clips_of_corpus, read_corpus
 from speechmix.errors import SpeechmixError
-from speechmix.homophony.french.lexicon import Lexicon
-from speechmix.homophony.french.lexicon_files import read_rows
-from speechmix.homophony.templates import Template, load_template
-from speechmix.inputs.audio import audio_seconds, read_audio, sound_fingerprint
-from speechmix.inputs.audio_files import LONGEST
-from speechmix.inputs.manifests import read_clips
-from speechmix.inputs.rows import Rejected, Row
-from speechmix.inputs.word_files import read_words
-from speechmix.inputs.words import check_words
+from speechmix.inputs.audio.decoding import LONGEST
+from speechmix.inputs.audio.loading import audio_seconds, read_audio, sound_fingerprint
+from speechmix.inputs.clips.manifests import read_clips
+from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.inputs.words.word_lookup import check_words
+from speechmix.studies.agreement.blimp import read_blimp
+from speechmix.studies.french.language.lexicon import Lexicon
+from speechmix.studies.french.language.lexicon_files import read_rows
+from speechmix.studies.french.templates import Template, load_template
 from tests.corpora.containers import write_shar
 
 from .target import RATE, Target, copied, look_over, require, text_file, tone

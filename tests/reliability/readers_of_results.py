@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 import speechmix
-from speechmix import MixingMap, Span, bundled
+from speechmix import MixingMap, Span
 from speechmix.errors import InputError
-from speechmix.experiments.run import score_clips
-from speechmix.experiments.scored_run import Run
-from speechmix.homophony.dataset import about, read_examples, write_examples
-from speechmix.stages.journal import run_stage
-from speechmix.stages.stage_lines import input_digest, inputs_of, kept, lines, options_of
-from speechmix.storage.reading import open_run
-from speechmix.storage.stored_clips import clip_of, maps_of_clip
+from speechmix.inputs import bundled
+from speechmix.runs.journal.stage_journal import run_stage
+from speechmix.runs.journal.stage_lines import input_digest, inputs_of, kept, lines, options_of
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
+from speechmix.runs.score_clips import score_clips
+from speechmix.runs.scored_run import Run
+from speechmix.studies.french.dataset import about, read_examples, write_examples
 
 from .target import Target, look_over, require, tone
 

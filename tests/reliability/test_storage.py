@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix import bundled
-from speechmix.cli import main
 from speechmix.errors import StorageError
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]")

@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 import soundfile
 
-from speechmix.files.file_marks import FileMark
+from speechmix.files.file_fingerprints import FileMark
 from speechmix.files.shards import Shard
-from speechmix.inputs.spans import Span
-from speechmix.maps.headers import labels_as_text
-from speechmix.maps.mixing import MixingMap
-from speechmix.storage.folder import COMPLETE, RunFolder
-from speechmix.storage.map_files import tensor_name
-from speechmix.storage.map_shards import digests_as_stored
-from speechmix.storage.part_files import Owner
-from speechmix.storage.results import Key, Results
-from speechmix.versions import versions
+from speechmix.files.versions import versions
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.map_headers import labels_as_text
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.runs.results.map_files import tensor_name
+from speechmix.runs.results.map_shards import digests_as_stored
+from speechmix.runs.results.part_files import Owner
+from speechmix.runs.results.result_store import Key, Results
+from speechmix.runs.results.run_folder import COMPLETE, RunFolder
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE, TWINS = 16_000, 5

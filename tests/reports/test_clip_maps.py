@@ -7,12 +7,12 @@ import base64
 import numpy as np
 import pytest
 
-from speechmix.inputs.spans import Span
-from speechmix.maps.mixing import MixingMap
-from speechmix.reports.clip_card import clip_card
-from speechmix.reports.drawn_maps import drawn_maps
-from speechmix.reports.page import FirstScreen, page
-from speechmix.reports.transcription import WrittenText, marked_texts
+from speechmix.inputs.words.spans import Span
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.pages.drawn_maps import drawn_maps
+from speechmix.reporting.pages.html_page import FirstScreen, page
+from speechmix.reporting.pages.transcription import WrittenText, marked_texts
 from tests.reports.chromium import EXECUTABLE, Browser
 
 needs_browser = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.evaluation.rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
+from speechmix.interfaces.cli import main
 from tests.reports.synthetic_runs import GAIN, WHOLE_STACK_GAIN, synthetic_run
 
 

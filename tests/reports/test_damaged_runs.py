@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.cli import main
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.locks import LOCK
-from speechmix.reports.study_page import report
-from speechmix.storage.folder import RunFolder
-from speechmix.storage.reading import open_run
-from speechmix.storage.stored_clips import clip_of, maps_of_clip
+from speechmix.interfaces.cli import main
+from speechmix.reporting.pages.study_page import report
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -170,7 +170,7 @@ def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_that_cannot_be_made_leaves_the_one_of_before(folder, monkeypatch):
     page = report(folder, title="first")
-    monkeypatch.setattr("speechmix.reports.study_page.page", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("speechmix.reporting.pages.study_page.page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report(folder, title="second")
     assert "<title>first</title>" in page.read_text()

@@ -10,11 +10,11 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.files.names import distinct_file_names, path_within, safe_name
-from speechmix.reports.page_figures import side_suffixes
-from speechmix.reports.study_page import report
-from speechmix.storage.part_files import RESULTS, opened_part
-from speechmix.storage.reading import open_run
-from speechmix.storage.score_files import partition
+from speechmix.reporting.pages.page_figures import side_suffixes
+from speechmix.reporting.pages.study_page import report
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.part_files import RESULTS, opened_part
+from speechmix.runs.results.score_files import partition
 from tests.reports.synthetic_runs import synthetic_run
 
 HOSTILE = ("x/../../..", "..", "a" * 300, "a/b", "a_b", "A_B", "é\0", "all clips")

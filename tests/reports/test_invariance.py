@@ -12,11 +12,11 @@ import pytest
 from torch import nn
 
 import speechmix
-from speechmix import bundled
-from speechmix.reports.study_need import short_answers
-from speechmix.reports.study_tables import contribution_cells, grouped_clips, of_layers, of_stacks, study_table
-from speechmix.reports.wording import sentences
-from speechmix.storage.tables import clip_table, identified, share_rows
+from speechmix.inputs import bundled
+from speechmix.reporting.pages.cue_need_section import short_answers
+from speechmix.reporting.pages.study_tables import contribution_cells, grouped_clips, of_layers, of_stacks, study_table
+from speechmix.reporting.pages.wording import sentences
+from speechmix.runs.results.tidy_tables import clip_table, identified, share_rows
 from tests.models.changed_models import deaf, padded, permuted
 
 SOURCE = bundled.models()["tiny-french-whisper"]

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.plots import distributions
-from speechmix.reports import study_clips, study_page
-from speechmix.reports.study import Study
-from speechmix.storage.reading import open_run
+from speechmix.reporting.pages import study_clips, study_page
+from speechmix.reporting.pages.study_results import Study
+from speechmix.reporting.plots import distributions
+from speechmix.runs.results.open_run import open_run
 from tests.reports.synthetic_runs import synthetic_run
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from speechmix.reports.page import Picture, SortableTable, page
-from speechmix.reports.study_tables import shown
+from speechmix.reporting.pages.html_page import Picture, SortableTable, page
+from speechmix.reporting.pages.study_tables import shown
 
 
 def test_hostile_text_is_shown_as_text_everywhere():

@@ -12,8 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from speechmix.plots import panels
-from speechmix.reports.page_figures import page_svg
+from speechmix.reporting.pages.page_figures import page_svg
+from speechmix.reporting.plots import panels
 
 
 def figure() -> Figure:

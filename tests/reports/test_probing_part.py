@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from speechmix.evaluation.probing import Probes
-from speechmix.reports.probing_part import probing_part
-from speechmix.reports.study import Study
+from speechmix.reporting.pages.probing_section import probing_part
+from speechmix.reporting.pages.study_results import Study
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 from tests.reports.synthetic_runs import synthetic_run
 

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import speechmix
-from speechmix.reports import comparing, study
-from speechmix.reports.study_page import report, write_study
-from speechmix.storage import reading
+from speechmix.reporting.pages import model_comparison as comparing
+from speechmix.reporting.pages import study_results as study
+from speechmix.reporting.pages.study_page import report, write_study
+from speechmix.runs.results import open_run as reading
 from tests.reports.synthetic_runs import synthetic_run
 
 _WATCHED: list[Counter[str]] = []

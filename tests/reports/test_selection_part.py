@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling import character_error_rate
-from speechmix.reports.selection_part import selection_part, selection_sentence
-from speechmix.reports.study_page import report
-from speechmix.reports.transcription import transcription_notes
-from speechmix.storage.reading import open_run
+from speechmix.evaluation.transcript_accuracy import character_error_rate
+from speechmix.reporting.pages.selection_section import selection_part, selection_sentence
+from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.transcription import transcription_notes
+from speechmix.runs.results.open_run import open_run
 from tests.reports.synthetic_runs import WORDS, synthetic_run
 
 SAID = " ".join(WORDS)

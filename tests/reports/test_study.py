@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.cli import main
 from speechmix.errors import InputError
-from speechmix.evaluation.rank_test import TWINS_NEEDED
-from speechmix.evaluation.twin_comparison import compare_with_twins
-from speechmix.maps.numerics import STRENGTH_FLOOR
-from speechmix.reports.clip_card import clip_card
-from speechmix.reports.study import Study
-from speechmix.reports.study_clips import reasons_to_show
-from speechmix.reports.study_page import report
-from speechmix.reports.study_tables import KEYS, clip_values, in_percent, main_rows, shown, shown_layers
-from speechmix.reports.wording import method, said_twins, sentences
-from speechmix.storage.reading import open_run
-from speechmix.storage.stored_clips import clip_of, maps_of_clip
+from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
+from speechmix.interfaces.cli import main
+from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
+from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.pages.study_clips import reasons_to_show
+from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.study_results import Study
+from speechmix.reporting.pages.study_tables import KEYS, clip_values, in_percent, main_rows, shown, shown_layers
+from speechmix.reporting.pages.wording import method, said_twins, sentences
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reports.study_need import (
+from speechmix.reporting.pages.cue_need_section import (
     joint_sentences,
     need_by_number,
     need_table,

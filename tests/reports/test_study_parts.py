@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.evaluation.length import length_exponent
-from speechmix.experiments.run import score_clips
-from speechmix.reports.study_parts import length_part, models_part
+from speechmix.evaluation.length_baseline import length_exponent
+from speechmix.reporting.pages.study_sections import length_part, models_part
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import bundled
-from speechmix.experiments.boundaries import score_moved_words
-from speechmix.experiments.run import score_clips
-from speechmix.reports.study import Study
-from speechmix.reports.study_page import report
-from speechmix.reports.study_tables import ablation_table
-from speechmix.reports.text_tables import latex, markdown
-from speechmix.storage.reading import open_run
+from speechmix.inputs import bundled
+from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.study_results import Study
+from speechmix.reporting.pages.study_tables import ablation_table
+from speechmix.reporting.pages.text_tables import latex, markdown
+from speechmix.runs.boundary_shifts import score_moved_words
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
 from speechmix.adapters.delta.carrier import Carrier
 from speechmix.adapters.delta.products import Product, WeightProducts
 from speechmix.errors import InputError
-from speechmix.inputs.reading_ahead import read_ahead
-from speechmix.scoring import batches
-from speechmix.scoring.batches import bytes_of_a_clip, bytes_of_pairs, clips_together
+from speechmix.inputs import bundled
+from speechmix.inputs.audio.prefetch import read_ahead
+from speechmix.mixing.passes import batches
+from speechmix.mixing.passes.batches import bytes_of_a_clip, bytes_of_pairs, clips_together
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]

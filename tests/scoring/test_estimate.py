@@ -9,10 +9,10 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.cli import estimate as command
-from speechmix.cli.command_line import main
 from speechmix.errors import InputError, ModelError
-from speechmix.scoring import estimate as estimates
+from speechmix.interfaces.cli import estimate as command
+from speechmix.interfaces.cli.command_line import main
+from speechmix.mixing.passes import estimate as estimates
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 CLIP = speechmix.Clip.from_array([0.1] * 16_000, 16_000)

@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import speechmix
 from speechmix.adapters.model import Model
 from speechmix.errors import InputError
-from speechmix.measures.defined import check_defined
-from speechmix.measures.registry import MEASURES
+from speechmix.mixing.measures.availability import check_defined
+from speechmix.mixing.measures.registry import MEASURES
 from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice
 

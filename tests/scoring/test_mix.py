@@ -11,7 +11,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.inputs.spans import Span
+from speechmix.inputs.words.spans import Span
 from tests.conftest import WHISPER, build, inputs_of, tiny
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")

@@ -8,8 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
-from speechmix.adapters.outline import outline
-from speechmix.scoring.operations import clip_of, counted_operations, rows_of_target
+from speechmix.adapters.binding.meta_model import outline
+from speechmix.mixing.passes.operation_count import clip_of, counted_operations, rows_of_target
 from tests.conftest import ALL_FAMILIES, tiny
 
 

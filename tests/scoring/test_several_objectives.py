@@ -8,7 +8,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.scoring.several_objectives import maps_of_each
+from speechmix.mixing.passes.multiple_objectives import maps_of_each
 from tests.conftest import inputs_of
 from tests.measures.test_gradients import SPANS, with_head
 
@@ -42,7 +42,7 @@ def test_one_pass_forward_serves_all(measure, monkeypatch):
     try:
         maps_of_each(model, inputs_of(model), OBJECTIVES, measure, layers=0)
         assert runs == [True]  # beside that of the stacks alone, which says what there is
-        monkeypatch.setattr("speechmix.scoring.several_objectives._AT_ONCE", 2)
+        monkeypatch.setattr("speechmix.mixing.passes.multiple_objectives._AT_ONCE", 2)
         maps_of_each(model, inputs_of(model), OBJECTIVES, measure, layers=0)
         assert runs == [True] * 3
     finally:

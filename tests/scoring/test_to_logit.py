@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.maps.facts import names_of_scope
+from speechmix.mixing.maps.measure_registry import names_of_scope
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, inputs_of, trained
 from tests.models import text_models
@@ -164,7 +164,7 @@ def test_words_are_the_sums_of_their_tokens_and_the_target_is_what_is_read():
 
 
 def test_a_clip_with_silence_and_padding_as_sources_leaves_nothing_outside():
-    from speechmix import bundled
+    from speechmix.inputs import bundled
 
     model = trained("tiny-french-whisper")
     clip = next(clip for clip in bundled.clips() if clip.name == "left_00_sg")

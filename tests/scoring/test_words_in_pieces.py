@@ -10,11 +10,11 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.experiments.run import score_clips
-from speechmix.inputs.spans import Word
-from speechmix.interventions.sound import attenuated
-from speechmix.plots import sound_and_map
-from speechmix.plots.timed_maps import timed_map
+from speechmix.inputs.words.spans import Word
+from speechmix.interventions.audio_removal import attenuated
+from speechmix.reporting.plots import sound_and_map
+from speechmix.reporting.plots.timed_maps import timed_map
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.models.text_models import bert, gpt2
 from tests.scoring.test_mix import audio, whisper_that_hears

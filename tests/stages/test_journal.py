@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.stages import journal
-from speechmix.stages.journal import LeftOut, run_stage
-from speechmix.stages.stage_lines import counted, input_digest, kept, lines, options_of
+from speechmix.runs.journal import stage_journal as journal
+from speechmix.runs.journal.stage_journal import LeftOut, run_stage
+from speechmix.runs.journal.stage_lines import counted, input_digest, kept, lines, options_of
 
 ITEMS = [(f"clip_{i}", i) for i in range(60)]
 
@@ -144,7 +144,7 @@ def test_many_items_need_no_more_memory_than_few(tmp_path):
 SLOW = """
 import sys, time
 from pathlib import Path
-from speechmix.stages.journal import run_stage
+from speechmix.runs.journal.stage_journal import run_stage
 def work(number):
     time.sleep(0.004)
     return {"square": number ** 2, "text": "é" * 50}

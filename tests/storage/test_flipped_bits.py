@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.experiments.run import score_clips
 from speechmix.files.json_files import read_checked_json, write_checked_json
-from speechmix.files.recorded_digests import DIGESTS, record_digests_in
+from speechmix.files.recorded_checksums import DIGESTS, record_digests_in
 from speechmix.files.text_files import read_csv, read_text, write_csv
 from speechmix.files.whole_files import write_json, write_text
-from speechmix.inputs.clips import Clip
-from speechmix.storage.reading import open_run
-from speechmix.storage.stored_clips import maps_of_clip
+from speechmix.inputs import bundled
+from speechmix.inputs.clips.clip import Clip
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.stored_clips import maps_of_clip
+from speechmix.runs.score_clips import score_clips
 
 FLIPS_PER_FILE = 16
 # What the package does not read back: tables for spreadsheets, and what a resumed run alone looks at.

@@ -12,10 +12,10 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.experiments import store
-from speechmix.experiments.run import score_clips
-from speechmix.storage import map_files, map_shards
-from speechmix.storage.map_shards import ShardWriter, digests_as_stored, read_tensor, shard_with
+from speechmix.runs import clip_store as store
+from speechmix.runs.results import map_files, map_shards
+from speechmix.runs.results.map_shards import ShardWriter, digests_as_stored, read_tensor, shard_with
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip
 from tests.reliability.kills import count_calls, snapshot, try_once
@@ -338,8 +338,8 @@ def test_row_groups_are_the_same_however_rows_came(models, tmp_path, monkeypatch
 def test_on_the_command_line(tmp_path, capsys):
     import soundfile
 
-    from speechmix import bundled
-    from speechmix.cli.command_line import main
+    from speechmix.inputs import bundled
+    from speechmix.interfaces.cli.command_line import main
 
     soundfile.write(tmp_path / "a.wav", np.random.default_rng(0).standard_normal(8_000) / 10, 16_000)
     arguments = ["score", str(tmp_path / "a.wav"), "--model", str(bundled.models()["tiny-french-ctc"]), "--no-figures"]

@@ -10,9 +10,9 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.files.json_files import read_checked_json
-from speechmix.storage.folder import RunFolder
-from speechmix.storage.part_files import opened_part
-from speechmix.storage.reading import open_run
+from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.part_files import opened_part
+from speechmix.runs.results.run_folder import RunFolder
 from tests.reports.synthetic_runs import synthetic_run
 
 AGAIN = "of another version.*Score the clips again into this folder"

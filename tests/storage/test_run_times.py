@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import timing
 from speechmix.errors import InputError
-from speechmix.experiments.run import score_clips
-from speechmix.reports.study_page import report
-from speechmix.storage.folder import RunFolder
-from speechmix.storage.run_times import COLUMNS, by_phase, run_times
-from speechmix.timing import Seconds, count_clip, counted, phase
+from speechmix.files import timing
+from speechmix.files.timing import Seconds, count_clip, counted, phase
+from speechmix.reporting.pages.study_page import report
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.results.run_times import COLUMNS, by_phase, run_times
+from speechmix.runs.score_clips import score_clips
 from tests.experiments.test_shards_of_a_run import QUIET, clips, models, tables  # noqa: F401
 from tests.reliability.kills import snapshot
 

@@ -12,11 +12,11 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.files.file_marks import FileMark
-from speechmix.maps.mixing import MixingMap
-from speechmix.storage import score_files
-from speechmix.storage.score_files import CopiedScores, RowGroups, ScoreFiles, partition, scores_in
-from speechmix.storage.tables import TableWriter
+from speechmix.files.file_fingerprints import FileMark
+from speechmix.mixing.maps.mixing_map import MixingMap
+from speechmix.runs.results import score_files
+from speechmix.runs.results.score_files import CopiedScores, RowGroups, ScoreFiles, partition, scores_in
+from speechmix.runs.results.tidy_tables import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
 
@@ -184,7 +184,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
             {"clip": [f"c{number}"] * 3, "seed": pd.array([None, number, None], "Int64"), "x": [0.1, 0.2, np.nan]}
         )
 
-    monkeypatch.setattr("speechmix.storage.tables._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("speechmix.runs.results.tidy_tables._ROWS_AT_ONCE", 7)
     with TableWriter(tmp_path / "small") as small:
         for number in range(5):
             small.append(rows(number))
@@ -192,7 +192,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
     read = pd.read_parquet(tmp_path / "small.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "small.csv"), read, check_dtype=False)
     assert (tmp_path / "small.csv").read_text().splitlines()[2] == "c0,0,0.2"
-    monkeypatch.setattr("speechmix.storage.tables.MOST_CSV_ROWS", 14)
+    monkeypatch.setattr("speechmix.runs.results.tidy_tables.MOST_CSV_ROWS", 14)
     with TableWriter(tmp_path / "small") as large:
         for number in range(5):
             large.append(rows(number))
@@ -204,7 +204,7 @@ def test_no_flipped_bit_is_read_as_a_number(tmp_path):
     """Pages have checksums, their headers and the footer have none: the whole file is compared with its hash."""
     import transformers
 
-    from speechmix.experiments.run import score_clips
+    from speechmix.runs.score_clips import score_clips
     from tests.conftest import build
     from tests.experiments.test_run import clip
 

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
-from speechmix.evaluation.cue import deciding_row
-from speechmix.experiments.scored_run import Run
+from speechmix.evaluation.cue_contribution import deciding_row
 from speechmix.files.text_files import write_csv
-from speechmix.inputs.clips import Clip
-from speechmix.reports.study_tables import grouped_clips, study_table
-from speechmix.storage.tables import clip_table, contribution_table
+from speechmix.inputs import bundled
+from speechmix.inputs.clips.clip import Clip
+from speechmix.reporting.pages.study_tables import grouped_clips, study_table
+from speechmix.runs.results.tidy_tables import clip_table, contribution_table
+from speechmix.runs.scored_run import Run
 from tests.conftest import trained
 
 RESERVED = """

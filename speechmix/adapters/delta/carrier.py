@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..norms import Norm
-from ..parts import weight_of
+from ..binding.layer_components import weight_of
+from ..binding.norms import Norm
 from .changes import Attend, FeedForward
 from .convolve import Convolve
 from .products import Product
 
 if TYPE_CHECKING:
-    from ..block import Block
+    from ..capture.block import Block
 
 # Sums of up to so many vectors take little time in any precision.
 _FEW = 64

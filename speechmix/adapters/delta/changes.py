@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..parts import FeedForwardModules, LaterAttention, weight_of
+from ..binding.layer_components import FeedForwardModules, LaterAttention, weight_of
 from .products import Product
 
 if TYPE_CHECKING:
-    from ..block import Block
+    from ..capture.block import Block
 
 _LARGEST = 80.0
 

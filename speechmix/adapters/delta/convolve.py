@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...errors import ModelError
-from ..norms import Norm
-from ..parts import ConvolutionModules
-from ..transfers import to_device
+from ..binding.layer_components import ConvolutionModules
+from ..binding.norms import Norm
+from ..capture.device_copy import to_device
 from .changes import Activation
 from .products import Product
 
 if TYPE_CHECKING:
-    from ..block import Block
+    from ..capture.block import Block
 
 
 class Convolve:

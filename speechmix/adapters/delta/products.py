@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from ..parts import weight_of
+from ..binding.layer_components import weight_of
 
 TF32 = "tf32"
 

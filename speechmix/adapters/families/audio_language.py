@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from ...errors import InputError
-from ...inputs.frames import FrameGrid
-from ..heard import run_with_sound
-from ..plans import Family, StackPlan
-from ..prompt import conversation, prepare_with_prompt
+from ...inputs.audio.frame_grid import FrameGrid
+from ..generation.audio_prompt import conversation, prepare_with_prompt
+from ..generation.audio_tokens import run_with_sound
 from .conformers import GRANITE, granite_grid
+from .specs import Family, StackPlan
 from .text_decoders import LLAMA
 from .whisper import ENCODER
 

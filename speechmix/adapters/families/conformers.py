@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from ...inputs.frames import FrameGrid
-from ..plans import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
-from ..prepared import Prepared
-from ..remembering import features_of
+from ...inputs.audio.frame_grid import FrameGrid
+from ..capture.activation_cache import features_of
+from ..generation.model_inputs import Prepared
 from . import wav2vec2
+from .specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
 
 _CONVOLUTION = ConvolutionPlan(
     norm="conv_module.layer_norm",

@@ -6,7 +6,7 @@ there is no sum of residual and attention alone for measures to count. Which ord
 
 from __future__ import annotations
 
-from ..plans import AttentionPlan, FeedForwardPlan, StackPlan
+from .specs import AttentionPlan, FeedForwardPlan, StackPlan
 from .text_decoders import text_decoder
 
 

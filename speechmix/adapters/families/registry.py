@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...errors import ModelError
-from ..plans import Family
 from . import (
     audio_language,
     conformers,
@@ -16,6 +15,7 @@ from . import (
     wav2vec2,
     whisper,
 )
+from .specs import Family
 
 _FAMILIES: dict[str, Family] = {}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import InputError
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..text import architecture, prepare_translation, tiny_ids
+from ..generation.text_tokens import architecture, prepare_translation, tiny_ids
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")

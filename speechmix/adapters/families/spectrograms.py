@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from ...errors import InputError
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..text import architecture
+from ..generation.text_tokens import architecture
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _AST = StackPlan(
     name="encoder",

@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 
 from ...errors import ModelError
-from ...inputs.frames import FrameGrid
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..prepared import Prepared
-from ..remembering import features_of
-from ..writing import with_decoder_tokens
+from ...inputs.audio.frame_grid import FrameGrid
+from ..capture.activation_cache import features_of
+from ..generation.model_inputs import Prepared
+from ..generation.transcription import with_decoder_tokens
 from .seq2seq import MBART, heads_by_side, run_seq2seq
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 _SELF = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")

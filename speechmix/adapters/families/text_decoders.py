@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import InputError
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..text import architecture, prepare_sentence, tiny_ids
+from ..generation.text_tokens import architecture, prepare_sentence, tiny_ids
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _GPT2 = StackPlan(
     name="decoder",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..text import architecture, prepare_sentence, tiny_ids
+from ..generation.text_tokens import architecture, prepare_sentence, tiny_ids
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _BERT = StackPlan(
     name="encoder",

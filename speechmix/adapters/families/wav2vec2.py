@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 
-from ...inputs.frames import FrameGrid
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..prepared import Prepared
-from ..remembering import features_of
+from ...inputs.audio.frame_grid import FrameGrid
+from ..capture.activation_cache import features_of
+from ..generation.model_inputs import Prepared
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
 FEED_FORWARD = FeedForwardPlan(

@@ -11,12 +11,12 @@ from dataclasses import replace
 import torch
 
 from ...errors import InputError
-from ...inputs.frames import FrameGrid
-from ..plans import AttentionPlan, Family, FeedForwardPlan, StackPlan
-from ..prepared import Prepared
-from ..remembering import features_of
-from ..writing import with_decoder_tokens
+from ...inputs.audio.frame_grid import FrameGrid
+from ..capture.activation_cache import features_of
+from ..generation.model_inputs import Prepared
+from ..generation.transcription import with_decoder_tokens
 from .seq2seq import heads_by_side
+from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")

@@ -20,15 +20,15 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError
-from ...interventions.tokens import TOKEN_FILLS
-from ...maps.facts import check_gives_maps
+from ...interventions.token_removal import TOKEN_FILLS
+from ...mixing.maps.measure_registry import check_gives_maps
 from .leaderboard import BASELINES, ORACLE, summary
 from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
 from .trial import on_trial
 from .words import EACH_LAYER, RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT
 
 if TYPE_CHECKING:
-    from ...inputs.sentences import Sentence
+    from ...inputs.sentences.sentence import Sentence
 
 LAYERS = ("each", "rollout", RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, "mean", "last")
 BLANK_OUT_VALUES = ("probability", "log_probability", "margin")

@@ -21,13 +21,13 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
-from ...inputs.sentences import Sentence
+from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
 from ...interventions.input_ablation import stack_of_side
-from ...interventions.tokens import TOKEN_FILLS, token_fills
-from ...scoring.question import TEXT_UNITS
+from ...interventions.token_removal import TOKEN_FILLS, token_fills
+from ...mixing.passes.request import TEXT_UNITS
 from .deletion_results import DeletionCurves
-from .items import maps_by_measure
+from .evaluated_item import maps_by_measure
 from .judges import Removals
 from .leaderboard import ORACLE, VALUE_COLUMNS
 from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
@@ -38,7 +38,7 @@ from .words import RESIDUAL_ROLLOUT, WordScores, orders, random_orders, source_w
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from ...maps.mixing import Maps
+    from ...mixing.maps.mixing_map import Maps
 
 BINS = (1, 5, 10, 20, 50)  # percent of a text's tokens, as published
 _AGGREGATIONS = ("rollout", RESIDUAL_ROLLOUT, "mean", "last")

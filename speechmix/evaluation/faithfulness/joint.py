@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...inputs.sentences import Sentence
+from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
 from ...interventions.input_ablation import stack_of_side
-from ...interventions.tokens import token_fills
+from ...interventions.token_removal import token_fills
 from .judges import Removals
 from .words import source_words
 

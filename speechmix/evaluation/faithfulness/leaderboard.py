@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..intervals import FEWEST_GROUPS, mean_intervals
+from ..statistics.intervals import FEWEST_GROUPS, mean_intervals
+from ..statistics.sign_flips import corrected_p
 from .scores import LOWER_IS_BETTER, spearman
-from .sign_flips import corrected_p
 from .to_output import same_removal
 
 BASELINES = ("random", "length", "position")

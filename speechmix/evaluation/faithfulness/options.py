@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
-from ...maps.facts import FACTS, check_gives_maps, facts_of, is_installed, names_of_scope
-from ...measures.defined import check_defined
-from ...scoring.from_input import check_reaches_the_sound
-from ...scoring.question import TEXT_UNITS
-from ...scoring.to_logit import check_takes_apart
+from ...mixing.maps.measure_registry import FACTS, check_gives_maps, facts_of, is_installed, names_of_scope
+from ...mixing.measures.availability import check_defined
+from ...mixing.passes.input_attribution import check_reaches_the_sound
+from ...mixing.passes.logit_contributions import check_takes_apart
+from ...mixing.passes.request import TEXT_UNITS
 from .perturbations import perturbation_named
 from .scores import METRICS, SOFT_METRICS
 from .to_output import check_taking_away, takes_away

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ...errors import InputError
-from ...measures.own_code import code_fingerprint
+from ...mixing.measures.function_hash import code_fingerprint
 
 # What a function of a perturbation can read, by keyword argument.
 OPTIONS = ("fills", "value")

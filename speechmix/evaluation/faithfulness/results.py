@@ -17,7 +17,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...files.text_files import read_csv, write_csv
-from ..intervals import FEWEST_GROUPS
+from ..statistics.intervals import FEWEST_GROUPS
 from .leaderboard import DROP_COLUMNS, judge_agreement, leaderboard, sentence, summary
 from .perturbations import is_apart
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ...adapters.load import load
+from ...adapters.loading.load import load
 from ...errors import InputError
-from ...maps.numerics import normalize_rows
-from ...scoring.forward import mix_one
-from ..intervals import mean_interval
+from ...mixing.maps.numerics import normalize_rows
+from ...mixing.passes.mix import mix_one
+from ..statistics.intervals import mean_interval
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from ...inputs.clips import Clip
-    from ...inputs.sentences import Sentence
-    from ...maps.mixing import Maps, MixingMap
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
+    from ...mixing.maps.mixing_map import Maps, MixingMap
 
 NOTHING, EVERYTHING = "nothing", "everything"
 _BEHIND_THE_INPUT = ("decoder", "encoder")  # stacks from the top down; cross-attention lies in the decoder's layers

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...adapters.states import stacks_with_states
+from ...adapters.capture.hidden_states import stacks_with_states
 from ...errors import SpeechmixError
-from ...interventions.sound import SOUND_FILLS
+from ...interventions.audio_removal import SOUND_FILLS
 from ...interventions.state_shifts import state_shifts
-from ...interventions.tokens import token_fills
-from ...maps.numerics import normalize_rows
-from ...scoring.forward import mix_one
+from ...interventions.token_removal import token_fills
+from ...mixing.maps.numerics import normalize_rows
+from ...mixing.passes.mix import mix_one
 from .leaderboard import ORACLE
 from .perturbations import package_perturbation, perturbation_named
 from .scores import RANK_METRICS, chance_of, of_ranks
@@ -31,9 +31,9 @@ from .words import WordScores, orders_drawn, scores_by_layers
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from ...inputs.clips import Clip
-    from ...inputs.sentences import Sentence
-    from ...maps.mixing import MixingMap
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
+    from ...mixing.maps.mixing_map import MixingMap
 
 STATES = "states"
 _Rows = list[dict[str, Any]]

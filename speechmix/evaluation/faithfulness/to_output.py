@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
+from ...interventions.audio_removal import SOUND_FILLS
 from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
 from ...interventions.removal_measures import removal_scores_of_words
-from ...interventions.sound import SOUND_FILLS
-from ...interventions.tokens import TOKEN_FILLS
-from ...maps.facts import FACTS, facts_of, names_of_scope
-from ...measures.objectives import Objective
-from ...measures.sums_of_logits import sum_of_logits
-from ...scoring.from_input import check_reaches_the_sound, from_input, values_at
+from ...interventions.token_removal import TOKEN_FILLS
+from ...mixing.maps.measure_registry import FACTS, facts_of, names_of_scope
+from ...mixing.measures.objectives import Objective
+from ...mixing.measures.sums_of_logits import sum_of_logits
+from ...mixing.passes.input_attribution import check_reaches_the_sound, from_input, values_at
 from .perturbations import name_and_fills, side_of
 from .words import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
 

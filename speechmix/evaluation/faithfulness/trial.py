@@ -18,8 +18,8 @@ import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ..groups import groups_of, item_table
-from .items import ItemOnTrial, Judged
+from ..statistics.groups import groups_of, item_table
+from .evaluated_item import ItemOnTrial, Judged
 from .layer_choice import with_best_layer
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from .options import (
@@ -37,8 +37,8 @@ from .states import STATES, rows_by_states
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from ...inputs.clips import Clip
-    from ...inputs.sentences import Sentence
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
 
 
 def faithfulness(

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...maps.facts import composed_by_strength, facts_of
-from ...maps.numerics import normalize_rows
-from ...scoring.from_input import columns_of_composed, values_at
+from ...mixing.maps.measure_registry import composed_by_strength, facts_of
+from ...mixing.maps.numerics import normalize_rows
+from ...mixing.passes.input_attribution import columns_of_composed, values_at
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
-    from ...interventions.sources import Source
-    from ...maps.mixing import Maps, MixingMap
+    from ...interventions.removable_sources import Source
+    from ...mixing.maps.mixing_map import Maps, MixingMap
 
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"

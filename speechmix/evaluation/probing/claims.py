@@ -19,9 +19,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..intervals import FEWEST_GROUPS, mean_interval
-from ..rank_test import SURE, TWINS_NEEDED
-from ..twin_comparison import compare_with_twins
+from ..statistics.intervals import FEWEST_GROUPS, mean_interval
+from ..statistics.rank_test import SURE, TWINS_NEEDED
+from ..statistics.twin_comparison import compare_with_twins
 
 KEYS = ["part", "model", "stack", "position", "label"]
 

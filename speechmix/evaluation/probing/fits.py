@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.states import INPUT
+from ...adapters.capture.hidden_states import INPUT
 from ...errors import InputError
 from .logistic import SOLVERS, control_labels, folds_of, predicted_labels
 from .online_code import MODES, online_code

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from ...adapters.states import hidden_states, stacks_with_states
+from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
-from ...inputs.sentences import Sentence
+from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import is_masked_model, masked_target
-from ...scoring.question import Question
-from ...scoring.views import seen_by
+from ...mixing.passes.request import Question
+from ...mixing.passes.views import seen_by
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from ...inputs.clips import Clip
-    from ...scoring.views import View
+    from ...inputs.clips.clip import Clip
+    from ...mixing.passes.views import View
 
 Position = str | int
 POSITIONS = ("target", "cue", "between", "deciding")

@@ -27,8 +27,8 @@ from .positions import Position, States, positions_asked, states_at
 from .task import LabelOption, Task
 
 if TYPE_CHECKING:
-    from ...inputs.clips import Clip
-    from ...inputs.sentences import Sentence
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
 
 FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
 MODEL = ["model", "init", "seed"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..intervals import LEVEL, mean_interval, proportion_interval
+from ..statistics.intervals import LEVEL, mean_interval, proportion_interval
 
 Texts = Sequence[str] | np.ndarray
 Numbers = Sequence[float] | np.ndarray

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..groups import groups_of, item_table, words_asked_about
+from ..statistics.groups import groups_of, item_table, words_asked_about
 from .positions import Position
 
 if TYPE_CHECKING:
-    from ...inputs.clips import Clip
-    from ...inputs.sentences import Sentence
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
 
 LabelOption = str | Callable[["Clip | Sentence"], object]
 

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.planted import plant
+from speechmix.evaluation.planted import plant
 from tests.conftest import build
 from tests.models import text_models
 

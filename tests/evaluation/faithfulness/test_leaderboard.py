@@ -11,8 +11,8 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import leaderboard as boards
 from speechmix.evaluation.faithfulness.layer_choice import with_best_layer
-from speechmix.evaluation.faithfulness.sign_flips import corrected_p
 from speechmix.evaluation.faithfulness.words import LAYER
+from speechmix.evaluation.statistics.sign_flips import corrected_p
 
 
 def values_of(rows: dict[tuple[str, str], np.ndarray], metric: str = "spearman", per_group: int = 1) -> pd.DataFrame:

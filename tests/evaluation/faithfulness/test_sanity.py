@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import sanity
+from speechmix.inputs import bundled
 from tests.conftest import trained
 
 MEASURES = ("value_zeroing", "attention")

@@ -8,7 +8,7 @@ import transformers
 from scipy.stats import spearmanr
 
 import speechmix
-from speechmix import bundled
+from speechmix.inputs import bundled
 from speechmix.interventions.state_shifts import state_shifts
 from tests.conftest import trained
 from tests.models.text_models import bert

@@ -11,12 +11,12 @@ import torch
 import transformers
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness.leaderboard import is_measure
 from speechmix.evaluation.faithfulness.options import measures_of
 from speechmix.evaluation.faithfulness.to_output import output_scores, same_removal
 from speechmix.evaluation.faithfulness.words import source_words
+from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 from tests.conftest import trained
 

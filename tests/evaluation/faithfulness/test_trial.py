@@ -11,16 +11,16 @@ import torch
 from scipy.stats import spearmanr
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
 from speechmix.evaluation.faithfulness.judges import Removals, verdicts
 from speechmix.evaluation.faithfulness.trial import _pairs
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
+from speechmix.inputs import bundled
+from speechmix.interventions.audio_removal import attenuated
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import inputs_without
-from speechmix.interventions.sound import attenuated
-from speechmix.measures.registry import forget_measure
+from speechmix.mixing.measures.registry import forget_measure
 from tests.conftest import trained
 from tests.models import text_models
 
@@ -309,7 +309,7 @@ def test_all_measures_are_those_that_are_defined():
 
 @pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
-    from speechmix.reports.faithfulness_part import faithfulness_part
+    from speechmix.reporting.pages.faithfulness_section import faithfulness_part
 
     assert faithfulness_part(tmp_path) == []
     trial = trial_of("tiny-french-whisper")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.evaluation.intervals import mean_interval
 from speechmix.evaluation.probing.claims import probe_claims, sentences
+from speechmix.evaluation.statistics.intervals import mean_interval
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 

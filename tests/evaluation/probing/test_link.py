@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from speechmix.errors import InputError
 from speechmix.evaluation.probing.link import permuted_r, probing_agreement
-from speechmix.plots.published_figures import published_contributions, published_probing
+from speechmix.reporting.plots.published_figures import published_contributions, published_probing
 
 BY = ["model", "init", "stack", "measure"]
 

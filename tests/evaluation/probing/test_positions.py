@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix import bundled
 from speechmix.errors import InputError
 from speechmix.evaluation.probing.positions import positions_asked, states_at
-from speechmix.inputs.spans import word_spans
+from speechmix.inputs import bundled
+from speechmix.inputs.words.spans import word_spans
 from tests.conftest import trained
 from tests.models import text_models
 

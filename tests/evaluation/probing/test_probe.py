@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix import bundled
-from speechmix.adapters.states import hidden_states
+from speechmix.adapters.capture.hidden_states import hidden_states
 from speechmix.errors import InputError
+from speechmix.evaluation.planted import plant
+from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
+from speechmix.evaluation.planted.hand_set_models import inputs_of
 from speechmix.evaluation.probing.fits import Settings, fitted
 from speechmix.evaluation.probing.probe import ANSWERS_FILE, FILE
 from speechmix.evaluation.probing.task import Task
 from speechmix.files.text_files import read_csv
-from speechmix.planted import plant
-from speechmix.planted.case_table import CUE, OTHER, TARGET
-from speechmix.planted.models import inputs_of
+from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.models import text_models
 

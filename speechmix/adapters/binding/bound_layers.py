@@ -1,0 +1,160 @@
+"""A loaded model's layers, bound: the modules that a family's table names, looked up once.
+
+In: a `StackPlan` and a base model. Out: a `Stack` of `Layer`s, which hold attention blocks and feed-forwards as modules.
+Nothing is looked up by its path after that: a table that names what is not there fails here, when the model is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ...errors import ModelError
+from .layer_components import AttentionModules, ConvolutionModules, FeedForwardModules, Half, Layer, weight_of
+
+if TYPE_CHECKING:
+    from ..families.specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A `StackPlan` bound to a loaded model.
+
+    Parameters
+    ----------
+    plan : StackPlan
+    holder : nn.Module
+        What runs the layers: the encoder, the decoder, or the base model itself.
+    layers : tuple of Layer
+    final_norm : nn.Module, optional
+    heads, width : int
+    no_sum : str
+        Why its residual sums are not known; empty if they are.
+    """
+
+    plan: StackPlan
+    holder: nn.Module = field(repr=False)
+    layers: tuple[Layer, ...] = field(repr=False)
+    final_norm: nn.Module | None = field(repr=False)
+    heads: int
+    width: int
+    no_sum: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+
+def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack]:
+    """Find all stacks of a family's table in a model.
+
+    Raises
+    ------
+    ModelError
+        If the table, perhaps borrowed from another architecture, does not fit the config or the parts.
+    """
+    place = "the config"
+    try:
+        stacks = {}
+        for plan in family.stacks(module.config):
+            place = f"the {plan.name} (layers {plan.layers!r})"
+            stack = bind(plan, base, family.heads(module.config, plan.name))
+            if stack is not None:
+                stacks[plan.name] = stack
+        return stacks
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"{type(module).__name__}: the table of the family {family.name} does not fit {place}: {error}. Correct its paths, "
+            "see speechmix.register"
+        ) from error
+
+
+def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
+    """Find a stack in a base model; None if the model has no such part (an encoder alone has no decoder).
+
+    Raises
+    ------
+    ModelError
+        If the table names what the model does not have.
+    """
+    if not hasattr(base, plan.layers.split(".")[0]):
+        return None
+    path, _, _ = plan.layers.rpartition(".")
+    layers = tuple(bound_layer(module, plan) for module in layer_modules(plan, base))
+    return Stack(
+        plan,
+        submodule(base, path, what=f"layers of the {plan.name}") if path else base,
+        layers,
+        submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None,
+        heads,
+        width=weight_of(layers[0].attention.output).shape[0],
+        no_sum=_no_sum(plan),
+    )
+
+
+def _no_sum(plan: StackPlan) -> str:
+    """Why it is known from the table alone that residual + attention is not to be had."""
+    attention = plan.blocks[plan.block]
+    if plan.parallel:
+        return "attention and feed-forward run side by side, so the layer has no sum of residual and attention alone"
+    return "" if attention.norm or attention.branch_norm else "its table names no norm of the attention block"
+
+
+def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
+    """The modules that are a stack's layers."""
+    modules: Any = submodule(
+        base, plan.layers, what=f"layers of the {plan.name}"
+    )  # a list of modules, of whatever class
+    return tuple(modules)
+
+
+def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
+    """Look up all that a table names inside one layer."""
+    attentions, feed_forwards = f"attention of the {plan.name}", f"feed-forward of the {plan.name}"
+    convolution, closing = plan.convolution, plan.closing_norm
+    return Layer(
+        module,
+        tuple(
+            AttentionModules(
+                **_named(module, attention, what=attentions),
+                projects=attention.output.startswith(f"{attention.module}."),
+            )
+            for attention in plan.blocks
+        ),
+        tuple(FeedForwardModules(**_named(module, part, what=feed_forwards)) for part in plan.feed_forwards),
+        plan.block,
+        ConvolutionModules(**_named(module, convolution, what=f"convolution of the {plan.name}"))
+        if convolution
+        else None,
+        submodule(module, closing, what=f"closing norm of the {plan.name}") if closing else None,
+        plan.parallel,
+    )
+
+
+def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | ConvolutionPlan, *, what: str) -> dict[str, Any]:
+    """The modules of a plan by its own names for them, without those it has no path of, and what else it says."""
+    told = {part.name: getattr(plan, part.name) for part in fields(plan)}
+    return {
+        name: submodule(layer, path, what=what) if isinstance(path, str) else path
+        for name, path in told.items()
+        if path is not None
+    }
+
+
+def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
+    """Follow a dotted path; the error names the step that is missing. ``path:0`` and ``path:1`` are halves of a projection."""
+    path, _, half = path.partition(":")
+    reached = root
+    for step in path.split("."):
+        if not hasattr(reached, step):
+            raise ModelError(
+                f"{what}: expected {path!r} inside {type(root).__name__}, but {type(reached).__name__} has no {step!r}. "
+                "The family's table does not fit this model; see speechmix.register"
+            )
+        reached = getattr(reached, step)
+    return Half(reached, int(half)) if half else reached

@@ -1,0 +1,126 @@
+"""A model without its weights: built on torch's meta device, where tensors have shapes and no numbers.
+
+In: a hub id, a folder, a model. Out: a `Model` whose parameters, stacks and operations can be counted in a second, however
+large it is: of a hub id only the config is downloaded. Code that looks at a number on its way runs there within `Counting`
+(scoring.operations), which answers for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import ModelError
+from ..families.registry import family_of_type
+from ..loading.checkpoints import (
+    NO_OWN_CODE,
+    brief,
+    config_of,
+    needs_own_code,
+    own_code,
+    processors_of,
+    transformers_class,
+)
+from ..loading.model_references import check_source, is_pipeline, place_of, unwrapped
+from ..loading.peft_adapters import base_of
+from ..model import Model
+from .bound_layers import submodule
+
+
+def outline(source: str | Path | Model | Any, *, revision: str | None = None) -> Model:
+    """Build a model on the meta device, from its config alone.
+
+    Parameters
+    ----------
+    source : str, Path, Model, transformers.PreTrainedModel or transformers.Pipeline
+        As `speechmix.load` takes it, or what it gives.
+    revision : str, optional
+
+    Returns
+    -------
+    Model
+        In float32, without weights and without a tokenizer.
+
+    Raises
+    ------
+    InputError, ModelError
+        As `speechmix.load` does for a source that is none, a config that cannot be read, or an unsupported architecture.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> model = outline(transformers.BertModel(transformers.BertConfig(num_hidden_layers=2)))
+    >>> model.device.type, len(model.stacks["encoder"])
+    ('meta', 2)
+    """
+    if isinstance(source, Model):
+        module_class = type(source.module)
+        return _built(source.name, source.config, lambda config: module_class(config))
+    source = source.model if is_pipeline(source) else source
+    check_source(source)
+    if isinstance(source, torch.nn.Module):
+        module = unwrapped(source)
+        config = getattr(module, "config", None)
+        if config is None:
+            raise ModelError(f"expected a transformers model, found {type(module).__name__}, which has no config")
+        return _built(getattr(module, "name_or_path", "") or type(module).__name__, config, type(module))
+    place = place_of(source)
+    base = base_of(place)
+    options = {"revision": revision} if revision and base is None else {}
+    config = config_of(place if base is None else place_of(base), options)
+    cls = transformers_class(family_of_type(config.model_type).auto_class(config))
+    name = Path(place).resolve().name if Path(place).is_dir() else os.fspath(source)
+    build = partial(cls.from_config, **NO_OWN_CODE) if hasattr(cls, "from_config") else cls
+    return _built(name, config, build)
+
+
+def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> Model:
+    family = family_of_type(getattr(config, "model_type", None))
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        config = copy.deepcopy(config)
+        config.dtype = torch.float32  # of the checkpoint it may be half precision; weights are loaded in float32
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            module = build(config).eval().requires_grad_(False)
+    except Exception as error:  # a config that fits no model
+        if needs_own_code(error):
+            raise ModelError(own_code(name)) from error
+        raise ModelError(f"cannot build a model from the config of {name}: {brief(error)}") from error
+    finally:
+        torch.set_default_dtype(default)
+    return Model(module, family, name, "random", 0, *processors_of(None, family, config))
+
+
+@contextmanager
+def first_layers(model: Model) -> Iterator[Model]:
+    """Have a model on the meta device with the first layer of each stack alone, as long as the block lasts.
+
+    Layers of a stack are alike: what one takes, all take.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> model = outline(transformers.BertModel(transformers.BertConfig(num_hidden_layers=12)))
+    >>> with first_layers(model) as shallow:
+    ...     len(shallow.stacks["encoder"])
+    1
+    """
+    paths = {stack.plan.layers for stack in model.stacks.values()}
+    lists = [submodule(model.base, path, what="layers") for path in paths]
+    of_lists = [(part, dict(part._modules)) for part in lists if isinstance(part, torch.nn.ModuleList)]
+    try:
+        for part, _ in of_lists:
+            del part[1:]
+        yield Model(model.module, model.family, model.name, model.init, model.seed, model.feature_extractor)
+    finally:
+        for part, modules in of_lists:
+            part._modules.clear()
+            part._modules.update(modules)

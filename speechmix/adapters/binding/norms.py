@@ -1,0 +1,124 @@
+"""A layer norm or RMS norm taken apart at given states: the linear part that every row shares, and each row's scale.
+
+With c the centred input (an RMS norm centres nothing) and s^2 its mean square:    N(x) = gain * c / s + bias.
+Decompositions use it as it is, linear in what is added to a state whose s is known. The delta engine uses its exact change:
+N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ), with s' of the changed input and no cancellation in the difference.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import ModelError
+from .layer_components import bias_of
+
+
+class Norm:
+    """A norm at states x.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Layer norm or RMS norm.
+    states : Tensor [R, D]
+        What enters it.
+
+    Attributes
+    ----------
+    bias : Tensor [D]
+        Zeros where the norm has none.
+    deviation : Tensor [R, 1]
+        s, the root of each state's (centred) mean square.
+
+    Examples
+    --------
+    >>> module, x = nn.LayerNorm(3), torch.tensor([[1.0, 2.0, 6.0]])
+    >>> norm = Norm(module, x)
+    >>> torch.allclose(norm.scale[:, None] * norm.direction(x) + norm.bias, module(x))
+    True
+    """
+
+    def __init__(self, module: nn.Module, states: Tensor):
+        self._module, self._states = module, states
+        self._centres = isinstance(module, nn.LayerNorm)
+        self._eps = eps_of(module)
+        self._gain = gain_of(module, states)
+        bias = bias_of(module)
+        self.bias = torch.zeros_like(self._gain) if bias is None else bias
+        self._centred = self._centre(states)
+        self._square = self._centred.square().mean(dim=-1, keepdim=True) + self._eps
+        self.deviation = self._square.sqrt()
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """1/s of each state, [R]; read off an RMS norm by running it, whatever it adds to the mean square.
+
+        Raises
+        ------
+        ModelError
+            If it is neither a layer norm nor an RMS norm.
+        """
+        if self._centres:
+            return 1 / self.deviation[:, 0]
+        plain, normed = self.direction(self._states), self._module(self._states)
+        scale = (normed * plain).sum(-1) / plain.square().sum(-1).clamp_min(torch.finfo(plain.dtype).tiny)
+        if not torch.allclose(normed, scale[:, None] * plain, rtol=1e-3, atol=1e-4):
+            raise ModelError(
+                f"{type(self._module).__name__} is neither a layer norm nor an RMS norm: no decomposition behind it"
+            )
+        return scale
+
+    def direction(self, vectors: Tensor) -> Tensor:
+        """gain * dc: what vectors [..., D] add to a state becomes, up to each row's scale."""
+        return self._centre(vectors) * self._gain
+
+    def read_through(self, readers: Tensor) -> Tensor:
+        """What readers [R, D] of the norm's output read of its input: <read_through(r), dx> = <r, scale * direction(dx)>.
+
+        An RMS norm may round inside (transformers computes it in single precision): each coordinate's own factor N(x) / x
+        is taken then, so that what is read of x is what is read of N(x) to the last digit.
+        """
+        weighted = readers * (self.scale[:, None] * self._gain)
+        if self._centres:
+            return self._centre(weighted)
+        nonzero = self._states != 0
+        factors = self._module(self._states) / self._states.where(nonzero, torch.ones_like(self._states))
+        return torch.where(nonzero, readers * factors, weighted)
+
+    def change(self, dx: Tensor) -> Tensor:
+        """N(x + dx) - N(x), for changes [..., R, D]."""
+        inverse, shift = self.scales(dx)
+        return (self._centre(dx) * inverse + self._centred * shift) * self._gain
+
+    def scales(self, dx: Tensor) -> tuple[Tensor, Tensor]:
+        """1/s' and 1/s' - 1/s = -(s'^2 - s^2) / (s s' (s + s')), each with a last axis of 1."""
+        dc = self._centre(dx)
+        grown = ((2 * self._centred + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
+        s = (self._square + grown).clamp_min(self._eps).sqrt()
+        return 1 / s, -grown / (self.deviation * s * (self.deviation + s))
+
+    def _centre(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=-1, keepdim=True) if self._centres else x
+
+
+def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
+    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for Gemma keeps it as weight - 1.
+
+    Parameters
+    ----------
+    like : Tensor [..., D]
+        For width, precision and device.
+    """
+    if isinstance(norm, nn.LayerNorm):
+        return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
+    return norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
+
+
+def eps_of(norm: nn.Module) -> float:
+    """What a norm adds to the mean square."""
+    eps: float | None = getattr(norm, "eps", None)
+    otherwise: float = getattr(norm, "variance_epsilon", 0.0)
+    return eps or otherwise

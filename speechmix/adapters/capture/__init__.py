@@ -1,0 +1,1 @@
+"""One forward pass of an unmodified model, captured block by block."""

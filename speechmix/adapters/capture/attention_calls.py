@@ -1,0 +1,233 @@
+"""Attention read off a running module: queries, keys and values as they enter torch's own attention functions.
+
+In: an attention module that runs (transformers models run under "sdpa" meanwhile; WavLM calls `multi_head_attention_forward`).
+Attention by code of a module's own is read off its softmax, and the product of that with values ("eager"). Out: an
+`AttentionCall` for each clip of the batch. Attention within blocks of positions is joined to one call: those of one call of
+torch's (Granite-speech), or of one after the other (packed.py).
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ...errors import ModelError
+from ..binding.layer_components import AttentionModules, weight_of
+from .trace import AttentionCall, Trace
+
+_SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
+_FACTORS = (torch.mul, Tensor.mul, Tensor.__mul__)
+_PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+
+
+class AttentionReader(TorchFunctionMode):
+    """Reads attention off the first of torch's attention functions that an attention module calls, or off its softmax.
+
+    Parameters
+    ----------
+    trace : Trace
+        Where the call is left.
+    number : int
+        Of the attention block in its layer.
+    attention : AttentionModules
+        Heads that are padded for speed (Moonshine) are cut to what its output projection takes.
+    """
+
+    def __init__(self, trace: Trace, number: int, attention: AttentionModules):
+        super().__init__()
+        self._trace, self._number, self._inner = trace, number, weight_of(attention.output).shape[1]
+        self._product = WeightedValues() if attention.softmax else None
+        self._blocks: list[AttentionCall] = []  # of packed states, one call of torch's function for each
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        count, length = self._trace.hidden.shape[:2]
+        if self._product is not None and self._product.is_scaled(func, args):
+            weights, values, sink = self._product.scaled(args)
+            self._trace.calls[self._number] = _read_weights(count, weights, values, result, sink)
+        if self._number in self._trace.calls:
+            return result
+        if self._product is not None:
+            if self._product.comes(func, args, result):
+                self._trace.calls[self._number] = _read_weights(count, args[0], args[1], result, self._product.sink)
+        elif func is F.scaled_dot_product_attention:
+            calls = _read_sdpa(result, *args, **kwargs)
+            for call in calls:
+                call.cut_heads(self._inner)
+            if self._trace.packed:
+                self._blocks += calls
+                calls = self._blocks
+            if sum(call.query.shape[1] for call in calls) >= length:
+                self._trace.calls[self._number] = _joined(calls, count, length)
+        elif func is F.multi_head_attention_forward:
+            self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
+        return result
+
+
+class WeightedValues:
+    """Finds the product of attention weights and values: the first whose left side has the shape of the softmax before it.
+
+    Attention sinks take a share of each row: as one more column of the softmax, which is cut off before the product (GPT-OSS,
+    MiMo), or as a factor of the product (Granite with sliding windows).
+
+    Attributes
+    ----------
+    sink : Tensor or None
+        What the softmax gives the cut column.
+    """
+
+    def __init__(self) -> None:
+        self._softmax: Tensor | None = None
+        self._found: tuple[Tensor, Tensor, Tensor] | None = None  # weights, values, their product
+        self.sink: Tensor | None = None
+
+    def comes(self, func, args, result) -> bool:
+        """Whether this call is that product."""
+        if func in _SOFTMAX and self._softmax is None:
+            self._softmax = result
+        if func not in _PRODUCTS or self._softmax is None:
+            return False
+        left, whole = args[0], self._softmax
+        has_sink = left.shape[-1] == whole.shape[-1] - 1 and left.shape[:-1] == whole.shape[:-1]
+        same = left.shape[-2:] == whole.shape[-2:] and left.numel() == whole.numel()
+        if has_sink:
+            self.sink = whole[..., -1:]
+        if has_sink or same:
+            self._found = left, args[1], result
+        return has_sink or same
+
+    def is_scaled(self, func, args) -> bool:
+        """Whether this call multiplies each row of the product by a number of its own."""
+        if func not in _FACTORS or self._found is None or args[0] is not self._found[2]:
+            return False
+        factor = args[1]
+        return isinstance(factor, Tensor) and factor.ndim == args[0].ndim and factor.shape[-1] == 1
+
+    def scaled(self, args) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights that have the factor in them, values, and what the factor takes off a row."""
+        weights, values, _ = self._found  # type: ignore[misc]
+        return weights * args[1], values, 1 - args[1].expand(*weights.shape[:-1], 1)
+
+
+def _read_weights(
+    count: int, weights: Tensor, values: Tensor, context: Tensor, sink: Tensor | None
+) -> list[AttentionCall]:
+    """The call of each clip of the batch, from weights [B, H, Q, K] or [B H, Q, K] and the like."""
+    if values.ndim == 4 and weights.ndim == 4:  # heads may share values
+        values = values.expand(*weights.shape[:2], *values.shape[-2:])
+    weights, values, context = (x.reshape(count, -1, *x.shape[-2:]) for x in (weights, values, context))
+    sinks = [None] * count if sink is None else sink.reshape(*weights.shape[:-1])
+    return [
+        AttentionCall(x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x, sink=z)
+        for x, value, y, z in zip(weights, values, context, sinks, strict=True)
+    ]
+
+
+def _read_sdpa(
+    context, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+) -> list[AttentionCall]:
+    """The call of each clip of the batch."""
+    groups = query.shape[1] // key.shape[1]  # grouped-query attention: fewer key and value heads
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    mask = None if attn_mask is None else attn_mask.expand(len(query), *attn_mask.shape[-3:])
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    return [
+        AttentionCall(
+            query[clip],
+            key[clip],
+            value[clip],
+            None if mask is None else mask[clip],
+            scale,
+            is_causal,
+            seen.transpose(0, 1),
+        )
+        for clip, seen in enumerate(context)
+    ]
+
+
+def _joined(calls: list[AttentionCall], count: int, length: int) -> list[AttentionCall]:
+    """One call for each clip, where a module cuts each into blocks of positions that attend within themselves."""
+    if len(calls) == count and calls[0].query.shape[1] == length:
+        return calls
+    n_blocks = len(calls) // count
+    return [_joined_blocks(calls[clip * n_blocks : (clip + 1) * n_blocks], length) for clip in range(count)]
+
+
+def _joined_blocks(blocks: list[AttentionCall], length: int) -> AttentionCall:
+    """The blocks of a clip as one call: a position sees none of another block. Positions padded at the end are cut off."""
+    query, key, value = (
+        torch.cat([getattr(block, name) for block in blocks], dim=1)[:, :length] for name in ("query", "key", "value")
+    )
+    mask = _mask_of_blocks(blocks, query)
+    context = torch.cat([block.context for block in blocks if block.context is not None])[:length]
+    return AttentionCall(query, key, value, mask[:, :length, :length], blocks[0].scale, blocks[0].causal, context)
+
+
+def _mask_of_blocks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
+    """Mask [H, T, T] of the blocks together, [1, T, T] where they have none of their own."""
+    sizes = [block.query.shape[1] for block in blocks]
+    if all(block.mask is None for block in blocks):
+        return torch.block_diag(*(torch.ones(size, size, dtype=torch.bool, device=like.device) for size in sizes))[None]
+    ends = list(accumulate(sizes))
+    mask = like.new_full((len(like), ends[-1], ends[-1]), -torch.inf)
+    for start, stop, block in zip([0, *ends], ends, blocks, strict=False):
+        own = like.new_zeros(()) if block.mask is None else block.mask
+        if own.dtype == torch.bool:
+            own = like.new_zeros(()).masked_fill(~own, -torch.inf)
+        mask[:, start:stop, start:stop] = own
+    return mask
+
+
+def read_multi_head(
+    query,
+    key,
+    value,
+    embed_dim,
+    num_heads,
+    in_proj_weight,
+    in_proj_bias,
+    bias_k,
+    bias_v,
+    add_zero_attn,
+    dropout_p,
+    out_proj_weight,
+    out_proj_bias,
+    training=True,
+    key_padding_mask=None,
+    need_weights=True,
+    attn_mask=None,
+    use_separate_proj_weight=False,
+    q_proj_weight=None,
+    k_proj_weight=None,
+    v_proj_weight=None,
+    **_,
+) -> AttentionCall:
+    """Project as torch does. The weights it returns are averaged over heads (WavLM hands those on), so they are not used."""
+    if query.shape[1] != 1:
+        raise ModelError(f"this model's attention is read for one clip at a time, found a batch of {query.shape[1]}")
+    if bias_k is not None or bias_v is not None or add_zero_attn:
+        raise ModelError("attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not supported")
+    if not use_separate_proj_weight:
+        q_proj_weight, k_proj_weight, v_proj_weight = in_proj_weight.chunk(3)
+    biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
+    query, key, value = (
+        F.linear(x[:, 0], weight, bias).unflatten(-1, (num_heads, -1)).transpose(0, 1)  # [T, 1, D] -> [H, T, d]
+        for x, weight, bias in zip(
+            (query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases, strict=True
+        )
+    )
+    mask = attn_mask
+    if mask is not None and mask.dtype == torch.bool:  # here True means "left out"
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -torch.inf)
+    if key_padding_mask is not None:
+        padding = key_padding_mask[0]
+        if padding.dtype == torch.bool:
+            padding = torch.zeros_like(padding, dtype=query.dtype).masked_fill(padding, -torch.inf)
+        mask = padding[None, None] if mask is None else mask + padding
+    return AttentionCall(query, key, value, mask, (embed_dim // num_heads) ** -0.5, False, None)

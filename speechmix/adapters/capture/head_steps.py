@@ -1,0 +1,52 @@
+"""What a model does behind its last layer: the linear maps and norms of its head, in the order they ran, with their inputs.
+
+In: a stack, and one run of the model. Out: `HeadStep`s. Between two of them lie functions of single units alone (an activation,
+dropout that does nothing) and the choice of a position: whoever uses them checks the result, for nothing here is looked up
+by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from ..binding.bound_layers import Stack
+    from ..model import Model
+
+
+class HeadStep(NamedTuple):
+    """A linear map or a norm, with what entered and left it: [1, T, D], or [1, D] where one position was chosen."""
+
+    module: nn.Module
+    before: Tensor
+    after: Tensor
+
+    def at(self, position: int) -> tuple[Tensor, Tensor]:
+        """Input and output [1, D] at one position."""
+        before, after = (x[:, position] if x.ndim == 3 else x for x in (self.before, self.after))
+        return before, after
+
+
+@contextmanager
+def head_steps(model: Model, stack: Stack) -> Iterator[list[HeadStep]]:
+    """Record the steps behind a stack's last layer, while the model runs with its head."""
+    steps: list[HeadStep] = []
+    inside = {part for layer in stack.layers for part in layer.module.modules()}
+
+    def after_last_layer(*_) -> None:
+        steps.clear()
+
+    def after_step(module: nn.Module, args: tuple, output: Tensor) -> None:
+        steps.append(HeadStep(module, args[0], output))
+
+    with ExitStack() as hooks:
+        hooks.callback(stack.layers[-1].module.register_forward_hook(after_last_layer).remove)
+        for part in model.module.modules():
+            is_step = isinstance(part, nn.Linear | nn.LayerNorm) or part is stack.final_norm
+            if is_step and part not in inside:
+                hooks.callback(part.register_forward_hook(after_step).remove)
+        yield steps

@@ -1,0 +1,1 @@
+"""Forward passes with changed values: interventions inside an unmodified model."""

@@ -1,0 +1,125 @@
+"""A branch, a run of the model that leaves the clean one at a layer, and the values that are changed in it.
+
+In: an attention module that runs for several runs at once (a batch), and which of them have other values where. Out: the same
+call of torch's attention function, or the product behind a softmax of the module's own, on changed values. Which runs there
+are, and where their batch grows, is intervene.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ..capture.attention_calls import WeightedValues, read_multi_head
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A run that leaves the clean one at a layer.
+
+    Parameters
+    ----------
+    stack : str
+    layers : range
+        Where values are changed; the run leaves the clean one at the first of them.
+    positions : sequence of int [P]
+        Source positions: encoder frames (or tokens) for "encoder" and "cross", token positions for "decoder".
+    values : dict of layer to Tensor [H, P, d], optional
+        Value vectors to put in at these positions; zeros for none.
+    states : Tensor [P, D], optional
+        What to put in, instead of other values, into the hidden states that enter the first layer.
+    """
+
+    stack: str
+    layers: range
+    positions: Sequence[int]
+    values: Mapping[int, Tensor] | None = None
+    states: Tensor | None = None
+
+    def changes_values(self, stack: str, layer: int) -> bool:
+        """Whether the values of this attention block are changed in this run."""
+        return self.states is None and self.stack == stack and layer in self.layers and len(self.positions) > 0
+
+
+class ChangedValues(TorchFunctionMode):
+    """Changes values, in some rows of the batch, that enter the torch attention function an attention module calls.
+
+    Parameters
+    ----------
+    layer : int
+    changes : list of (row, Branch)
+    runs : int
+        Rows of the batch; where attention is within blocks (Granite-speech), each has several in the function's.
+    packed : int
+        Of packed states (packed.py), where each block is a call of its own: positions of a run.
+    heads : int, optional
+        Where attention is the module's own code: they enter the product behind its softmax, which may hold all heads in a row.
+    """
+
+    def __init__(self, layer: int, changes: list[tuple[int, Branch]], runs: int, heads: int | None, *, packed: int = 0):
+        super().__init__()
+        self._layer, self._changes, self._runs, self._heads = layer, changes, runs, heads
+        self._packed, self._passed = packed, 0  # positions that calls before this one were about
+        self._product = WeightedValues() if heads is not None else None
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            query, key, value, *rest = args
+            changed = self._changed_block(value) if self._packed else self._changed_rows(value)
+            return func(query, key, changed, *rest, **kwargs)
+        output = func(*args, **kwargs)
+        if self._product is not None and self._product.comes(func, args, output):
+            weights, value = args[:2]
+            by_run = value if value.ndim == 4 else value.unflatten(0, (-1, self._heads))
+            return func(weights, self._changed_rows(by_run).reshape(value.shape))
+        if func is F.multi_head_attention_forward:
+            for row, branch in self._changes:
+                output[0][:, row] = self._multi_head(row, branch, *args, **kwargs)
+        return output
+
+    def _changed_rows(self, values: Tensor) -> Tensor:
+        """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is within blocks."""
+        if len(values) != self._runs:
+            blocks = len(values) // self._runs
+            whole = values.unflatten(0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
+            return self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
+        values = values.clone()
+        for row, branch in self._changes:
+            values[row] = self._changed(values[row], branch)
+        return values
+
+    def _changed_block(self, values: Tensor) -> Tensor:
+        """Values [1, H, t, d] of the next block of packed states."""
+        run, start = divmod(self._passed, self._packed)
+        self._passed += values.shape[2]
+        for row, branch in self._changes:
+            values = self._changed(values[0], branch, start)[None] if row == run else values
+        return values
+
+    def _changed(self, values: Tensor, branch: Branch, start: int = 0) -> Tensor:
+        """Values [H, t, d] of one run, from the position `start` on."""
+        changed, stop = values.clone(), start + values.shape[1]
+        here = [index for index, position in enumerate(branch.positions) if start <= position < stop]
+        positions = [branch.positions[index] - start for index in here]
+        if branch.values is None:
+            changed[:, positions] = 0
+        else:
+            new = branch.values[self._layer].to(values)[:, here]
+            changed[:, positions] = new[:: len(new) // len(values)]  # grouped-query attention holds fewer heads
+        return changed
+
+    def _multi_head(self, row: int, branch: Branch, query, key, value, *args, **kwargs) -> Tensor:
+        """Torch's function takes no projected values, so its sum is written out for one run: alpha V W_O + b_O, [T, D]."""
+        inputs = [states[:, row : row + 1] for states in (query, key, value)]
+        mask = kwargs.get("attn_mask")
+        if mask is not None and mask.ndim == 3:
+            kwargs["attn_mask"] = mask.unflatten(0, (query.shape[1], -1))[row]
+        call = read_multi_head(*inputs, *args, **kwargs)
+        context = call.weights() @ self._changed(call.value, branch)  # [H, T, d]
+        out_weight, out_bias = args[8], args[9]
+        return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

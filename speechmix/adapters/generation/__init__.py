@@ -1,0 +1,1 @@
+"""A model's inputs and the tokens it generates: prompts, prefixes, words of tokens."""

@@ -1,0 +1,68 @@
+"""The best CTC path: at which frames each label of a text is heard, if each is heard once and in order.
+
+In: log-probabilities of labels by frame, and the labels. Out: the frames of each label. torchaudio finds the path; what the
+labels belong to (words, letters) is the caller's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from torch import Tensor, tensor
+
+from ...errors import AlignmentError, ModelError
+from ..loading.torchaudio_version import torchaudio_function
+
+
+def best_path(log_probs: Tensor, labels: Sequence[int], *, blank: int) -> tuple[list[list[int]], np.ndarray]:
+    """Frames of each label on the best path, and the log-probability of every frame's label on it.
+
+    Parameters
+    ----------
+    log_probs : Tensor [T, V]
+        float32.
+    labels : sequence of int
+    blank : int
+
+    Returns
+    -------
+    frames : list of list of int
+        One list for each label.
+    scores : ndarray [T]
+
+    Raises
+    ------
+    AlignmentError
+        If there are more labels than frames, a probability is NaN, or there is no torchaudio.
+
+    Examples
+    --------
+    >>> import torch
+    >>> log_probs = torch.tensor([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.1, 0.1, 0.8]]).log()
+    >>> best_path(log_probs, [1, 2], blank=0)[0]
+    [[0], [2, 3]]
+    """
+    try:
+        forced_align = torchaudio_function("forced_align", "CTC alignment")
+    except ModelError as error:
+        raise AlignmentError(f"{error}, or align with method='synthesis' or 'whisper'") from error
+    if log_probs.isnan().any():
+        raise AlignmentError(
+            "expected probabilities of labels, found NaN: this model computes no numbers on this sound"
+        )
+    repeats = sum(a == b for a, b in pairwise(labels))
+    if len(labels) + repeats > len(log_probs):
+        raise AlignmentError(
+            f"the text has {len(labels)} letters, but the audio only {len(log_probs)} frames: is it the right text?"
+        )
+    aligned, scores = forced_align(log_probs[None], tensor([list(labels)]).int(), blank=blank)
+    frames: list[list[int]] = [[] for _ in labels]
+    position, before = -1, blank
+    for frame, label in enumerate(aligned[0].tolist()):
+        if label != blank:
+            position += label != before
+            frames[position].append(frame)
+        before = label
+    return frames, scores[0].numpy()

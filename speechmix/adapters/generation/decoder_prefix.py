@@ -1,0 +1,192 @@
+"""The decoder's prefix: what a Whisper is told before it writes a word, so which of its tasks it does.
+
+    <|startoftranscript|> <|fr|> <|transcribe|> <|notimestamps|> ...text... <|endoftext|>
+    <|startoftranscript|> <|fr|> <|translate|> <|0.00|> ...text... <|1.20|> <|endoftext|>
+
+In: a model with its `DecoderPrefix` (`Model.with_prefix`), and a clip, which knows its language. Out: ids. The prefix belongs
+to the model, not to one call: whatever runs the decoder (maps, transcripts, interventions) is told the same, and
+`Model.fingerprint`, which everything stored is compared by, holds it. Radford et al. 2023, Robust Speech Recognition via
+Large-Scale Weak Supervision, figure 1.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import astuple, dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...errors import InputError
+from ...inputs.clips.clip_metadata import TASKS
+
+if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
+    from ..model import Model
+
+TICK = 0.02  # seconds from one timestamp token to the next
+_LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
+_NO_TIMESTAMPS = "<|notimestamps|>"
+
+
+@dataclass(frozen=True)
+class DecoderPrefix:
+    """What a Whisper's decoder is told.
+
+    Parameters
+    ----------
+    task : {"transcribe", "translate"}
+        Write what is said, or its translation into English.
+    language : str, optional
+        Language the decoder is told that is spoken ("fr"); by default the clip's own, or the one the model detects.
+    timestamps : bool
+        Text between timestamp tokens, instead of behind <|notimestamps|>.
+
+    Examples
+    --------
+    >>> DecoderPrefix("translate", timestamps=True).described
+    'translate, timestamps'
+    """
+
+    task: str = "transcribe"
+    language: str | None = None
+    timestamps: bool = False
+
+    @property
+    def described(self) -> str:
+        """What is not as usual, for names in tables and files; empty for the usual prefix."""
+        parts = [self.task if self.task != "transcribe" else "", f"as {self.language}" if self.language else ""]
+        return ", ".join(part for part in (*parts, "timestamps" if self.timestamps else "") if part)
+
+    @property
+    def facts(self) -> tuple[str, str | None, bool] | None:
+        """For hashes; None for the usual prefix."""
+        return astuple(self) if self.described else None
+
+
+def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
+    """Raise unless the model can be told this.
+
+    Raises
+    ------
+    InputError
+        For a model that is no Whisper with its tokenizer, an unknown task or language, and timestamps it has no tokens for.
+    """
+    if prefix.task not in TASKS:
+        raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
+    if model.family.name != "whisper" or model.tokenizer is None:
+        raise InputError(
+            f"{model.name}: task=, language= and timestamps= are told to the decoder of a Whisper with its tokenizer; this is "
+            f"a {model.family.name} model" + ("" if model.tokenizer is not None else " without a tokenizer")
+        )
+    vocabulary, languages = model.tokenizer.get_vocab(), languages_of(model)
+    if not languages and (prefix.task != "transcribe" or prefix.language):
+        raise InputError(f"{model.name} is English-only: it has no tasks and no languages to choose from")
+    if prefix.language:
+        _checked_language(model, prefix.language, languages, where="language=")
+    if languages and f"<|{prefix.task}|>" not in vocabulary:
+        raise InputError(f"{model.name} has no token <|{prefix.task}|>: it was made for one task")
+    if prefix.timestamps and (_NO_TIMESTAMPS not in vocabulary or model.config.vocab_size <= first_timestamp(model)):
+        raise InputError(f"{model.name} has no timestamp tokens: leave timestamps= out")
+
+
+def decoder_prefix(model: Model, clip: Clip) -> list[int]:
+    """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps unless asked.
+
+    Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a text (the language that a
+    multilingual Speech2Text writes). A clip's language that the decoder is not told is warned of, once for each model.
+    """
+    if model.family.name != "whisper":
+        _warn_of_language(model, clip, told=getattr(model.tokenizer, "tgt_lang", None))
+        return _started(model)
+    vocabulary = model.tokenizer.get_vocab()
+    prefix = [model.config.decoder_start_token_id]
+    languages = languages_of(model)
+    if languages:
+        language = model.prefix.language or clip.language or _detected(model, clip, languages)
+        _checked_language(model, language, languages, where=clip.name)
+        prefix += [languages[language], vocabulary[f"<|{model.prefix.task}|>"]]
+    else:
+        _warn_of_language(model, clip, told="en" if "<|en|>" in vocabulary else None)
+    if _NO_TIMESTAMPS in vocabulary and not model.prefix.timestamps:
+        prefix.append(vocabulary[_NO_TIMESTAMPS])
+    return prefix
+
+
+def _warn_of_language(model: Model, clip: Clip, *, told: str | None) -> None:
+    """Warn of a clip's language that a decoder is not told: it is told another, always the same, or none."""
+    if clip.language is None or clip.language == told:
+        return
+    writes = (
+        f"writes {told!r} whatever is spoken" if told else "takes no language, and writes those that it was trained on"
+    )
+    warnings.warn(
+        f"{model.name} {writes}: language={clip.language!r} of a clip helps to place its words alone", stacklevel=3
+    )
+
+
+def _started(model: Model) -> list[int]:
+    start = getattr(getattr(model.module, "generation_config", None), "decoder_start_token_id", None)
+    start = model.config.decoder_start_token_id if start is None else start
+    special = set(model.tokenizer.all_special_ids)
+    before = takewhile(lambda i: i in special, model.tokenizer(text_target="a").input_ids)
+    own_starts = {start, model.tokenizer.bos_token_id, model.tokenizer.eos_token_id, model.tokenizer.unk_token_id}
+    return [start, *(i for i in before if i not in own_starts)]
+
+
+def languages_of(model: Model) -> dict[str, int]:
+    """Ids of the language tokens of a multilingual Whisper; none for one that knows English alone."""
+    vocabulary = model.tokenizer.get_vocab()
+    languages = {m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))}
+    # Every Whisper vocabulary holds the language tokens; the English-only models start at another id and never use them.
+    multilingual = getattr(getattr(model.module, "generation_config", None), "is_multilingual", None)
+    if multilingual is None:
+        multilingual = model.config.vocab_size >= 51_865 or model.config.vocab_size < 51_864
+    return languages if multilingual else {}
+
+
+def first_timestamp(model: Model) -> int:
+    """Id of <|0.00|>: timestamps follow <|notimestamps|>, in tokenizers that do not list them too."""
+    return model.tokenizer.get_vocab()[_NO_TIMESTAMPS] + 1
+
+
+def timestamp(model: Model, seconds: float) -> tuple[int, str]:
+    """Id and spelling of the timestamp token nearest to a time, the last there is for a later one."""
+    first = first_timestamp(model)
+    ticks = max(0, min(round(seconds / TICK), model.config.vocab_size - 1 - first))
+    return first + ticks, f"<|{TICK * ticks:.2f}|>"
+
+
+def require_transcription(model: Model, what: str) -> None:
+    """Raise if the decoder is told to translate, where a text is asked about that is said in the clip.
+
+    Raises
+    ------
+    InputError
+    """
+    if model.prefix.task != "transcribe":
+        raise InputError(
+            f"{what} is about a text in the language spoken, and {model.name} is told to translate: take the model without "
+            "task='translate'"
+        )
+
+
+def _checked_language(model: Model, language: str, languages: dict[str, int], *, where: str) -> None:
+    if language not in languages:
+        raise InputError(f"{where}: {model.name} has no language {language!r}; it has {', '.join(sorted(languages))}")
+
+
+def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
+    """Return the language the model itself finds likeliest; a random model cannot be asked."""
+    if model.init == "random" or model.module is model.base:
+        raise InputError(
+            f"{clip.name}: say the language (language='fr'; --language fr on the command line, a column language in a "
+            f"manifest): {model.label} cannot detect it by itself"
+        )
+    features = model.features(clip.audio(model.sample_rate))["input_features"]
+    start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
+    with model.in_use(), torch.no_grad():
+        logits = model.module(features.to(model.device, model.dtype), decoder_input_ids=start).logits[0, -1]
+    return max(languages, key=lambda name: logits[languages[name]].item())

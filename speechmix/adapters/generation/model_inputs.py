@@ -1,0 +1,79 @@
+"""What a model is fed: the inputs made from a clip or a sentence, and the tokens of each side.
+
+In: tensors by the name of the module's argument. Out: `Prepared`, which a family's table returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...errors import InputError
+
+if TYPE_CHECKING:
+    from .audio_tokens import Heard
+    from .tokens import Tokens
+    from .transcription import Written
+
+
+@dataclass
+class Prepared:
+    """Model inputs made from a clip or a sentence.
+
+    Parameters
+    ----------
+    inputs : dict of str to Tensor
+    tokens : Tokens, optional
+        The decoder's, where there is a decoder.
+    source_tokens : Tokens, optional
+        The encoder's, where it reads text.
+    written : Written, optional
+        What the model wrote itself, where that is what its decoder is fed.
+    sound : str, optional
+        Hash of the sound that the inputs were made of, where what is made of them is remembered (remembering.py).
+    heard : Heard, optional
+        Where sound is among the decoder's tokens, in an audio language model.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    tokens: Tokens | None = None
+    source_tokens: Tokens | None = None
+    written: Written | None = None
+    sound: str | None = None
+    heard: Heard | None = None
+
+    @property
+    def decoder_tokens(self) -> Tokens:
+        """The decoder's tokens.
+
+        Raises
+        ------
+        InputError
+            If nothing is fed to a decoder.
+        """
+        if self.tokens is None:
+            raise InputError("these inputs feed no decoder: give a text, or decoder_input_ids")
+        return self.tokens
+
+    @property
+    def text_tokens(self) -> Tokens:
+        """Tokens of the text that is read: the encoder's, or those of the only decoder."""
+        return self.decoder_tokens if self.source_tokens is None else self.source_tokens
+
+
+class InputsOfSound(dict):
+    """Prepared inputs that say of which sound they are, so that what is remembered of it serves them too.
+
+    Parameters
+    ----------
+    inputs : dict of str to Tensor
+    sound : str or None
+        As in `Prepared`.
+    """
+
+    def __init__(self, inputs: Mapping[str, torch.Tensor], sound: str | None):
+        super().__init__(inputs)
+        self.sound = sound

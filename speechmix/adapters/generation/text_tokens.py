@@ -1,0 +1,228 @@
+"""What text models are fed for a `Sentence`: token ids, and which word each token is (part of).
+
+Tokens get their words by characters (a tokenizer's offsets; for tokenizers without offsets, by finding each piece in the
+text). Sub-words of one word can be one unit; special tokens stay units of their own; padding is no unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+from ...errors import InputError
+from ...inputs.words.multipart_words import refuse_parts
+from .model_inputs import Prepared
+from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from ...inputs.sentences.sentence import Sentence, TextWord
+    from ..model import Model
+
+MASK = "<mask>"
+_POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions")
+_SPACE = "▁"  # how sentencepiece marks the start of a word
+
+
+def architecture(config) -> str:
+    """Name the transformers class a checkpoint was saved from; the bare model where that is not known."""
+    names = [name for name in config.architectures or [] if hasattr(transformers, name)]
+    return names[0] if names else "AutoModel"
+
+
+def tiny_ids(config) -> dict[str, torch.Tensor]:
+    """Six tokens drawn at random, the smallest input of a text model."""
+    generator = torch.Generator().manual_seed(0)
+    return {"input_ids": torch.randint(config.vocab_size, (1, 6), generator=generator)}
+
+
+def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
+    """Inputs of a model with one stack of tokens, encoder or decoder."""
+    inputs, tokens = encoded(model, sentence)
+    if "decoder" in model.stacks:
+        return Prepared(inputs, tokens=_with_foil(model, sentence, tokens))
+    return Prepared(inputs, source_tokens=tokens)
+
+
+def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
+    """Inputs of a sequence-to-sequence model; the decoder is fed the sentence's translation."""
+    inputs, tokens = encoded(model, sentence)
+    prepared = Prepared(inputs, source_tokens=tokens)
+    if not set(stacks) & {"decoder", "cross"}:
+        return prepared
+    if sentence.translation is None:
+        raise InputError(f"{sentence.name!r}: the decoder needs a text to write: give translation=")
+    tokens, ids = _translation_tokens(model, sentence, sentence.translation)
+    prepared.inputs["decoder_input_ids"] = torch.tensor([tokens.ids])
+    target = _target_of(sentence)
+    if sentence.foil is not None and target is not None and target.part == "translation":
+        _, foil_ids = _translation_tokens(model, sentence, _with_other_spelling(sentence, target, "translation"))
+        tokens = _decided(tokens, ids, foil_ids, sentence)
+    prepared.tokens = tokens
+    return prepared
+
+
+def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
+    """What the model is fed for a sentence's text (and pair), a batch of one, and its tokens."""
+    tokenizer = _tokenizer_of(model)
+    texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
+    options = (
+        {"return_tensors": "pt", "return_offsets_mapping": True} if tokenizer.is_fast else {"return_tensors": "pt"}
+    )
+    encoding = tokenizer(*texts, **options)
+    offsets = encoding.pop("offset_mapping", None)
+    ids = encoding["input_ids"][0].tolist()
+    if not ids:
+        raise InputError(f"{model.name}: its tokenizer makes no tokens of {sentence.text!r}")
+    most = most_positions(model)
+    if most is not None and len(ids) > most:
+        raise InputError(
+            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: cut the text"
+        )
+    parts = encoding.sequence_ids(0) if tokenizer.is_fast else _parts_of(tokenizer, ids)
+    offsets = offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
+    words = [
+        None
+        if part is None
+        else _word_at(sentence.words, place, ("text", "pair")[part], _shifts(model, sentence, part))
+        for place, part in zip(offsets, parts, strict=True)
+    ]
+    kinds = ["special" if part is None else "token" for part in parts]
+    accepted = {"input_ids", "attention_mask", "token_type_ids"}
+    tensors = {name: value for name, value in encoding.items() if name in accepted}
+    if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
+        del tensors["token_type_ids"]
+    labels = _labels(tokenizer, ids, offsets, parts, texts)
+    return tensors, Tokens(ids, labels, words, kinds, word_labels=[word.text for word in sentence.words])
+
+
+def most_positions(model: Model) -> int | None:
+    """Length of the table of positions that a text is read with; None where positions are computed."""
+    for name, part in model.base.named_modules():
+        if isinstance(part, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:
+            # BART's table begins two rows early; RoBERTa's positions begin behind its padding.
+            skipped = getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+            return part.num_embeddings - skipped
+    return None
+
+
+def _labels(tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]) -> list[str]:
+    """Tokens as they are written in the text, where they are found there."""
+    names = tokenizer.convert_ids_to_tokens(ids)
+    written = ["" if part is None else texts[part][a:b].strip() for (a, b), part in zip(places, parts, strict=True)]
+    return [text or name for text, name in zip(written, names, strict=True)]
+
+
+def _tokenizer_of(model: Model):
+    if model.tokenizer is None:
+        raise InputError(
+            f"{model.name} was loaded without a tokenizer, so it cannot be given text: load it with processor=tokenizer, "
+            "or pass prepared inputs"
+        )
+    return model.tokenizer
+
+
+def _with_mask(model: Model, text: str) -> str:
+    """The model's own mask token in place of <mask>."""
+    if MASK not in text:
+        return text
+    mask = getattr(model.tokenizer, "mask_token", None)
+    if mask is None:
+        raise InputError(f"{model.name} has no mask token: a text with {MASK} is for masked language models")
+    return text.replace(MASK, mask)
+
+
+def _shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]]:
+    """(character, how much longer the text is from there on): the mask token has another length than <mask>."""
+    text = (sentence.text, sentence.pair)[part] or ""
+    longer = len(getattr(model.tokenizer, "mask_token", None) or MASK) - len(MASK)
+    return [(i, longer) for i in range(len(text)) if text.startswith(MASK, i)]
+
+
+def _word_at(words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[int, int]]) -> int | None:
+    """Index of the word that shares characters with a token."""
+    start, stop = place
+    for index, word in enumerate(words):
+        for begin, end in word.ranges if word.part == part else ():
+            moved = sum(longer for at, longer in shifts if at < begin)
+            grown = moved + sum(longer for at, longer in shifts if at == begin)
+            if max(start, begin + moved) < min(stop, end + grown):
+                return index
+    return None
+
+
+def _parts_of(tokenizer, ids: list[int]) -> list[int | None]:
+    """0 for text tokens, None for special ones (tokenizers without offsets; they take no pairs here)."""
+    special = set(tokenizer.all_special_ids) - {getattr(tokenizer, "mask_token_id", None)}
+    return [None if i in special else 0 for i in ids]
+
+
+def _found_pieces(tokenizer, ids: list[int], parts: list[int | None], texts: list[str]) -> list[tuple[int, int]]:
+    """Each piece's characters, found left to right in the text; an empty range where it is not found."""
+    if len(texts) > 1:
+        raise InputError(f"{type(tokenizer).__name__} gives no character offsets: pairs of texts are not supported")
+    text, reached, places = texts[0].lower(), 0, []
+    for token, part in zip(tokenizer.convert_ids_to_tokens(ids), parts, strict=True):
+        piece = token.replace(_SPACE, " ").strip().lower()
+        at = text.find(piece, reached) if part is not None and piece else -1
+        places.append((at, at + len(piece)) if at >= 0 else (reached, reached))
+        reached = places[-1][1]
+    return places
+
+
+def _with_foil(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
+    target = _target_of(sentence)
+    if sentence.foil is None or target is None:
+        return tokens
+    text = _with_other_spelling(sentence, target, "text")
+    other = replace(sentence, text=text, cue=None, target=None, foil=None)
+    return _decided(tokens, tokens.ids, encoded(model, other)[1].ids, sentence)
+
+
+def _target_of(sentence: Sentence) -> TextWord | None:
+    return sentence.words[sentence.target] if isinstance(sentence.target, int) else None
+
+
+def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str:
+    """One part of a sentence with its foil in the target's place."""
+    if target.part != part:
+        raise InputError(f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the {part}")
+    refuse_parts(target, "its foil", where=repr(sentence.name))
+    text = getattr(sentence, part)
+    return text[: target.start] + sentence.foil + text[target.stop :]
+
+
+def _decided(tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence) -> Tokens:
+    if ids == foil_ids:
+        raise InputError(f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target")
+    return tokens.decided(
+        ids, foil_ids
+    )  # where nothing ends the text, the longer spelling may leave no token to decide
+
+
+def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> tuple[Tokens, list[int]]:
+    """Teacher-forced decoder input for a translation; and the same ids with what the last position predicts."""
+    tokenizer = _tokenizer_of(model)
+    options = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
+    encoding = tokenizer(text_target=translation, **options)
+    labels: list[int] = encoding["input_ids"]
+    ids = [*_shifted(model, labels), labels[-1]]
+    parts = _parts_of(tokenizer, labels)
+    places = encoding.get("offset_mapping") or _found_pieces(tokenizer, labels, parts, [translation])
+    words = [
+        None if part is None else _word_at(sentence.words, place, "translation", [])
+        for place, part in zip(places, parts, strict=True)
+    ]
+    names = tokenizer.convert_ids_to_tokens(ids[:1]) + _labels(tokenizer, labels, places, parts, [translation])
+    kinds = ["special", *("special" if part is None else "token" for part in parts)]
+    return Tokens(ids[:-1], names, [None, *words], kinds, ahead=1), ids
+
+
+def _shifted(model: Model, labels: list[int]) -> list[int]:
+    """Decoder input for these labels, as the model itself makes it in training."""
+    shift: Any = getattr(model.module, "prepare_decoder_input_ids_from_labels", None)
+    if shift is not None:
+        return shift(torch.tensor([labels], device=model.device))[0].tolist()
+    return [model.config.decoder_start_token_id, *labels[:-1]]

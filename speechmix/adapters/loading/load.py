@@ -1,0 +1,270 @@
+"""load(): a model from the hub, a folder or an object already in memory; trained, or a randomly initialised twin.
+
+No modelling code: the model is what transformers builds. After loading, a self-check on a tiny input (check.py) makes
+sure that the family's table fits it, so that a wrong path is an error now and not wrong science later. An object given
+stays as it is: it is evaluated within `Model.in_use`, and what has to be converted is a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import InputError, ModelError
+from ..binding.fidelity_check import measure_as_given
+from ..binding.self_check import self_check
+from ..capture.precision_context import dtype_named
+from ..families.registry import family_of_type
+from ..model import Model
+from .checkpoints import (
+    NO_OWN_CODE,
+    brief,
+    config_of,
+    needs_own_code,
+    own_code,
+    processor_at,
+    processors_of,
+    prompting,
+    trained,
+    transformers_class,
+)
+from .model_references import check_source, check_weights, is_pipeline, named_as_in_transformers, place_of, unwrapped
+from .peft_adapters import base_of, has_adapters, merged, with_adapter
+
+INITS = ("trained", "random")
+
+
+def load(
+    source: str | Path | Any,
+    *,
+    init: str = "trained",
+    seed: int | None = None,
+    processor: Any = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+    check: bool = True,
+    **named_otherwise: Any,
+) -> Model:
+    """Load a model, unmodified.
+
+    A model object stays as its owner has it: it runs in evaluation mode and without gradients while it is measured and is
+    given back as it was, so it may be trained further in between. What is read from a folder is in evaluation mode.
+
+    Parameters
+    ----------
+    source : str, Path, transformers.PreTrainedModel, transformers.Pipeline or peft.PeftModel
+        Hub id ("openai/whisper-small"), folder in hub format, or a model object. Adapters (LoRA), as an object or as a
+        folder with adapter_config.json, are merged into a copy of their model. Of a pipeline: its model and processor.
+    init : {"trained", "random"}
+        "random" builds the untrained twin from the same config.
+    seed : int, optional
+        Seed of the random initialisation (0 if not given). The same seed gives the same weights.
+    processor : optional
+        Processor, feature extractor or tokenizer to use instead of the source's own. A model object needs one for
+        clips, none for prepared inputs.
+    device : optional
+        Where to put the model; by default CUDA if there is one (a model object stays where it is).
+    dtype : optional
+        Precision of the weights, float32 by default; "auto" for that of the checkpoint. Scores are never computed in half
+        precision: a half-precision model is run in float32 (see `speechmix.mix`).
+    revision : str, optional
+        Branch, tag or commit on the hub.
+    check : bool
+        Run the self-check (a fraction of a second; it looks at a few frames).
+    **named_otherwise
+        `torch_dtype` and `device_map` are taken for dtype and device, as long as the model lies on one device.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    InputError
+        For a source or an option that cannot be used.
+    ModelError
+        For a folder that is not there, an unsupported architecture, weights that are missing or quantised, or a failed
+        self-check.
+    MissingExtraError
+        For a folder with an adapter, without peft.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> config = transformers.WhisperConfig(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+    ...     decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=50, vocab_size=100,
+    ...     pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3)
+    >>> load(transformers.WhisperForConditionalGeneration(config), init="random", seed=1, device="cpu").stacks.keys()
+    dict_keys(['encoder', 'decoder', 'cross'])
+    """
+    if init not in INITS:
+        raise InputError(f"init must be one of {INITS}, found {init!r}")
+    if seed is not None and init != "random":
+        raise InputError("seed= goes with init='random': a trained model has nothing to draw")
+    seed = (0 if seed is None else seed) if init == "random" else None
+    dtype, device = named_as_in_transformers(named_otherwise, dtype=dtype, device=device)
+    precision = None if dtype is None or dtype == "auto" else dtype_named(dtype)
+    device = _device(device)
+    if is_pipeline(source):
+        source, processor = source.model, source if processor is None else processor
+    check_source(source)
+    with torch.random.fork_rng(devices=[]):  # transformers draws numbers on the way; the caller's state stays as it is
+        torch.default_generator.manual_seed(seed or 0)  # not torch.manual_seed, which sets every GPU's too
+        if isinstance(source, torch.nn.Module):
+            model = _from_object(unwrapped(source), init, seed, precision, device, processor)
+        else:
+            place = place_of(source)
+            device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+            precision = torch.float32 if dtype is None else precision  # None for "auto"
+            model = _from_source(place, init, seed, precision, device, revision, processor)
+        measure_as_given(model)
+        if check:
+            self_check(model)
+    return model
+
+
+def _device(device: str | torch.device | None) -> torch.device | None:
+    try:
+        return None if device is None else torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:  # an unknown name; CUDA that is not there
+        raise InputError(f"device should be 'cpu', 'cuda' or the like, found {device!r} ({brief(error)})") from error
+
+
+def _from_object(
+    module: torch.nn.Module,
+    init: str,
+    seed: int | None,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    processor: Any,
+) -> Model:
+    """Wrap a module as it is; what has to be converted or merged is a copy."""
+    name = getattr(module, "name_or_path", "") or type(module).__name__
+    owned = module
+    if has_adapters(module):
+        module = merged(module)
+    config = getattr(module, "config", None)
+    if config is None:
+        raise ModelError(
+            f"expected a transformers model, found {type(module).__name__}, which has no config: wrap it in a "
+            "PreTrainedModel and describe it with speechmix.register"
+        )
+    family = family_of_type(getattr(config, "model_type", None))
+    if init == "random":
+        here = next(module.parameters())
+        dtype, device = dtype or here.dtype, device or here.device
+        module = _drawn(lambda: type(module)(copy.deepcopy(config)))
+    check_weights(module, name)
+    here = next(module.parameters())
+    if (dtype not in (None, here.dtype)) or (device not in (None, here.device)):
+        module = _converted(_copied(module) if module is owned else module, dtype, device)
+    if module is not owned:
+        module.eval().requires_grad_(False)
+    extractor, tokenizer = processors_of(processor, family, config)
+    return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))
+
+
+def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """A model with random weights, drawn on the CPU and in float32 wherever and in whatever precision it is wanted.
+
+    Weights drawn in half precision, or on a GPU, would be other weights.
+    """
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            return build()
+    except Exception as error:  # a config that fits no model
+        if needs_own_code(error):
+            raise ModelError(own_code("the model")) from error
+        raise ModelError(f"cannot build a random twin from the model's config: {brief(error)}") from error
+    finally:
+        torch.set_default_dtype(default)
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # hooks and modules may hold anything
+        raise ModelError(
+            f"{type(module).__name__} should be converted on a copy, but cannot be copied ({brief(error)}): convert it with "
+            ".to(...) and leave dtype= and device= out"
+        ) from error
+
+
+def _converted(
+    module: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | str | None
+) -> torch.nn.Module:
+    """Put a module of our own elsewhere, and into another precision.
+
+    As in a model that transformers loads in that precision, buffers that no checkpoint stores are not rounded (rotary
+    tables, which a half-precision model keeps in float32).
+    """
+    if dtype is None:
+        return module.to(device)
+    for part in module.modules():
+        for tables, not_stored in ((part._parameters, ()), (part._buffers, part._non_persistent_buffers_set)):
+            for name, tensor in tables.items():
+                if (
+                    tensor is not None
+                    and tensor.is_floating_point()
+                    and (name not in not_stored or _finer(dtype, tensor))
+                ):
+                    tensor.data = tensor.data.to(dtype)
+    return module.to(device)
+
+
+def _finer(dtype: torch.dtype, tensor: torch.Tensor) -> bool:
+    return torch.finfo(dtype).eps < torch.finfo(tensor.dtype).eps
+
+
+def _from_source(
+    source: str,
+    init: str,
+    seed: int | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+    revision: str | None,
+    processor: Any,
+) -> Model:
+    options = {"revision": revision} if revision else {}
+    base = base_of(source)
+    place = source if base is None else place_of(base)
+    config = config_of(place, options if base is None else {})
+    family = family_of_type(config.model_type)
+    cls = transformers_class(family.auto_class(config))
+    if dtype is None:  # that of the checkpoint
+        stored = getattr(config, "dtype", None)
+        dtype = stored if isinstance(stored, torch.dtype) else torch.float32
+    if init == "random":
+        module = _drawn(
+            lambda: (
+                cls.from_config(config, dtype=torch.float32, **NO_OWN_CODE)
+                if hasattr(cls, "from_config")
+                else cls(config)
+            )
+        )
+        module = _converted(module, dtype, device)
+    else:
+        module = trained(cls, place, config, dtype, options if base is None else {})
+        module = module if base is None else with_adapter(module, source)
+        module = (merged(module) if has_adapters(module) else module).to(device)  # Granite-speech comes with one
+        check_weights(module, source)
+    module.eval().requires_grad_(False)
+    if processor is None and family.projector is not None:
+        processor = processor_at("AutoProcessor", place, options)
+    extractor, tokenizer = processors_of(processor, family, config)
+    if processor is None:
+        if family.grid is not None:
+            extractor = processor_at("AutoFeatureExtractor", place, options) or extractor
+        tokenizer = processor_at("AutoTokenizer", place, options)
+        about_text = getattr(config, "text_config", None) or config
+        if tokenizer is not None and 2 * len(tokenizer) < getattr(about_text, "vocab_size", 0):
+            tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
+    name = Path(source).resolve().name if Path(source).is_dir() else source
+    return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))

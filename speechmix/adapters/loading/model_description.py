@@ -1,0 +1,152 @@
+"""What can be read off a loaded model: what it is made of, what it can do, how it is called.
+
+In: the module, its table and its processors, as `Model` holds them. Out: facts, which nothing here changes.
+"""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...errors import ModelError
+
+if TYPE_CHECKING:
+    from ...inputs.audio.frame_grid import FrameGrid
+    from ..binding.bound_layers import Stack
+    from ..families.specs import Family
+
+
+_SPELLING = ("ForCTC", "ForConditionalGeneration", "ForSpeechToText")  # how names of recognisers end
+
+
+class Described:
+    """What a `Model` says of itself."""
+
+    module: Any
+    family: Family
+    name: str
+    init: str
+    seed: int | None
+    feature_extractor: Any
+    tokenizer: Any
+    stacks: dict[str, Stack]
+
+    @property
+    def base(self) -> torch.nn.Module:
+        """The model without its head."""
+        return getattr(self.module, "base_model", self.module)
+
+    @property
+    def has_head(self) -> bool:
+        """True if there is something behind the model's states that predicts (...ForCTC, ...LMHeadModel)."""
+        return self.module is not self.base or "For" in type(self.module).__name__
+
+    @property
+    def readable_attention(self) -> str:
+        """The attention implementation of transformers that the model is run under to be read."""
+        plans = [block for stack in self.stacks.values() for block in stack.plan.blocks]
+        return "eager" if any(plan.softmax for plan in plans) else "sdpa"
+
+    @property
+    def hears(self) -> bool:
+        """True for a speech model, False for a text model."""
+        return self.family.grid is not None
+
+    @property
+    def converses(self) -> bool:
+        """True for an audio language model, whose decoder reads sound among its tokens."""
+        return self.family.projector is not None and "decoder" in self.stacks
+
+    @property
+    def projector_step(self) -> tuple[int, int]:
+        """How many frames of the encoder become how many positions of an audio language model's decoder."""
+        if self.family.projector is None:
+            raise ModelError(f"{self.name} is no audio language model: no sound is among its decoder's tokens")
+        return self.family.projector(self.config)
+
+    @property
+    def can_spell(self) -> bool:
+        """True for a speech recogniser with a tokenizer and a CTC or language-model head."""
+        headed = type(self.module).__name__.endswith(_SPELLING) and not self.converses
+        return headed and self.tokenizer is not None and self.feature_extractor is not None
+
+    @property
+    def classifies(self) -> bool:
+        """True for a text model with a head that gives labels (...ForSequenceClassification)."""
+        return not self.hears and type(self.module).__name__.endswith("ForSequenceClassification")
+
+    @property
+    def gives_labels(self) -> bool:
+        """True for a model with a head that gives labels of a text, or of a sound (...ForAudioClassification)."""
+        return type(self.module).__name__.endswith(("ForSequenceClassification", "ForAudioClassification"))
+
+    @property
+    def config(self):
+        return self.module.config
+
+    @property
+    def text_config(self):
+        """The part of the config that is about text, in models that hold a language model; else all of it."""
+        return getattr(self.config, "text_config", None) or self.config
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second the model was made for."""
+        return getattr(self.feature_extractor, "sampling_rate", 16_000)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """Precision to compute in: the weights' own, float32 for half-precision weights."""
+        return self.dtype if self.dtype.itemsize >= 4 else torch.float32
+
+    @property
+    def label(self) -> str:
+        """Name for tables and files: the model, and the seed of a random twin."""
+        return self.name if self.init == "trained" else f"{self.name} random {self.seed}"
+
+    def grid(self, n_samples: int) -> FrameGrid:
+        """Frames of a clip of `n_samples` samples at the model's rate.
+
+        Raises
+        ------
+        ModelError
+            For a model that reads text.
+        """
+        if self.family.grid is None:
+            raise ModelError(f"{self.name} reads text: there are no frames")
+        return self.family.grid(self.config, n_samples)
+
+    def describe(self) -> str:
+        """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""
+        origin = self.init if self.seed is None else f"{self.init}, seed {self.seed}"
+        lines = [
+            f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, {self.dtype}, {self.device}"
+        ]
+        for stack in self.stacks.values():
+            plan = stack.plan
+            last = plan.final_norm or "none"
+            lines.append(
+                f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width {stack.width}, "
+                f"{plan.norm_order}-norm, final norm: {last}"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """One line: what it is, and its stacks as layers x heads."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        stacks = ", ".join(f"{name} {len(stack)} x {stack.heads}" for name, stack in self.stacks.items())
+        return f"Model({self.label}: {type(self.module).__name__}, {self.init}, {dtype} on {self.device}; {stacks})"
+
+    def _repr_html_(self) -> str:
+        """Shown in a notebook: what it is."""
+        return f"<pre>{html.escape(self.describe())}</pre>"

@@ -1,0 +1,145 @@
+"""Models with adapters (PEFT: LoRA and its kin): what is measured is a copy with the adapters merged into the weights.
+
+A LoRA layer adds B A x to W x. Merged, W + B A is one matrix again, so every part is where the family's table says it is
+and scores are those of ``merge_and_unload()``. In: a model object with adapters, or a folder with adapter_config.json and
+the model it was trained on. Out: a plain transformers model; the object given stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ...errors import MissingExtraError, ModelError
+from ...files.bounded_reads import read_bounded
+from ..capture.precision_context import parts_of
+from .checkpoints import brief
+
+
+def has_adapters(module: nn.Module) -> bool:
+    """True if some part of a model is PEFT's."""
+    return any(type(part).__module__.startswith("peft.") for part in parts_of(module))
+
+
+def merged(module: nn.Module) -> nn.Module:
+    """Return a copy of a model with its active adapters merged.
+
+    Raises
+    ------
+    ModelError
+        For adapters that are no change of weights (prompts, prefixes).
+    """
+    return _merged(copy.deepcopy(module))
+
+
+def _merged(copied: nn.Module) -> nn.Module:
+    merge = getattr(copied, "merge_and_unload", None)
+    if merge is not None:
+        return _without_traces(merge())
+    if hasattr(copied, "peft_config") and hasattr(copied, "get_base_model"):
+        raise ModelError(
+            f"{type(copied).__name__}: its adapter adds prompts and changes no weights, so there is nothing to merge. Load the "
+            "model without it: model.get_base_model()"
+        )
+    for path, part in [*copied.named_modules()]:  # adapters set into a plain model (model.add_adapter)
+        if not path or not type(part).__module__.startswith("peft."):
+            continue
+        parent, _, name = path.rpartition(".")
+        if hasattr(part, "merge") and hasattr(part, "get_base_layer"):
+            part.merge()
+            setattr(copied.get_submodule(parent), name, part.get_base_layer())
+        elif hasattr(part, "modules_to_save"):
+            setattr(copied.get_submodule(parent), name, part.modules_to_save[part.active_adapter])
+    return _without_traces(copied)
+
+
+def _without_traces(module: nn.Module) -> nn.Module:
+    if has_adapters(module):
+        raise ModelError(
+            f"{type(module).__name__}: not all of its adapters can be merged. Merge them and pass the result"
+        )
+    return module
+
+
+def base_of(folder: str) -> str | None:
+    """Return the model that an adapter in a folder was trained on; None for a folder with a model.
+
+    Raises
+    ------
+    ModelError
+        If adapter_config.json cannot be read or names no model.
+    """
+    path = Path(folder) / "adapter_config.json"
+    if not path.is_file() or (Path(folder) / "config.json").is_file():
+        return None
+    try:
+        config = json.loads(read_bounded(path).decode("utf-8"))
+        base = config.get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise ModelError(f"cannot read {str(path)!r}: expected the config of an adapter ({error})") from error
+    if not base or not isinstance(base, str) or "\0" in base:
+        raise ModelError(
+            f"{str(path)!r} does not say which model the adapter was trained on (base_model_name_or_path): load that model "
+            "with transformers, the adapter with peft, and pass the object"
+        )
+    beside = Path(folder) / base
+    return str(beside) if not Path(base).exists() and beside.is_dir() else base
+
+
+def with_adapter(module: nn.Module, folder: str) -> nn.Module:
+    """Return a model with the adapter in a folder merged into it (the module itself is used up).
+
+    Raises
+    ------
+    MissingExtraError
+        Without peft.
+    ModelError
+        If the adapter cannot be read or was trained on another architecture.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtraError("peft", "peft", f"the adapter in {folder!r}") from error
+    try:
+        weights = peft.load_peft_weights(folder, device="cpu")
+        _check_ranks(folder, weights)
+        adapted = peft.PeftModel.from_pretrained(module, folder)
+    except ModelError:
+        raise
+    except Exception as error:  # a damaged file raises the errors of safetensors, pickle, zip, torch and peft
+        raise ModelError(
+            f"cannot load the adapter in {folder!r} into {type(module).__name__}: {brief(error)}. Save it again with peft"
+        ) from error
+    stray = sorted(weights.keys() ^ peft.get_peft_model_state_dict(adapted).keys())
+    if stray:
+        raise ModelError(
+            f"the adapter in {folder!r} does not fit {type(module).__name__}: {len(stray)} of its weights have no place there, "
+            f"or places no weight ({stray[0]}). Load the model it was trained on, the adapter with peft, and pass the object"
+        )
+    return _merged(adapted)
+
+
+def _check_ranks(folder: str, weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a LoRA config whose rank its weights do not have: peft would reserve memory for it before it compares them.
+
+    Raises
+    ------
+    ModelError
+    """
+    config = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))
+    if config.get("peft_type") != "LORA":
+        return
+    sizes = [size for tensor in weights.values() for size in tensor.shape]
+    pattern = config.get("rank_pattern") or {}
+    ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    too_large = [rank for rank in ranks if isinstance(rank, int) and rank > max(sizes, default=0)]
+    if too_large:
+        raise ModelError(
+            f"the adapter in {folder!r} is damaged: adapter_config.json has rank {too_large[0]:,}, but no side of its weights "
+            f"is longer than {max(sizes, default=0):,}"
+        )

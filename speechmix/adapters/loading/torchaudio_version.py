@@ -1,0 +1,53 @@
+"""torch and torchaudio come in pairs: what to say where the second does not fit the first, or is not there.
+
+Two functions of torchaudio are used (forced alignment, edit distance); transformers imports it, where it is installed,
+before any model. A torchaudio made for another torch cannot be imported at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import torch
+
+from ...errors import ModelError
+
+
+def torchaudio_function(name: str, purpose: str) -> Callable:
+    """Return a function of torchaudio.functional.
+
+    Raises
+    ------
+    ModelError
+        Without a torchaudio that can be imported.
+    """
+    try:
+        importlib.import_module("torchaudio")
+        return getattr(importlib.import_module("torchaudio.functional"), name)
+    except Exception as error:
+        missing = getattr(error, "name", None) == "torchaudio"
+        raise ModelError(
+            f"{purpose} needs torchaudio, which is not installed: {_PAIR} as docs/start.md says"
+            if missing
+            else f"{purpose} needs torchaudio: {what_is_wrong() or error}"
+        ) from error
+
+
+def what_is_wrong() -> str | None:
+    """Say why torchaudio cannot be imported and what to do; None if it can, or is not installed."""
+    try:
+        importlib.import_module("torchaudio")
+    except Exception as error:  # not installed; or a library that is not there, a symbol of another torch
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
+            return None
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+    else:
+        return None
+    return f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_ADVICE}"
+
+
+_PAIR = (
+    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of machine. Install the pair"
+)
+_ADVICE = f"{_PAIR} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"

@@ -1,0 +1,127 @@
+"""What an aligner heard -> the written words: one list of words with times carried over to another spelling of it.
+
+In: the written words as they are spoken ("80" as quatre-vingts, "l'" apart from "enfant") and words with times in
+whatever pieces the aligner or a TextGrid has them ("l'enfant", "<unk>"). Out: the written words with times. The two are
+matched letter by letter; where several written words lie in one heard word they share its time by number of letters.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+
+from ..errors import AlignmentError
+from ..inputs.words.multipart_words import in_order
+from ..inputs.words.spans import Word
+
+# Labels of aligners for speech they could not name: they may stand for any word.
+UNKNOWN = frozenset({"<unk>", "spn", "[unk]", "<spn>", "[noise]"})
+_ENOUGH = 0.5  # share of a word's letters that must be found
+_BETWEEN, _UNNAMED = " ", "\0"
+
+
+def link(
+    written: Sequence[tuple[str, str]], heard: Sequence[Word], *, spoken: Callable[[str], str] = str
+) -> tuple[Word, ...]:
+    """Give written words the times of heard ones.
+
+    Parameters
+    ----------
+    written : sequence of (as written, as spoken)
+    heard : sequence of Word
+        In time order.
+    spoken : callable
+        What turns a heard label into words as spoken.
+
+    Returns
+    -------
+    tuple of Word
+        One for each written word, with the mean score of the heard words it lies in.
+
+    Raises
+    ------
+    AlignmentError
+        If a written word is not among the heard ones and no unknown one stands where it should be, and for a heard word with
+        something cut out.
+
+    Examples
+    --------
+    >>> written = [("L'", "l'"), ("enfant", "enfant"), ("80", "quatre vingts")]
+    >>> heard = [Word("l'enfant", 0.0, 0.7), Word("quatre", 1.0, 1.2), Word("vingts", 1.2, 1.5)]
+    >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link(written, heard)]
+    [("L'", 0.0, 0.1), ('enfant', 0.1, 0.7), ('80', 1.0, 1.5)]
+    """
+    heard = [part for _, part in in_order(heard)]
+    if broken := next((word for word in heard if word.pieces), None):
+        raise AlignmentError(f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}")
+    labels = ["" if word.text.lower() in UNKNOWN else _letters(spoken(word.text)) for word in heard]
+    # A mark between words keeps the matcher from giving a word's last letter to another one that ends alike.
+    written_letters = [
+        (letter, index) for index, (_, form) in enumerate(written) for letter in (_BETWEEN, *_letters(form), _BETWEEN)
+    ]
+    heard_letters = [
+        (letter, index, (place - 1) / max(1, len(label)))
+        for index, label in enumerate(labels)
+        for place, letter in enumerate((_BETWEEN, *(label or _UNNAMED), _BETWEEN))
+    ]
+    # Letters alone are matched; the rest of an entry says whose they are.
+    sought, offered = [entry[0] for entry in written_letters], [entry[0] for entry in heard_letters]
+    matcher = SequenceMatcher(None, sought, offered, autojunk=False)
+    matched: list[list[tuple[int, float]]] = [[] for _ in written]
+    for block in matcher.get_matching_blocks():
+        for step in range(block.size):
+            if written_letters[block.a + step][0] != _BETWEEN:
+                matched[written_letters[block.a + step][1]].append(heard_letters[block.b + step][1:])
+    fewest = [_ENOUGH * max(1, len(_letters(form))) for _, form in written]
+    placed = [
+        _placed(letters, heard, labels) if len(letters) >= fewest[index] else None
+        for index, letters in enumerate(matched)
+    ]
+    times = _with_unknown(placed, written, heard, labels)
+    return tuple(Word(text, *time) for (text, _), time in zip(written, times, strict=True))
+
+
+def _letters(text: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFC", text).casefold() if c.isalnum())
+
+
+def _placed(
+    letters: list[tuple[int, float]], heard: Sequence[Word], labels: list[str]
+) -> tuple[float, float, float | None]:
+    """Start, end and score of the stretch from the first to the last letter found."""
+    (first, start), (last, stop) = letters[0], letters[-1]
+    stop += 1 / len(labels[last])
+    scores = [heard[index].score for index in sorted({index for index, _ in letters})]
+    measured = [score for score in scores if score is not None]
+    mean = sum(measured) / len(scores) if len(measured) == len(scores) else None
+    return _at(heard[first], start), _at(heard[last], stop), mean
+
+
+def _at(word: Word, share: float) -> float:
+    return word.end if share > 1 - 1e-9 else word.start + share * (word.end - word.start)
+
+
+def _with_unknown(placed, written, heard: Sequence[Word], labels: list[str]) -> list[tuple[float, float, float | None]]:
+    """Put each run of words that were not found where an unknown label stands between its neighbours."""
+    times = list(placed)
+    index = 0
+    while index < len(times):
+        if placed[index] is not None:
+            index += 1
+            continue
+        stop = next((i for i in range(index, len(times)) if placed[i] is not None), len(times))
+        after = placed[index - 1][1] if index else 0.0
+        before = placed[stop][0] if stop < len(times) else float("inf")
+        unnamed = (word for word, label in zip(heard, labels, strict=True) if not label)
+        room = [word for word in unnamed if word.start >= after - 1e-6 and word.end <= before + 1e-6]
+        if not room:
+            missing = ", ".join(repr(text) for text, _ in written[index:stop])
+            raise AlignmentError(
+                f"expected the word {missing} where the aligner heard other words: is it the right text?"
+            )
+        start, step = room[0].start, (room[-1].end - room[0].start) / (stop - index)
+        for place in range(index, stop):
+            times[place] = (start + (place - index) * step, start + (place - index + 1) * step, None)
+        index = stop
+    return times

@@ -1,0 +1,198 @@
+"""Cue contribution: the share of the cue in building the target, layer by layer.
+
+    contribution[l] = mean over target rows of the sum over cue columns of S[l, row, column],   rows of S summing to one
+
+The published protocol (Mohebbi et al. 2023): silence and padding are left out and rows normalised over what remains;
+with a map per head, each head's rows are normalised first and heads averaged after. In a decoder the target rows are the
+positions that *predict* the target's tokens, the cue columns those that *hold* the cue's (of all its words: determiner and
+noun for the verb).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeGuard, cast
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
+from ..inputs.words.spans import Span, Word
+from ..inputs.words.word_lookup import WordRequest, find_word
+from ..mixing.maps.mixing_map import MixingMap
+
+# Rows of a map that a contribution is of, as consoles, tables and figures name them.
+ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
+
+
+def rows_asked_about(mixing_map: MixingMap) -> str:
+    """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it, else all of the "target"'s."""
+    return "deciding" if deciding_row(mixing_map) is not None else "target"
+
+
+def deciding_row(mixing_map: MixingMap) -> int | None:
+    """Index of the row that predicts the deciding token; None in an encoder's map, without a foil, or if it was not scored."""
+    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
+    return next((row for row, span in enumerate(mixing_map.targets) if span.start == position), None)
+
+
+def cue_contribution(
+    mixing_map: MixingMap,
+    *,
+    cue: CueRequest | None,
+    target: WordRequest | None,
+    rows: str = "target",
+    drop: tuple[str, ...] = ("silence", "padding"),
+) -> np.ndarray:
+    """Share of the cue in the target, per layer.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+        Raw or normalised.
+    cue : int, str, (str, int), or a sequence of these
+        Index into the clip's words, as `clip.cue` gives it, or the word ("les", "les:2") as `Clip` takes it; of a cue of
+        several words all of them, whose columns are summed. For a map of prepared inputs, where spans were given directly,
+        indices into those spans.
+    target : int, str or (str, int)
+        Likewise, one word.
+    rows : {"target", "deciding"}
+        Mean over all rows of the target (the published protocol), or, in a decoder, the one row that predicts the
+        deciding token: the first in which the target and its foil (`clip.foil`) differ. Spelled letter by letter, a
+        noun's number is decided in its last letter alone, and the mean over its letters dilutes it.
+    drop : tuple of str
+        Kinds of units left out before rows are normalised.
+
+    Returns
+    -------
+    ndarray [L]
+        Between 0 and 1.
+
+    Raises
+    ------
+    InputError
+        If cue (any of its words) or target has no unit in the map, occurs in it more than once, or is missing.
+
+    Examples
+    --------
+    >>> from speechmix import MixingMap, Span
+    >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
+    >>> one_layer = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
+    >>> cue_contribution(one_layer, cue=0, target=1)
+    array([0.25])
+    >>> cue_contribution(one_layer, cue="les", target="livres")
+    array([0.25])
+
+    The noun's determiner and the noun, for the verb:
+
+    >>> units = (Span(0, 2, "le", word=0), Span(2, 9, "club", word=1), Span(9, 20, "gagne", word=2))
+    >>> one_layer = MixingMap(np.array([[[1.0, 0, 0], [0, 1.0, 0], [1.0, 2.0, 5.0]]]), units, units, "alti", "encoder", (0,))
+    >>> cue_contribution(one_layer, cue=(0, 1), target=2)
+    array([0.375])
+    """
+    units_map = mixing_map.without(*drop)
+    target_rows = _target_rows(units_map, target, rows, mixing_map)
+    if _is_spelled(cue):
+        cue = _numbers_of(cue, units_map.sources, "cue", mixing_map)
+    cue_indices = cue_words(cast("Cue | None", cue)) or (None,)
+    columns = [column for word in cue_indices for column in _units_of(units_map.sources, word, "cue", mixing_map)]
+    shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
+    return shares.mean(axis=1) if units_map.has_heads else shares
+
+
+def strength_of_target(
+    mixing_map: MixingMap,
+    *,
+    target: WordRequest | None,
+    rows: str = "target",
+    drop: tuple[str, ...] = ("silence", "padding"),
+) -> np.ndarray:
+    """Mixing strength of the rows that `cue_contribution` takes, their mean in each layer.
+
+    Parameters
+    ----------
+    mixing_map, target, rows, drop
+        As for `cue_contribution`.
+
+    Returns
+    -------
+    ndarray [L]
+        NaN where the map has no mixing strengths.
+
+    Raises
+    ------
+    InputError
+        As `cue_contribution`.
+
+    Examples
+    --------
+    >>> from speechmix import MixingMap, Span
+    >>> units, strength = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1)), np.array([[0.1, 0.3]])
+    >>> one_layer = MixingMap(np.ones((1, 2, 2)), units, units, "attention", "encoder", (0,), {}, strength)
+    >>> strength_of_target(one_layer, target=1)
+    array([0.3])
+    """
+    units_map = mixing_map.without(*drop)
+    if units_map.mixing_strength is None:
+        return np.full(len(units_map.layers), np.nan)
+    return units_map.mixing_strength[:, _target_rows(units_map, target, rows, mixing_map)].mean(axis=-1)
+
+
+def _target_rows(units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap) -> list[int]:
+    """Rows of the target, or the one that decides, of a map without the units that are left out."""
+    if rows not in ROW_NAMES:
+        raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
+    if _is_spelled(target):
+        target = cue_words(_numbers_of(target, units_map.targets, "target", whole_map))[0]
+    return (
+        [_row_that_decides(units_map)]
+        if rows == "deciding"
+        else _units_of(units_map.targets, cast("int | None", target), "target", whole_map)
+    )
+
+
+def _is_spelled(request: CueRequest | None) -> TypeGuard[CueRequest]:
+    """Whether a request names a word by its letters, not only by its index."""
+    return isinstance(request, str) or (isinstance(request, Sequence) and any(map(_is_spelled, request)))
+
+
+def _row_that_decides(mixing_map: MixingMap) -> int:
+    row = deciding_row(mixing_map)
+    if row is None:
+        raise InputError(
+            "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's other spelling), whose "
+            f"deciding row was scored; this is {mixing_map!r}"
+        )
+    return row
+
+
+def _units_of(spans: Sequence[Span], word: int | None, role: str, mixing_map: MixingMap) -> list[int]:
+    if word is None:
+        raise InputError(f"{role} is not given: say which word it is ({role}='livres', or its index)")
+    places = [i for i, span in enumerate(spans) if span.word == word]
+    if not places:
+        side = "targets" if role == "target" else "sources"
+        labels = " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
+        raise InputError(
+            f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map; it has: {labels or 'no words'}. "
+            "In a decoder a word must be found in the text that was fed to it"
+        )
+    return places
+
+
+def _numbers_of(request: CueRequest, spans: Sequence[Span], role: str, mixing_map: MixingMap) -> Cue:
+    """The number of the clip's word that is spelled so, or of several, whatever tokens they are made of."""
+    spelled: dict[int, str] = {}
+    for span in spans:
+        if span.word is not None:
+            spelled[span.word] = spelled.get(span.word, "") + span.label
+    # A tokenizer's signs for the beginning of a word; a map has no times of words, so all are put at zero.
+    words = [Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0) for text in spelled.values()]
+    where = f"words of this {mixing_map.stack} map"
+    if not words:
+        raise InputError(f"{where}: {role} {request!r} cannot be looked up, for there are none: give its index")
+    numbers = list(spelled)
+    if role == "target":
+        return numbers[find_word(words, cast("WordRequest", request), role=role, where=where)]
+    return tuple(numbers[index] for index in cue_words(find_cue(words, request, where=where)))

@@ -1,0 +1,213 @@
+"""The cases: which way a cue goes through a model, as data; with the edges that are then true.
+
+Positions are the same in all: the first is empty (what idle heads look at, a special token left out of every score), then
+CUE, OTHER and TARGET with bystanders between them. A case says what heads and neurons stand in its layer (offset 0) and the
+next one (offset 1); `planting` puts them into a stack of a model. Content is +1 or -1; that of CUE is always -1, which the
+model says aloud at TARGET as "no". Where nothing arrives it says "yes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...errors import InputError
+from .hand_set_weights import Head, Neuron
+
+CUE, OTHER, TARGET = 2, 4, 6
+_ALSO_DECEIVED = (5, 7)  # bystanders that a decoy reaches besides TARGET
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way of information through a model.
+
+    Parameters
+    ----------
+    name : str
+    number : int
+        Of the eight kinds.
+    question : str
+        What is planted, in one line.
+    heads, neurons : tuple of (int, Head) and of (int, Neuron)
+        With their layer, counted from the case's own.
+    edges : tuple of (int, int, int)
+        Layer (counted from the case's own), target, source.
+    reached : tuple of (int, int)
+        Targets and the inputs of which their final states hold something.
+    decisive : tuple of int
+        Inputs on which what the model says at TARGET depends.
+    contents : mapping of int to int
+        Contents that are not drawn, by position.
+    shift : int
+        So many frames back a positional convolution carries content to the answer; 0 for nothing.
+    idle : bool
+        True if not even a position's own value is read.
+    families : tuple of str
+        Of models it can be planted in; empty for all.
+    """
+
+    name: str
+    number: int
+    question: str
+    heads: tuple[tuple[int, Head], ...] = ()
+    neurons: tuple[tuple[int, Neuron], ...] = ()
+    edges: tuple[tuple[int, int, int], ...] = ()
+    reached: tuple[tuple[int, int], ...] = ()
+    decisive: tuple[int, ...] = ()
+    contents: Mapping[int, int] = field(default_factory=dict)
+    shift: int = 0
+    idle: bool = False
+    families: tuple[str, ...] = ()
+    answer: int = -1
+
+    @property
+    def span(self) -> int:
+        """How many layers it takes."""
+        return 1 + max((offset for offset, *_ in (*self.heads, *self.neurons)), default=0)
+
+
+_COPY = Head({TARGET: (CUE,)}, "content", "answer")
+_DECEIVED = dict.fromkeys((TARGET, *_ALSO_DECEIVED), (OTHER,))
+
+
+def _erased(channel: str) -> tuple[Neuron, Neuron]:
+    """Two neurons that take a channel off the state again."""
+    return Neuron({channel: 1}, {channel: -1}), Neuron({channel: -1}, {channel: 1})
+
+
+# answer = sign(sum) where |sum| is above 0.7, nothing below 0.3, and the sum itself is taken off: one cue is as good as two.
+_EITHER = (
+    Neuron({"sum": 1}, {"answer": 2.5}, bias=-0.3),
+    Neuron({"sum": 1}, {"answer": -2.5}, bias=-0.7),
+    Neuron({"sum": -1}, {"answer": -2.5}, bias=-0.3),
+    Neuron({"sum": -1}, {"answer": 2.5}, bias=-0.7),
+    *_erased("sum"),
+)
+# answer = held where the switch is 1 or more, and nothing where it is 0 or less.
+_GATED = (
+    Neuron({"held": 1, "switch": 2}, {"answer": 1}, bias=-1),
+    Neuron({"switch": 2}, {"answer": -1}, bias=-1),
+)
+_OWN_ANSWER = (Neuron({"content": 1}, {"answer": 1}), Neuron({"content": -1}, {"answer": -1}))
+
+_IN_ORDER = (
+    Case(
+        "copy",
+        1,
+        "the target takes the cue's content in one layer",
+        heads=((0, _COPY),),
+        edges=((0, TARGET, CUE),),
+        reached=((TARGET, CUE),),
+        decisive=(CUE,),
+    ),
+    Case(
+        "relay",
+        2,
+        "a third token takes it in one layer, the target takes it from there in the next",
+        heads=(
+            (0, Head({OTHER: (CUE,)}, "content", "carried")),
+            (1, Head({TARGET: (OTHER,)}, "carried", "answer")),
+        ),
+        edges=((0, OTHER, CUE), (1, TARGET, OTHER)),
+        reached=((OTHER, CUE), (TARGET, CUE)),
+        decisive=(CUE,),
+    ),
+    Case(
+        "redundant",
+        3,
+        "two cues that agree, either is enough",
+        heads=((0, Head({TARGET: (CUE, OTHER)}, "content", "sum", gain=2)),),
+        neurons=tuple((0, neuron) for neuron in _EITHER),
+        edges=((0, TARGET, CUE), (0, TARGET, OTHER)),
+        reached=((TARGET, CUE), (TARGET, OTHER)),
+        decisive=(CUE, OTHER),
+        contents={OTHER: -1},
+    ),
+    Case(
+        "attention decoy",
+        4,
+        "copy; and two heads look hard where the values are zero",
+        heads=((0, _COPY), *((0, Head(_DECEIVED, "carried", "carried")),) * 2),
+        edges=((0, TARGET, CUE),),
+        reached=((TARGET, CUE),),
+        decisive=(CUE,),
+    ),
+    Case(
+        "norm decoy, output",
+        5,
+        "copy; and two heads bring large vectors that the output matrix adds to zero",
+        heads=((0, _COPY), *((0, Head(_DECEIVED, "content", "large", gain=gain)) for gain in (3.0, -3.0))),
+        edges=((0, TARGET, CUE),),
+        reached=((TARGET, CUE),),
+        decisive=(CUE,),
+    ),
+    Case(
+        "norm decoy, feed-forward",
+        5,
+        "copy; and two heads bring a large vector that the same layer's feed-forward takes off",
+        heads=((0, _COPY), *((0, Head(_DECEIVED, "content", "large", gain=1.5)),) * 2),
+        neurons=tuple((0, neuron) for neuron in _erased("large")),
+        edges=((0, TARGET, CUE),),
+        reached=((TARGET, CUE),),
+        decisive=(CUE,),
+    ),
+    Case(
+        "residual",
+        6,
+        "the target says its own content, which the residual stream carries",
+        neurons=tuple((0, neuron) for neuron in _OWN_ANSWER),
+        contents={TARGET: -1},
+    ),
+    Case(
+        "round attention",
+        6,
+        "the positional convolution carries each frame's content to the frame four behind, before the first layer",
+        shift=TARGET - CUE,
+        reached=tuple((target, target - (TARGET - CUE)) for target in (5, 6, 7)),
+        decisive=(CUE,),
+        families=("wav2vec2",),
+    ),
+    Case(
+        "gate",
+        7,
+        "the target takes the cue's content, and another token switches its effect off",
+        heads=(
+            (0, Head({TARGET: (CUE,)}, "content", "held", gain=1.6)),
+            (0, Head({TARGET: (OTHER,)}, "content", "switch", gain=1.3)),
+        ),
+        neurons=tuple((0, neuron) for neuron in _GATED),
+        edges=((0, TARGET, CUE), (0, TARGET, OTHER)),
+        reached=((TARGET, CUE), (TARGET, OTHER)),
+        decisive=(OTHER,),
+        contents={OTHER: -1},
+        answer=0,
+    ),
+    Case("nothing", 8, "no value is read anywhere", idle=True, answer=0),
+)
+
+CASES: dict[str, Case] = {case.name: case for case in _IN_ORDER}
+
+
+def cases() -> list[Case]:
+    """All cases, in order.
+
+    Examples
+    --------
+    >>> [case.name for case in cases()][:3]
+    ['copy', 'relay', 'redundant']
+    """
+    return list(_IN_ORDER)
+
+
+def case_named(name: str) -> Case:
+    """Look a case up.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name; the error lists what there is.
+    """
+    if name not in CASES:
+        raise InputError(f"no planted case {name!r}; there are {', '.join(CASES)}")
+    return CASES[name]

@@ -1,0 +1,270 @@
+"""plant(): a case, in a stack of a model, with the edges that are true of it.
+
+In: a case, a family of models, a stack and a layer; a seed for contents and noise, another for the basis of the hidden states.
+Out: a `Planted`: an unmodified Hugging Face model as a speechmix `Model`, its prepared inputs, and the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...adapters.loading.load import load
+from ...adapters.model import Model
+from ...errors import InputError
+from .case_table import CUE, TARGET, Case, case_named
+from .hand_set_models import FAMILIES, N_LAYERS, NO, YES, Blueprint, Layer, PlantedFamily, inputs_of
+from .hand_set_weights import N_POSITIONS, Head, Neuron, Noise, attention_of, basis_of, feed_forward_of
+
+# Every position copies its own content to itself and a little of everybody's, and a decoder's a little of every frame's (1 to
+# 5 % of a planted edge): no layer but those of "nothing" is idle, and there is a background that an edge has to rise above.
+_OWN = Head({p: (p,) for p in range(N_POSITIONS)}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
+_OVERHEAR = Head({}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
+# What the encoder knows of the answer comes to the decoder by this head, in the last layer.
+_READ_OUT = Head({TARGET: (TARGET,)}, "answer", "answer")
+
+Edge = tuple[str, int, int, int]  # stack, layer, target, source
+Path = tuple[str, int, str, int]  # stack and position of the final state, stack and position of the input
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A model whose edges are known, because its weights were set.
+
+    Parameters
+    ----------
+    case : Case
+    family, stack : str
+    layer : int
+        The case's first layer.
+    model : Model
+        Float64, loaded without self-check.
+    contents : mapping of str to tuple of int
+        +1 or -1 at each position, by stack that takes in contents; 0 at the empty first one.
+    edges : frozenset of (stack, layer, target, source)
+        Pairs of positions where the layer's output at the target changes with the source's state. Not a position's own.
+    reached : frozenset of (stack, target, stack, source)
+        Final states that hold something of another position's input.
+    decisive : frozenset of (stack, source)
+        Inputs of other positions on which the margin depends.
+    position, target_id, foil_id : int
+        Where something is said, which token the model prefers there, and which not.
+    basis : Tensor [C, D]
+        Directions of the channels in the hidden states.
+    """
+
+    case: Case
+    family: str
+    stack: str
+    layer: int
+    model: Model
+    contents: Mapping[str, tuple[int, ...]]
+    edges: frozenset[Edge]
+    reached: frozenset[Path]
+    decisive: frozenset[tuple[str, int]]
+    position: int
+    target_id: int
+    foil_id: int
+    basis: Tensor = field(repr=False)
+
+    @property
+    def item(self) -> dict[str, Tensor]:
+        """Prepared inputs, for `speechmix.mix`."""
+        return inputs_of(self.family, self.contents)
+
+    @property
+    def sources_from(self) -> str:
+        """The stack that the sources of the planted stack's maps come from."""
+        return "encoder" if self.stack == "cross" else self.stack
+
+    @property
+    def objective(self) -> tuple[int, int, int]:
+        """The margin as `speechmix.mix(objective=...)` takes it."""
+        return self.position, self.target_id, self.foil_id
+
+    def flipped(self, inputs: Collection[tuple[str, int]] | None = None) -> dict[str, Tensor]:
+        """Prepared inputs with the contents of some positions negated: the other member of a minimal pair.
+
+        Parameters
+        ----------
+        inputs : collection of (stack, position), optional
+            All by default.
+        """
+        contents = {
+            stack: [-c if inputs is None or (stack, p) in inputs else c for p, c in enumerate(row)]
+            for stack, row in self.contents.items()
+        }
+        return inputs_of(self.family, contents)
+
+    def margin(self, item: Mapping[str, Tensor] | None = None) -> float:
+        """Logit of the target less that of the foil, where something is said."""
+        with self.model.in_use(), torch.no_grad():
+            logits = self.model.module(**(self.item if item is None else item)).logits[0, self.position]
+        return float(logits[self.target_id] - logits[self.foil_id])
+
+
+def plant(
+    case: str = "copy",
+    *,
+    family: str = "gpt2",
+    stack: str | None = None,
+    layer: int = 1,
+    seed: int = 0,
+    rotation_seed: int | None = 0,
+    noise: float = 0.0,
+    constant: float = 30.0,
+) -> Planted:
+    """Plant a case in a model of a family.
+
+    Parameters
+    ----------
+    case : str
+        Of `speechmix.planted.cases()`.
+    family : {"bert", "gpt2", "wav2vec2", "whisper"}
+    stack : str, optional
+        Where the edges are; by default the family's only stack, for Whisper "cross". What arrives in Whisper's encoder is read
+        out in the last layer of cross-attention; of a relay in "cross" the first edge is in the encoder.
+    layer : int
+        Counted from 0; of three.
+    seed : int
+        Of the contents that the case leaves open, and of the noise.
+    rotation_seed : int, optional
+        Of the basis; None for one along pairs of axes.
+    noise : float
+        Deviation of the Gaussian noise on every weight between channels, of which those in use are 1 or more.
+    constant : float
+        C, the constant channel. Layer norms are linear up to 1 / C^2, and what is mixed is 1 / C of a state's length.
+
+    Returns
+    -------
+    Planted
+
+    Raises
+    ------
+    InputError
+        If there is no such case, family, stack or layer.
+
+    Examples
+    --------
+    >>> planted = plant("copy", family="gpt2", layer=1)
+    >>> sorted(planted.edges), planted.margin() > 0, planted.margin(planted.flipped([("decoder", 2)])) > 0
+    ([('decoder', 1, 6, 2)], True, False)
+    """
+    recipe, home = case_named(case), _family_named(family)
+    stack = _stack_of(home, family, stack)
+    _check(recipe, family, layer, noise, constant)
+    basis, drawn = basis_of(rotation_seed), torch.Generator().manual_seed(seed)
+    contents = {name: _contents(recipe, drawn) for name in home.inputs}
+    layers = _layers(recipe, home, stack, layer, Noise(noise, seed))
+    module = home.build(Blueprint(layers, basis, constant, recipe.shift))
+    answer, other_answer = (NO, YES) if recipe.answer < 0 else (YES, NO)
+    return Planted(
+        recipe,
+        family,
+        stack,
+        layer,
+        load(module, check=False, device="cpu"),
+        contents,
+        _edges(recipe, home, stack, layer),
+        _reached(recipe, home, stack),
+        _decisive(recipe, home, stack),
+        TARGET,
+        answer,
+        other_answer,
+        basis,
+    )
+
+
+def _family_named(family: str) -> PlantedFamily:
+    if family not in FAMILIES:
+        raise InputError(f"family should be one of {', '.join(FAMILIES)}, found {family!r}")
+    return FAMILIES[family]
+
+
+def _stack_of(home: PlantedFamily, family: str, stack: str | None) -> str:
+    stack = home.stacks[-1] if stack is None else stack
+    if stack not in home.stacks:
+        raise InputError(f"{family} has the stacks {', '.join(home.stacks)}, found stack={stack!r}")
+    return stack
+
+
+def _check(case: Case, family: str, layer: int, noise: float, constant: float) -> None:
+    if case.families and family not in case.families:
+        raise InputError(f"{case.name!r} can be planted in {', '.join(case.families)}, not in {family}")
+    if not 0 <= layer <= N_LAYERS - case.span:
+        raise InputError(
+            f"{case.name!r} takes {case.span} of {N_LAYERS} layers: layer should be 0 to {N_LAYERS - case.span}, found {layer}"
+        )
+    if not noise >= 0 or not constant >= 5:
+        raise InputError(f"expected noise of 0 or more and a constant of 5 or more, found {noise} and {constant}")
+
+
+def _contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
+    """Contents by position: 0, then +1 or -1; that of CUE is always -1."""
+    drawn = [int(bit) * 2 - 1 for bit in torch.randint(2, (N_POSITIONS,), generator=generator)]
+    set_by_case = {0: 0, CUE: -1, **case.contents}
+    return tuple(set_by_case.get(position, content) for position, content in enumerate(drawn))
+
+
+def _sources_from(stack: str) -> str:
+    return "encoder" if stack == "cross" else stack
+
+
+def _stack_at(case: Case, stack: str, offset: int) -> str:
+    """Where a step of the case happens: what comes before the last step into a decoder's cross-attention, in the encoder."""
+    return "encoder" if stack == "cross" and offset < case.span - 1 else stack
+
+
+def _read_out(case: Case, home: PlantedFamily, stack: str) -> bool:
+    return "cross" in home.stacks and stack == "encoder" and not case.idle
+
+
+def _layers(case: Case, home: PlantedFamily, stack: str, first: int, noise: Noise) -> dict[str, list[Layer]]:
+    """Layers of every stack that has layers of its own, the planted heads and neurons in their places."""
+    own, overhear = ([], []) if case.idle else ([_OWN], [_OVERHEAR])
+    heads: dict[tuple[str, int], list[Head]] = {}
+    neurons: dict[tuple[str, int], list[Neuron]] = {}
+    for offset, head in case.heads:
+        heads.setdefault((_stack_at(case, stack, offset), first + offset), []).append(head)
+    for offset, neuron in case.neurons:
+        holder = "decoder" if stack == "cross" else stack
+        neurons.setdefault((holder, first + offset), []).append(neuron)
+    if _read_out(case, home, stack):
+        heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT)
+
+    def layer_at(name: str, index: int) -> Layer:
+        has_cross = name == "decoder" and "cross" in home.stacks
+        return Layer(
+            attention_of([*heads.get((name, index), []), *own], noise),
+            feed_forward_of(neurons.get((name, index), []), noise),
+            attention_of([*heads.get(("cross", index), []), *overhear], noise) if has_cross else None,
+        )
+
+    return {name: [layer_at(name, index) for index in range(N_LAYERS)] for name in home.inputs}
+
+
+def _edges(case: Case, home: PlantedFamily, stack: str, first: int) -> frozenset[Edge]:
+    edges = {(_stack_at(case, stack, o), first + o, target, source) for o, target, source in case.edges}
+    if _read_out(case, home, stack):
+        edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))
+    return frozenset(edges)
+
+
+def _reached(case: Case, home: PlantedFamily, stack: str) -> frozenset[Path]:
+    """Final states that hold something of another input: the case's own, and what is read out of the encoder."""
+    source_stack, paths = _sources_from(stack), set()
+    for target, source in case.reached:
+        in_encoder = stack == "cross" and target != TARGET  # the third token of a relay is a frame
+        paths.add(("encoder" if in_encoder else "decoder" if stack == "cross" else stack, target, source_stack, source))
+    if _read_out(case, home, stack):
+        paths |= {("decoder", TARGET, *source) for source in _decisive(case, home, stack)}
+    return frozenset(paths)
+
+
+def _decisive(case: Case, home: PlantedFamily, stack: str) -> frozenset[tuple[str, int]]:
+    """Other inputs on which the answer depends: a frame that speaks for itself is none to the encoder, and one to a decoder."""
+    alone = (TARGET,) if TARGET in case.contents and _read_out(case, home, stack) else ()
+    return frozenset((_sources_from(stack), source) for source in (*case.decisive, *alone))

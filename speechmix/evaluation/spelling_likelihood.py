@@ -1,0 +1,92 @@
+"""Does a recogniser spell the number that the cue tells? Asked of both members of a pair, with the cue and without.
+
+In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says (the bundled clips
+and `speechmix.studies.french.synthetic_corpus` have it). Number is *right* if the model finds the clip's own transcript
+likelier than the other member's, both given whole: log p(own | audio) > log p(other | audio). Whole transcripts, because
+a decoder that is given "les" as text knows the number even where the audio of "les" has been silenced. (The target's
+deciding letters alone, with the text before them given, are what `speechmix.ablate` reads.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..adapters.capture.activation_cache import encoder_output
+from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.generation.decoder_prefix import require_transcription
+from ..adapters.generation.tokens import decoder_tokens
+from ..errors import InputError
+from ..inputs.clips.clip import Clip
+from ..mixing.maps.numerics import ctc_log_probability
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+
+
+def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
+    """Log-probability of each text given the clip's audio: CTC's sum over alignments, or the decoder's chain rule.
+
+    Parameters
+    ----------
+    model : Model
+        A recogniser with its processor (`Model.can_spell`).
+    clip : Clip
+    texts : sequence of str [N]
+
+    Returns
+    -------
+    Tensor [N]
+        Natural logarithms.
+    """
+    with model.in_use(model.state_dtype), torch.no_grad():
+        return _log_likelihoods(model, clip, texts)
+
+
+def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
+    if not model.can_spell:
+        raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
+    require_transcription(model, "the log-likelihood of a text")
+    heard = model.family.prepare(model, clip, ("encoder",))
+    inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
+    if "cross" not in model.stacks:
+        # [1, T, V] -> [T, V]
+        scores = model.module(**inputs).logits[0].float().log_softmax(-1)
+        blank = model.config.pad_token_id
+        return torch.stack(
+            [ctc_log_probability(scores, model.tokenizer(text).input_ids, blank=blank) for text in texts]
+        )
+    hidden = encoder_output(model, inputs, heard.sound)
+    return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
+
+
+def number_is_right(model: Model, clip: Clip) -> bool:
+    """Whether the clip's own transcript is likelier than that of the other number.
+
+    Raises
+    ------
+    InputError
+        If the clip does not say what the other member of its pair is, or both are spelled alike.
+    """
+    other = clip.meta.get("other_text")
+    if not other or other == clip.text:
+        raise InputError(
+            f"{clip.name}: expected meta['other_text'], the transcript in the other number, found {other!r}"
+        )
+    own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other]).tolist()
+    return own_score > other_score
+
+
+def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
+    tokens = decoder_tokens(model, clip)
+    ids = torch.tensor([tokens.ids], device=model.device)
+    scores = model.module(encoder_outputs=hidden, decoder_input_ids=ids).logits[0].float().log_softmax(-1)
+    first = tokens.n_prefix  # the prefix is given, not predicted
+    predicted = torch.tensor([*tokens.ids[first:], model.config.eos_token_id], device=model.device)
+    return scores[first - 1 :].gather(-1, predicted[:, None]).sum()
+
+
+def _spoken_as(clip: Clip, text: str) -> Clip:
+    return clip.replace(text=text, words=None, cue=None, target=None, foil=None)

@@ -1,0 +1,1 @@
+"""Statistics over clips, groups of clips and untrained twins."""

@@ -1,0 +1,115 @@
+"""Which clips belong together, and so are drawn and tested as one.
+
+In: the table of clips. Out: a name of a group for each, the same for clips that share a pair, a sentence, or the word they
+ask about (its lemma, where the manifest has one): what is found in one of them says something about the other. Groups are
+the connected parts of that relation. Where a study asks about hardly more than one word, all clips would be one group and
+no uncertainty could be stated; then the word, and the sentence after it, tie nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
+
+# Columns of a manifest that may hold the lemma, in the order in which they are looked for.
+LEMMAS = ("lemma", "target_lemma", "noun")
+TIED_BY = ("pair", "text", "target", "foil", *LEMMAS)  # all columns that groups are made of
+_FEWEST = 5  # groups, below which a coarser tie is given up
+_MASK = "<mask>"  # in a target's place, and no word
+
+
+def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Return a group for each clip, index as in `clips`, and in words what ties clips together ("" if nothing does).
+
+    Parameters
+    ----------
+    clips : DataFrame
+        Columns clip and text; pair, lemma (or noun) where they are known, else target and foil stand for the lemma.
+
+    Examples
+    --------
+    >>> clips = pd.DataFrame({"clip": list("abc"), "pair": ["one", "one", "two"]})
+    >>> groups, ties = groups_of(clips)
+    >>> groups.tolist(), ties
+    (['a', 'a', 'c'], 'the pair')
+    """
+    ties = {tie: values for tie, values in _ties(clips).items() if values[values != ""].duplicated().any()}
+    # From the coarsest to the finest; the pair is what a study was built of, and stays.
+    for tie in ("the target word", "the sentence"):
+        groups = _connected(clips["clip"].astype(str), list(ties.values()))
+        if groups.nunique() >= min(_FEWEST, len(clips)):
+            break
+        ties.pop(tie, None)
+    return _connected(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
+
+
+def item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
+    """What is known of clips or sentences, as `groups_of` takes it: a row for each, with a name of its own (clip).
+
+    Examples
+    --------
+    >>> from speechmix import Sentence
+    >>> table = item_table([Sentence("the cats sleep", target="cats", meta={"lemma": "cat"})] * 2)
+    >>> table["clip"].tolist(), table["target"].tolist(), table["lemma"].tolist()
+    (['the cats sleep', 'the cats sleep (2)'], ['cats', 'cats'], ['cat', 'cat'])
+    """
+    rows, seen = [], dict[str, int]()
+    for item in items:
+        name = str(item.name)
+        seen[name] = seen.get(name, 0) + 1
+        label = name if seen[name] == 1 else f"{name} ({seen[name]})"
+        target = item.words[item.target].text if item.words and isinstance(item.target, int) else ""
+        cells = {"text": item.text, "target": "" if target == _MASK else target, "foil": item.foil}
+        rows.append({**dict(item.meta), "clip": label, **cells})
+    return pd.DataFrame(rows)
+
+
+def words_asked_about(clips: pd.DataFrame) -> pd.Series:
+    """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings; "" where it is unknown."""
+    ties = _ties(clips)
+    return ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
+
+
+def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
+    """What may tie clips together: for each kind a label, "" where there is none."""
+    used = [name for name in TIED_BY if name in clips]
+    cells = clips[used].fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+    lemma = next((name for name in LEMMAS if name in cells), None)
+    ties = {tie: cells[name] for tie, name in (("the pair", "pair"), ("the sentence", "text")) if name in cells}
+    if lemma or "target" in cells:
+        # Without a lemma both spellings of a word, in whichever order they come.
+        spellings = [name for name in ("target", "foil") if name in cells]
+        ties["the target word"] = (
+            cells[lemma] if lemma else pd.Series(_together(cells[spellings]), index=cells.index, dtype=object)
+        )
+    return ties
+
+
+def _together(spellings: pd.DataFrame) -> list[str]:
+    rows = zip(*(spellings[name] for name in spellings), strict=True)
+    return [" ".join(sorted(set(row) - {""})) for row in rows]
+
+
+def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
+    """Name of the first clip of each connected part."""
+    leader = {name: name for name in names}
+
+    def head(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = name = leader[leader[name]]
+        return name
+
+    for labels in ties:
+        labelled = labels[labels != ""]
+        label, order = pd.factorize(labelled, sort=True)[0], names[labelled.index].to_numpy()
+        place = label.argsort(kind="stable")
+        same = label[place][1:] == label[place][:-1]
+        for earlier, later in zip(order[place[:-1][same]], order[place[1:][same]], strict=True):
+            leader[head(later)] = head(earlier)
+    return names.map(head)

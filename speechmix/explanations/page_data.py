@@ -1,0 +1,185 @@
+"""What the view of an explanation shows, as plain data: words, sources, numbers, the outline of the sound.
+
+In: an `Explanation`. Out: a dict for JSON that `templates/explanation.js` draws, wherever it is shown: on a page of its own, in
+a notebook, in the app. Numbers have six digits, of frames a byte; what is not known is None.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..inputs.clips.player import wav
+from ..reporting.plots.panels import spoken
+from ..reporting.plots.sound_panels import envelope
+from .plain_text import SAME_FOR_ALL
+from .tables import COLUMNS, PAIR_COLUMNS
+from .warnings_for_readers import remarks_of
+
+if TYPE_CHECKING:
+    from ..inputs.clips.clip import Clip
+    from .choices import Choice
+    from .explanation import Explanation
+
+_LEAST_LIKELY = 0.005  # probability of what could have been written instead, below which it is not told
+_PER_SECOND, _LEAST_BARS, _MOST_BARS = 150, 600, 1500  # of the outline of the sound
+
+
+def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
+    """All that is shown of an explanation.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    sound : bool
+        With the sound (WAV, base64), so that parts of it can be played.
+    """
+    clip = explanation.clip
+    explained = {choice.error for choice in explanation.choices}
+    silent = [str(error) for number, error in enumerate(explanation.errors) if number not in explained]
+    doubts = [f"word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
+    notes = [f"left out: {name}: {reason}" for name, reason in explanation.left_out]
+    besides = explanation.without_own_sound()
+    return {
+        "item": explanation.item,
+        "text": explanation.text,
+        "by": explanation.by,
+        "said": " ".join(explanation.said),
+        "notes": [*doubts, *(f"{error}: no token decides that" for error in silent), *notes],
+        "sound": None if clip is None else _sound(clip, with_samples=sound),
+        "sources": [
+            {
+                "label": source.label,
+                "name": source.name,
+                "side": source.side,
+                "index": source.source.index,
+                "onset": _plain(source.onset),
+                "offset": _plain(source.offset),
+                "pieces": [[_plain(onset), _plain(offset)] for onset, offset in source.times],  # of a word in several
+            }
+            for source in explanation.sources
+        ],
+        "measures": [
+            {
+                "name": name,
+                "title": spoken(name),
+                "of": claim.of,
+                "unit": claim.unit,
+                "distance": _plain(explanation.distances[name]),
+                "mark": "" if explanation.tells_words_apart(name) else SAME_FOR_ALL,
+            }
+            for name, claim in explanation.claims.items()
+        ],
+        "fills": [{"side": fill.side, "label": fill.label} for fill in explanation.fills],
+        "columns": {"claims": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
+        "frames": _edges(explanation.frames),
+        "units": [_unit(explanation, unit) for unit in explanation.units],
+        "choices": [_choice(explanation, besides, place) for place in range(len(explanation.choices))],
+    }
+
+
+def _sound(clip: Clip, *, with_samples: bool) -> dict[str, Any]:
+    """Length, lowest and highest sample of each stretch in hundredths of the loudest, and the sound itself."""
+    samples = clip.audio(16_000)
+    _, low, high = envelope(samples, min(max(round(_PER_SECOND * clip.duration), _LEAST_BARS), _MOST_BARS))
+    loudest = max(float(np.abs(samples).max(initial=0.0)), 1e-6)
+    return {
+        "seconds": _plain(clip.duration),
+        "low": np.round(100 * low / loudest).astype(int).tolist(),
+        "high": np.round(100 * high / loudest).astype(int).tolist(),
+        "wav": base64.b64encode(wav(clip)).decode("ascii") if with_samples else None,
+    }
+
+
+def _edges(frames: np.ndarray) -> list[float | None]:
+    """Where frames begin, and where the last ends: one follows the other."""
+    return _plains(np.array([*frames[:, 0], *frames[-1:, 1]]))
+
+
+def _in_bytes(values: np.ndarray) -> dict[str, Any]:
+    """Numbers for colours: the largest, and all as parts of it in 127ths, a byte each (base64)."""
+    largest = float(np.abs(np.nan_to_num(values)).max(initial=0.0))
+    parts = np.round(127 * np.nan_to_num(values) / (largest or 1.0)).astype(np.int8)
+    return {"largest": _plain(largest), "parts": base64.b64encode(parts.tobytes()).decode("ascii")}
+
+
+def _unit(explanation: Explanation, unit: Choice) -> dict[str, Any]:
+    erred = any(other.error is not None and other.unit == unit.unit for other in explanation.choices)
+    fed_at = {explanation.tokens[token].fed_at for token in unit.tokens}
+    as_source = (
+        place
+        for place, source in enumerate(explanation.sources)
+        if source.side == "written" and fed_at & set(source.source.positions)
+    )
+    return {
+        "label": unit.label,
+        "probability": _plain(unit.probability),
+        "kind": "error" if erred else "special" if unit.word is None else "",
+        "source": next(as_source, None),  # what it is to the words behind it
+    }
+
+
+def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[str, Any]:
+    choice, contrast = explanation.choices[place], explanation.choices[place].contrast
+    error = None if choice.error is None else explanation.errors[choice.error]
+    claims = explanation.claims.items()
+    return {
+        "unit": choice.unit,
+        "against": choice.against,
+        "name": choice.name if error is None else str(error),
+        "error": None if error is None else error.kind,
+        "contrast": None
+        if contrast is None
+        else {"label": contrast.label, "foil": contrast.foil_label, "probability": _plain(contrast.foil_probability)},
+        "runners_up": _runners_up(explanation, choice),
+        "value": _plain(explanation.values[place]),
+        "spelling_margin": _plain(explanation.spellings.margin[place]),
+        "spelling_prior": _plain(explanation.spellings.prior[place]),
+        "own": np.flatnonzero(explanation.own_sound[place]).tolist(),
+        "remarks": {"all": remarks_of(explanation, place), "besides": remarks_of(besides, place)},
+        "probability": _plain(choice.probability),
+        "claimed": {name: _plains(claim.values[place]) for name, claim in claims},
+        "claimed_error": {name: _plains(claim.errors[place]) for name, claim in claims if claim.errors is not None},
+        "specific": {name: _plains(explanation.specific[name][place]) for name, _ in claims},
+        "by_frame": {name: _in_bytes(parts.values[place]) for name, claim in claims if (parts := claim.by_frame)},
+        "rest": {name: _plain(claim.rest[place]) for name, claim in claims if claim.rest is not None},
+        "value_without": _plains(explanation.value_without[place]),
+        "drop": _plains(explanation.drops[place]),
+        "drop_low": _plains(explanation.drop_range[0][place]),
+        "drop_high": _plains(explanation.drop_range[1][place]),
+        "drop_by_fill": [_plains(drops) for drops in explanation.drop_by_fill[:, place]],
+        "probability_without": _plains(explanation.probability_without[place]),
+        "pairs": [
+            {"first": pair.first, "second": pair.second, "kind": pair.kind, "beyond": _plain(pair.beyond)}
+            | {"drop_first": _plain(pair.drop_first), "drop_second": _plain(pair.drop_second), "fills": pair.fills}
+            | {"drop_both": _plain(pair.drop_both), "probability": _plain(pair.probability_without)}
+            for pair in explanation.pairs
+            if pair.choice == place
+        ],
+    }
+
+
+def _runners_up(explanation: Explanation, choice: Choice) -> list[dict[str, Any]]:
+    """What would have been written instead of each token, where that was at all likely."""
+    listed = []
+    for token in (explanation.tokens[place] for place in choice.tokens):
+        others: Iterable[Mapping[str, Any]] = [
+            {"label": other.label, "probability": _plain(other.probability)}
+            for other in token.runners_up
+            if other.probability >= _LEAST_LIKELY
+        ]
+        if others:
+            listed.append({"label": token.label, "probability": _plain(token.probability), "others": others})
+    return listed
+
+
+def _plain(value: float | None) -> float | None:
+    """A number of six digits; None where it is none."""
+    return None if value is None or not np.isfinite(value) else float(f"{float(value):.6g}")
+
+
+def _plains(values: np.ndarray) -> list[float | None]:
+    return [_plain(value) for value in values]

@@ -1,0 +1,45 @@
+"""Rows and columns of maps as what they are of: written words, and the sources of a `Writing`.
+
+In: scores by the units of a model's stacks. Out: values by source, and which row is that of a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..mixing.passes.input_attribution import Columns, values_at
+
+if TYPE_CHECKING:
+    from ..inputs.words.spans import Span
+    from .generated_tokens import Writing
+
+
+def by_source(writing: Writing, columns: Columns) -> np.ndarray:
+    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source has several.
+
+    Parameters
+    ----------
+    writing : Writing
+    columns : dict of stack to (spans, ndarray [R, K])
+
+    Returns
+    -------
+    ndarray [R, S]
+        NaN for a source in a stack that is not there.
+    """
+    only = next(iter(columns)) if len(columns) == 1 else None
+    stacks = [unit.stack if only is None else only for unit in writing.sources]
+    places = [(stack, unit.positions_in(stack)) for stack, unit in zip(stacks, writing.sources, strict=True)]
+    return values_at(columns, places)
+
+
+def row_at(targets: Sequence[Span], position: int) -> int:
+    """The row that holds a position; the nearest where none does (a letter heard in silence)."""
+
+    def distance(row: int) -> int:
+        return min(max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges)
+
+    return min(range(len(targets)), key=distance)

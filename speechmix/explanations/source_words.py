@@ -1,0 +1,73 @@
+"""The words of a clip that an explanation's sources are: those that it has, or those of its text, placed.
+
+In: a clip, and who is to place words. Out: what was said, and the clip with words that can be taken away, pauses among them if
+they are sources, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..alignment import align
+from ..errors import InputError, MissingExtraError
+from ..evaluation.transcript_accuracy import plain, transcribe
+from ..inputs.clips.clip import Clip
+from ..inputs.words.spans import Word
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+
+SILENCE = "<silence>"
+_LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
+
+
+def with_words(
+    model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
+) -> tuple[tuple[Word, ...], Clip]:
+    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that can be taken away."""
+    if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
+        if clip.words is None:
+            clip = align(clip, model=aligner or model, method=method)
+        return (), clip
+    if clip.words is not None:
+        return clip.words, clip
+    if clip.text:
+        clip = _with_its_text_placed(model, clip, aligner, method)
+        return clip.words or (), clip
+    own = text or transcribe(model, clip)
+    if not plain(own):
+        raise InputError(f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or text=")
+    return (), align(clip.replace(text=own), model=aligner or model, method=method)
+
+
+def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
+    """The clip with the words of its text as `speechmix score` places them, which does not ask the model that is explained.
+
+    A CTC head that mishears a clip also misplaces what was said in it.
+    """
+    if method == "auto" and aligner is None and clip.language:
+        try:
+            return align(clip)
+        except MissingExtraError:
+            pass
+    return align(clip, model=aligner or model, method=method)
+
+
+def with_silence(clip: Clip) -> Clip:
+    """The clip with its pauses among its words; its cue and target are the words that they were."""
+    words, reached = list(clip.words or ()), 0.0
+    for start, end in sorted([*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]):
+        if start - reached >= _LEAST_SILENCE:
+            words.append(Word(SILENCE, reached, start))
+        reached = max(reached, end)
+    order = sorted(range(len(words)), key=lambda index: words[index].start)
+    places = {index: place for place, index in enumerate(order)}
+    cue, target = [places[word] for word in clip.cue_words], None if clip.target is None else places[clip.target]
+    return clip.replace(
+        words=[words[index] for index in order],
+        alignment=clip.alignment,
+        doubts=clip.doubts,
+        cue=cue or None,
+        target=target,
+        foil=clip.foil,
+    )

@@ -1,0 +1,1 @@
+"""Audio: files, arrays and parts of tars, as mono samples."""

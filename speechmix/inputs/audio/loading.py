@@ -1,0 +1,284 @@
+"""Where samples come from: a file (WAV, FLAC, OGG, MP3, ...) or an array -> mono float32 at the rate a model wants.
+
+In: a path (or a place in a larger file) or an array, and a sample rate. Out: ``[samples]`` float32, channels averaged,
+resampled by soxr. Silence (all zeros) is legitimate audio; no samples at all, NaN and infinity are not.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+import os
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...files.timing import phase
+from .byte_ranges import file_marks, file_of
+from .decoding import LONGEST, checked_length, checked_rate, decode, header_seconds
+from .frame_grid import Seconds
+from .spectrograms import resampled
+
+
+def audio_file(path: str | PathLike) -> Path:
+    """Return `path` if it is a file, or names a place in one (`speechmix.inputs.audio.byte_ranges`); nothing is read.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is a folder.
+    """
+    path = Path(path)
+    try:
+        file = Path(file_of(path))
+        is_folder, is_file = file.is_dir(), file.is_file()
+    except (OSError, ValueError) as error:  # a name longer than the file system takes, a null byte
+        raise InputError(f"not a usable path of an audio file: {str(path)!r} ({error})") from error
+    if is_folder:
+        raise InputError(f"expected an audio file, found a folder: {path}. Give the path of one file in it")
+    if not is_file:
+        raise InputError(f"no such audio file: {file}. Check the spelling and the folder it is relative to")
+    return path
+
+
+def read_audio(
+    path: str | PathLike, *, sample_rate: int = 16_000, start: Seconds = 0.0, stop: Seconds | None = None
+) -> np.ndarray:
+    """Read a file, or a part of it, as mono float32 at the wanted rate.
+
+    Parameters
+    ----------
+    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a larger file
+    sample_rate : int
+        Samples per second of the result.
+    start, stop : float
+        Seconds, if only a part is to be read; of a file that is longer than `LONGEST` that is the only way.
+
+    Returns
+    -------
+    np.ndarray, [samples]
+        A fresh array, free to change.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, cannot be decoded, holds more than `LONGEST` seconds, less than its header promises, or
+        no samples, NaN or infinity.
+    """
+    sample_rate = positive_rate(sample_rate)
+    if start or stop is not None:
+        stop = LONGEST + start if stop is None else stop
+        samples, found_rate = decode(audio_file(path), start, stop)
+        return mono(samples, found_rate, sample_rate=sample_rate, where=f"{path} from {start:g} to {stop:g} s")
+    # A copy, so that a caller who writes into the result does not change what the next call gets.
+    return _read_once(path, sample_rate)[0].copy()
+
+
+def sound_fingerprint(path: str | PathLike, *, sample_rate: int = 16_000) -> str:
+    """Return what tells the sound of a file from any other: 32 hexadecimal digits.
+
+    It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels averaged, before they
+    are resampled: a copy, under whatever name, has the same.
+
+    Parameters
+    ----------
+    path : path of an audio file
+    sample_rate : int
+        At which the samples are wanted, too: `read_audio` at this rate does not decode the file again.
+
+    Raises
+    ------
+    InputError
+        As `read_audio`.
+    """
+    remembered = remembered_recording(path)
+    return remembered[0] if remembered else _read_once(path, positive_rate(sample_rate))[1]
+
+
+def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
+    """Return the fingerprint of samples in memory: that of a file that holds them.
+
+    Parameters
+    ----------
+    samples : array, [samples] or [samples, channels]
+        Floats, or integers at full scale.
+    sample_rate : int
+        Samples per second.
+
+    Raises
+    ------
+    InputError
+        As `mono`.
+
+    Examples
+    --------
+    >>> tone = np.sin(np.arange(1600) / 9)
+    >>> fingerprint_of(tone, 16_000) == fingerprint_of(tone.astype(np.float32), 16_000)
+    True
+    >>> fingerprint_of(tone, 16_000) == fingerprint_of(tone, 8_000)
+    False
+    """
+    rate = positive_rate(sample_rate)
+    return mono_fingerprint(mono(samples, rate, sample_rate=rate, where="samples"), rate)
+
+
+def mono_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
+    """Fingerprint of samples [samples] that are mono, checked, and not resampled."""
+    digest = hashlib.blake2b(f"{sample_rate} ".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(samples, dtype="<f4").data)
+    return digest.hexdigest()
+
+
+_remembered: dict[tuple[str, tuple[Any, ...]], tuple[str, Seconds]] = {}
+
+
+def remember_recording(path: str | PathLike, marks: Sequence[Any], sound: str, seconds: Seconds) -> None:
+    """Know fingerprint and length of a recording that was read before, as long as its file has these marks.
+
+    A run of many clips that goes on then reads no recording of which nothing is missing. Times of change cannot be set by hand.
+
+    Parameters
+    ----------
+    path : path
+    marks : sequence
+        As `speechmix.inputs.audio.byte_ranges.file_marks` returned them when it was read.
+    sound : str
+        Its `sound_fingerprint`.
+    seconds : float
+    """
+    _remembered[os.fspath(path), _flat(marks)] = sound, seconds
+
+
+def remembered_recording(path: str | PathLike) -> tuple[str, Seconds] | None:
+    """Fingerprint and length of a recording, if they are known and its file is still the same; it is not read."""
+    if not _remembered:
+        return None
+    try:
+        return _remembered.get((os.fspath(path), _flat(file_marks(path))))
+    except OSError:
+        return None
+
+
+def _flat(marks: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(str(mark) for mark in marks)
+
+
+def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
+    path = audio_file(path)
+    return _decoded(str(path), tuple(file_marks(path)), sample_rate)
+
+
+@functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
+def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.ndarray, str]:
+    with phase("reading"):
+        samples, found_rate = decode(path)
+        samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
+        return _resampled(samples, found_rate, sample_rate), mono_fingerprint(samples, found_rate)
+
+
+def audio_seconds(path: str | PathLike) -> Seconds:
+    """Length of an audio file in seconds, from its header.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or no audio, or plainly holds less or more than its header says.
+    """
+    if remembered := remembered_recording(path):
+        return remembered[1]
+    path = audio_file(path)
+    return _header_read(str(path), tuple(file_marks(path)))
+
+
+@functools.lru_cache(maxsize=4096)  # asked for at every use of a clip's duration
+def _header_read(path: str, marks: tuple[Any, ...]) -> Seconds:
+    return header_seconds(path)
+
+
+def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
+    """Average the channels and resample.
+
+    Parameters
+    ----------
+    samples : array, [samples] or [samples, channels]
+        Floats as they are; integers are divided by their full scale (int16: 32,768).
+    found_rate, sample_rate : int
+        Samples per second now, and wanted.
+    where : str
+        What to call the audio in an error.
+
+    Returns
+    -------
+    np.ndarray, float32 [samples]
+
+    Raises
+    ------
+    InputError
+        For another shape or type, no samples, more than `LONGEST` seconds, a rate that no recording has, or samples
+        that are NaN or infinite.
+
+    Examples
+    --------
+    >>> stereo = np.stack([np.ones(441), np.zeros(441)], axis=1)
+    >>> halved = mono(stereo, 44_100, sample_rate=44_100, where="example")
+    >>> halved.shape, float(halved[0])
+    ((441,), 0.5)
+    >>> mono(stereo, 44_100, sample_rate=16_000, where="example").shape
+    (160,)
+    """
+    samples = np.asarray(samples)
+    found_rate, sample_rate = positive_rate(found_rate), positive_rate(sample_rate)
+    if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > max(samples.shape[0], 1)):
+        raise InputError(
+            f"{where}: expected audio of shape [samples] or [samples, channels], found {list(samples.shape)}: "
+            "transpose it if its channels come first"
+        )
+    checked_length(len(samples) / checked_rate(found_rate, where), where)
+    samples = _float32(samples, where)
+    if samples.ndim == 2:
+        samples = samples.mean(axis=1)
+    if not len(samples):
+        raise InputError(f"{where}: expected audio, found 0 samples: leave this clip out or record it again")
+    broken = int(np.count_nonzero(~np.isfinite(samples)))
+    if broken:
+        raise InputError(
+            f"{where}: expected finite samples, found {broken} of {len(samples)} that are NaN or infinite: "
+            "write the file again from its source"
+        )
+    return _resampled(samples, found_rate, sample_rate)
+
+
+def _resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
+    return np.ascontiguousarray(resampled(samples, found_rate, sample_rate), dtype=np.float32)
+
+
+def positive_rate(sample_rate: int) -> int:
+    """Return a sample rate as an int.
+
+    Raises
+    ------
+    InputError
+        If it is not a positive whole number.
+    """
+    try:
+        rate = operator.index(sample_rate)
+    except TypeError:
+        rate = 0
+    if rate < 1:
+        raise InputError(f"sample_rate must be a positive whole number of samples per second, found {sample_rate!r}")
+    return rate
+
+
+def _float32(samples: np.ndarray, where: str) -> np.ndarray:
+    if samples.dtype.kind == "f":
+        return samples.astype(np.float32)
+    if samples.dtype.kind in "iu":
+        full_scale = 2.0 ** (8 * samples.dtype.itemsize - 1)
+        offset = full_scale if samples.dtype.kind == "u" else 0.0
+        return ((samples.astype(np.float64) - offset) / full_scale).astype(np.float32)
+    raise InputError(f"{where}: expected samples as floats or integers, found {samples.dtype}")

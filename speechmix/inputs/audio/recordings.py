@@ -1,0 +1,86 @@
+"""What a clip's sound is read from: a file, or samples in memory; both answer the same questions.
+
+In: a path, or an array with its sample rate. Out: length in seconds, a hash of the sound, and samples, all or a part. A file is
+asked anew each time, so that one which was replaced is noticed; `speechmix.inputs.audio.loading` remembers what was read last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from .frame_grid import Seconds
+from .loading import LONGEST, audio_seconds, mono, mono_fingerprint, read_audio, remembered_recording, sound_fingerprint
+
+
+@dataclass(frozen=True)
+class AudioFile:
+    """A recording in a file."""
+
+    path: Path
+
+    # At which a part is cut out.
+    rate = 16_000
+
+    @property
+    def seconds(self) -> Seconds:
+        """Length, from the header."""
+        return audio_seconds(self.path)
+
+    @property
+    def sound(self) -> str:
+        """Hash of the decoded samples."""
+        return sound_fingerprint(self.path)
+
+    def samples(self, sample_rate: int) -> np.ndarray:
+        """All samples, float32 mono [samples]."""
+        return read_audio(self.path, sample_rate=sample_rate)
+
+    def check(self) -> None:
+        """Raise an `InputError` if the file cannot be decoded, or holds no samples, NaN or infinity."""
+        if remembered_recording(self.path) is None:  # else it was decoded before, and is still the same
+            self.samples(self.rate)
+
+    def part(self, start: Seconds, end: Seconds) -> np.ndarray:
+        """Samples between two times, at `rate`; of a file that is too long to be read as a whole, too."""
+        if self.seconds > LONGEST:
+            return read_audio(self.path, sample_rate=self.rate, start=start, stop=min(end, self.seconds))
+        return self.samples(self.rate)[round(start * self.rate) : round(end * self.rate)]
+
+
+@dataclass(frozen=True, eq=False)
+class AudioInMemory:
+    """A recording in memory: float32 mono [samples], checked when they came."""
+
+    held: np.ndarray
+    rate: int
+
+    # It has no file.
+    path = None
+
+    @property
+    def seconds(self) -> Seconds:
+        """Length."""
+        return len(self.held) / self.rate
+
+    @cached_property
+    def sound(self) -> str:
+        """Hash of the samples."""
+        return mono_fingerprint(self.held, self.rate)
+
+    def samples(self, sample_rate: int) -> np.ndarray:
+        """All samples, float32 mono [samples]; a fresh array."""
+        return mono(self.held, self.rate, sample_rate=sample_rate, where="samples").copy()
+
+    def check(self) -> None:
+        """Nothing to do: samples in memory were checked when they came."""
+
+    def part(self, start: Seconds, end: Seconds) -> np.ndarray:
+        """Samples between two times, at `rate`."""
+        return self.samples(self.rate)[round(start * self.rate) : round(end * self.rate)]
+
+
+Recording = AudioFile | AudioInMemory

@@ -1,0 +1,40 @@
+"""What comes with the package: two tiny French recognisers and the clips to study them on, all of it synthetic.
+
+Out: folders to load (`models`) and pairs of clips (`clips`). Both were made by ``recipes/train_tiny_models.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..clips.clip import Clip
+
+_HERE = Path(__file__).parent
+
+
+def models() -> dict[str, Path]:
+    """Return name -> folder of the trained models, for `speechmix.load`.
+
+    Examples
+    --------
+    >>> sorted(models())
+    ['tiny-french-ctc', 'tiny-french-whisper']
+    """
+    return {config.parent.name: config.parent for config in sorted(_HERE.glob("models/*/config.json"))}
+
+
+def clips() -> list[Clip]:
+    """Return the evaluation clips, both members of each pair, with words, cue and target.
+
+    `Clip.meta` has side, number, pair, template, noun, voice, control and other_text.
+
+    Examples
+    --------
+    >>> clips()[0].meta["side"]
+    'left'
+    """
+    from ..clips.manifests import read_clips
+
+    return read_clips(_HERE / "clips" / "manifest.jsonl")

@@ -1,0 +1,253 @@
+"""A clip: one recording, what is said in it, where each word is, and which two words the question is about.
+
+In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a `Clip`, which reads
+its audio only when asked and does not change. Cue and target may be named before the words are known (before forced
+alignment); they are looked up when the words come. Here is how a clip is made; what can be asked of it is in `clip_value`, its
+sound in `recordings`, cutting in `cutting`, looking words up in `words`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Unpack
+
+import numpy as np
+
+from ..audio.byte_ranges import place_of
+from ..audio.frame_grid import Seconds
+from ..audio.loading import audio_file, mono
+from ..audio.recordings import AudioFile, AudioInMemory
+from ..words.cue_and_target import CueRequest
+from ..words.word_lookup import WordLike, WordRequest
+from .clip_metadata import ClipDetails, ClipFacts
+from .clip_value import ClipValue
+
+# A path of a word file, or the words themselves.
+WordSource = str | PathLike[str] | Iterable[WordLike]
+
+
+class Clip(ClipValue):
+    """One recording with its words. Make one with `from_file` or `from_array`, and another from it with `replace`.
+
+    A clip is checked when it is made and does not change: words are in order and within the audio (whose header is read if
+    there are words), and cue and target are looked up among them.
+
+    Attributes
+    ----------
+    name : str
+        Names the clip in results and is safe in a file name; `fingerprint` says whether it is still the same clip.
+    path : Path or None
+    text : str or None
+        What is said.
+    words : tuple of Word, or None
+        With times in seconds; None until they are known.
+    cue : int, tuple of int, or None
+        Index into `words`, or indices where several words are one cue ("le club" for its verb); None if not asked for, or
+        while there are no words. `cue_words` is a tuple in all cases.
+    target : int or None
+        Likewise, one word.
+    foil : str or None
+        The other spelling of the target ("livre" for "livres"): what a model that misses the cue would write.
+    language : str or None
+        Language code, as the model wants it ("fr").
+    translation : str or None
+        What a Whisper that translates is fed (`Model.with_prefix`); None if it writes that itself.
+    alignment : str or None
+        How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis", ...
+    doubts : tuple of str
+        Why the word times cannot be trusted, if the aligner said so.
+    meta : mapping of str to str
+        Whatever else is known (further columns of a manifest).
+
+    Raises
+    ------
+    FrozenInstanceError
+        If an attribute is assigned to.
+
+    Examples
+    --------
+    >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="demo", cue="les", target="livres")
+    >>> clip.cue is None
+    True
+    >>> clip = clip.with_words([("les", 0.1, 0.3), ("livres", 0.3, 0.9)], alignment="given")
+    >>> clip
+    Clip('demo', 1.00 s, 2 words, cue=0 'les', target=1 'livres')
+    """
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | PathLike,
+        *,
+        text: str | None = None,
+        words: WordSource | None = None,
+        cue: CueRequest | None = None,
+        target: WordRequest | None = None,
+        foil: str | None = None,
+        language: str | None = None,
+        translation: str | None = None,
+        tier: str | None = None,
+        name: str | None = None,
+        meta: Mapping[str, str] | None = None,
+        sound: str | None = None,
+    ) -> Clip:
+        """Clip of an audio file; the audio is not read yet.
+
+        Parameters
+        ----------
+        path : path of a WAV, FLAC, OGG or MP3 file
+        text : str, optional
+        words : path or sequence, optional
+            A .TextGrid, .ctm, .json, .tsv or .csv file, or `Word`s or (text, start, end) with times in seconds.
+        cue, target : int, str or (str, int); of the cue also a list, optional
+            An index into the words, a word, or a word and its occurrence: ``"les:2"`` or ``("les", 2)``. A cue of several
+            words is a list of these, or ``"le club"`` (`speechmix.inputs.words.cue_and_target.find_cue`).
+        foil : str, optional
+            The other spelling of the target.
+        language : str, optional
+            What a multilingual Whisper's decoder is told is spoken, and synthesis places words by; other models are told none.
+        translation : str, optional
+            What a Whisper that translates should write.
+        tier : str, optional
+            Which tier of a TextGrid holds the words.
+        name : str, optional
+            Default: the file's name without its ending.
+        sound : str, optional
+            `sound` of the recording that the words are of: `validate` refuses another.
+
+        Raises
+        ------
+        InputError
+            If a file is missing or unusable, the words cannot be right, or cue or target is none or several of them.
+        """
+        path = audio_file(path)
+        clip = cls(
+            AudioFile(path),
+            name=name or path.stem,
+            text=text,
+            cue=cue,
+            target=target,
+            foil=foil,
+            language=language,
+            translation=translation,
+            meta=meta,
+            sound=sound,
+        )
+        return clip if words is None else clip.with_words(words, tier=tier)
+
+    @classmethod
+    def from_array(
+        cls,
+        audio: np.ndarray,
+        sample_rate: int,
+        *,
+        name: str | None = None,
+        words: WordSource | None = None,
+        tier: str | None = None,
+        **details: Unpack[ClipDetails],
+    ) -> Clip:
+        """Clip of samples in memory; the other options (text, cue, target, ...) are those of `from_file`.
+
+        Parameters
+        ----------
+        audio : array, [samples] or [samples, channels]
+            Floats, or integers at full scale.
+        sample_rate : int
+            Samples per second.
+        name : str, optional
+            Default: "clip-" and the beginning of `sound`, so that no two recordings share a name.
+        """
+        samples = mono(audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip")
+        samples.flags.writeable = False
+        recording = AudioInMemory(samples, int(sample_rate))
+        clip = cls(recording, name=name or f"clip-{recording.sound[:8]}", **details)
+        return clip if words is None else clip.with_words(words, tier=tier)
+
+    def replace(self, **changes: Unpack[ClipFacts]) -> Clip:
+        """Return another clip of the same recording, with these changes, checked as if it had been made so.
+
+        Parameters
+        ----------
+        name, text, words, cue, target, foil, language, translation, alignment, doubts, meta
+            As in `from_file`, but words as a sequence. New words are "given" if `alignment` does not say how they came to be.
+            Cue and target are looked up anew as they were asked for: "les" may be another word of other words.
+
+        Raises
+        ------
+        InputError
+            If there is nothing of such a name to change, or the changed clip cannot be right.
+
+        Examples
+        --------
+        >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="demo", cue="les", words=[("les", 0.1, 0.3)])
+        >>> clip.replace(words=[("tous", 0.1, 0.3), ("les", 0.3, 0.5)]).cue
+        1
+        """
+        facts = ClipFacts(
+            name=self.name,
+            text=self.text,
+            words=self.words,
+            cue=self._requests["cue"],
+            target=self._requests["target"],
+            foil=self.foil,
+            language=self.language,
+            translation=self.translation,
+            alignment=None if "words" in changes else self.alignment,
+            doubts=self.doubts,
+            meta=self.meta,
+        )
+        facts.update(changes)
+        return type(self)(self._recording, sound=self._expected_sound, **facts)
+
+    def renamed(self, name: str) -> Clip:
+        """Return a copy of another name."""
+        return self.replace(name=name)
+
+    def with_doubts(self, doubts: Iterable[str]) -> Clip:
+        """Return a copy with reasons why its word times cannot be trusted."""
+        return self.replace(doubts=doubts)
+
+    def with_words(self, words: WordSource, *, alignment: str | None = None, tier: str | None = None) -> Clip:
+        """Return a copy that has these words, with cue and target looked up among them.
+
+        Parameters
+        ----------
+        words : path or sequence
+            As in `from_file`.
+        alignment : str, optional
+            How the words came to be; default: the kind of file, or "given".
+        tier : str, optional
+            Which tier of a TextGrid holds the words.
+        """
+        if not isinstance(words, (str, PathLike)):
+            return self.replace(words=words, alignment=alignment)
+        from ..formats.word_files import read_words, word_file_kind  # only when a file is given
+
+        utterance = self.path.stem if self.path is not None and place_of(self.path) is None else self.name
+        placed = read_words(words, tier=tier, utterance=utterance)
+        return self.replace(words=placed, alignment=alignment or word_file_kind(words))
+
+    def cut(self, start: Seconds, end: Seconds) -> Clip:
+        """Return the part of the clip between two times, with the words that lie wholly in it.
+
+        Parameters
+        ----------
+        start, end : float
+            Seconds. Best in pauses: a word that is cut through is left out. The text is that of the words that remain;
+            without words it is no longer known.
+
+        Raises
+        ------
+        InputError
+            If the part is empty, or the cue or target is not in it.
+        """
+        from .segments import part_of
+
+        return part_of(self, self._recording, self._requests, start, end)
+
+    def _repr_html_(self) -> str:
+        """Shown in a notebook: what is said, cue and target marked, and a player."""
+        from .player import as_player
+
+        return as_player(self)

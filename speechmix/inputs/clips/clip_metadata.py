@@ -1,0 +1,54 @@
+"""What is known of a recording: all that a `Clip` says besides its sound, and all that `Clip.replace` can change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from ...errors import InputError
+from ..words.cue_and_target import CueRequest
+from ..words.word_lookup import WordLike, WordRequest
+
+TASKS = ("transcribe", "translate")  # what a Whisper can be told to write of a clip
+
+
+class ClipDetails(TypedDict, total=False):
+    """Keyword arguments of `Clip.from_array`; what they mean is said there and in `Clip.from_file`."""
+
+    text: str | None
+    cue: CueRequest | None
+    target: WordRequest | None
+    foil: str | None
+    language: str | None
+    translation: str | None
+    alignment: str | None
+    doubts: Iterable[str]
+    meta: Mapping[str, str] | None
+
+
+class ClipFacts(ClipDetails, total=False):
+    """Keyword arguments of `Clip.replace`."""
+
+    name: str
+    words: Iterable[WordLike] | None
+
+
+def refuse_strangers(facts: Mapping[str, object], *, where: str) -> None:
+    """Raise if something is said that a clip does not hold: a misspelt keyword."""
+    strange = sorted(facts.keys() - ClipFacts.__annotations__.keys())
+    if strange:
+        expected = ", ".join(ClipFacts.__annotations__)
+        raise InputError(f"{where}: expected facts of a clip ({expected}), found {', '.join(strange)}")
+
+
+def checked_text(text: str | None, *, where: str) -> str | None:
+    """Return a text without the spaces at its ends; None if there is none.
+
+    Raises
+    ------
+    InputError
+        If it is empty.
+    """
+    if text is not None and not text.strip():
+        raise InputError(f"{where}: expected a text, found an empty one: leave `text` out if it is unknown")
+    return None if text is None else text.strip()

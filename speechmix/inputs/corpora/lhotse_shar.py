@@ -1,0 +1,168 @@
+"""Lhotse Shar: cuts in JSON lines, their recordings in tars beside them, read where they lie.
+
+In: a folder with `cuts.000000.jsonl.gz`, `recording.000000.tar`, ..., as `CutSet.to_shar` writes it. Out: `Row`s whose
+recording is a place in its tar, with text, language, speaker and, where there is an alignment of words, word times. Cuts are
+read by Lhotse itself (extra `lhotse`). Of cuts of one id the first has the first recording of that id, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, MissingExtraError
+from ...files.bounded_reads import bounded_lines
+from ...files.table_files import Cells, RowError
+from ..audio.byte_ranges import Stretch
+from ..clips.manifest_rows import row_of_cells
+from ..clips.rows import Origin, Rejected, Row, row_name
+from .tar_members import CutOffTar, members
+
+Places = dict[
+    str, deque[Stretch | None]
+]  # recordings by the id of their cut, in the tar's order; None where a cut has none
+
+_NO_RECORDING = ".nodata"
+_DESCRIPTIONS = (".nometa", ".json")
+
+
+def is_shar(folder: Path) -> bool:
+    """True for a folder that holds cuts."""
+    return bool(_cuts(folder))
+
+
+def _cuts(folder: Path) -> list[Path]:
+    shards = sorted([*folder.glob("cuts.*.jsonl.gz"), *folder.glob("cuts.*.jsonl")])
+    alone = (
+        folder / "cuts.jsonl.gz"
+    )  # with shard_size=None; without its tar it is a list of cuts whose sound lies elsewhere
+    return shards or ([alone] if alone.is_file() and _tar_of(alone).is_file() else [])
+
+
+def _tar_of(cuts: Path) -> Path:
+    """The tar of the recordings of a file of cuts."""
+    return cuts.with_name(f"recording{cuts.name.removeprefix('cuts').partition('.jsonl')[0]}.tar")
+
+
+def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejected]:
+    """Read the rows of a folder of Shar, one shard after the other.
+
+    Parameters
+    ----------
+    folder : Path
+    sentences : bool
+        Reject cuts without a sentence.
+
+    Yields
+    ------
+    Row or Rejected
+        Cuts that have no recording or no text, and a shard that is damaged behind those that could be read, are rejected.
+
+    Raises
+    ------
+    InputError
+        If there are cuts without a tar of their recordings.
+    MissingExtraError
+        If lhotse is not installed.
+    """
+    try:
+        from lhotse.serialization import deserialize_item
+    except ImportError as error:
+        raise MissingExtraError("lhotse", "lhotse", "reading Lhotse Shar") from error
+
+    shards = _cuts(folder)
+    tars = [_tar_of(shard) for shard in shards]
+    missing = [tar.name for tar in tars if not tar.is_file()]
+    if missing:
+        raise InputError(
+            f"{folder}: expected a tar of recordings beside each file of cuts, found none called {', '.join(missing[:5])}: "
+            "write the set with fields={'recording': 'flac'}"
+        )
+    number = 0
+    for shard, tar in zip(shards, tars, strict=True):
+        problems: list[Rejected] = []
+        places = _places(tar, problems)
+        cuts = (deserialize_item(json.loads(line)) for line in bounded_lines(shard) if line.strip())
+        while (cut := _next_cut(cuts, shard, problems)) is not None:
+            number += 1
+            origin = Origin(number, path=f"{shard.name}/{cut.id}")
+            called = row_name(f"{cut.id}.wav", number)
+            try:
+                recording, cells = _recording(cut, places), _cells(cut)
+                yield row_of_cells(called, cells, folder, origin=origin, sentences=sentences, recording=recording)
+            except InputError as error:
+                why = getattr(error, "why", "unreadable row")
+                yield Rejected(called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin)
+        yield from problems
+
+
+def _places(tar: Path, problems: list[Rejected]) -> Places:
+    """Where the recordings of a shard are."""
+    places: Places = defaultdict(deque)
+    try:
+        for member in members(tar):
+            stem, dot, ending = member.name.rpartition(".")
+            if f"{dot}{ending}" not in _DESCRIPTIONS:
+                places[stem].append(None if f"{dot}{ending}" == _NO_RECORDING else member.place)
+    except CutOffTar as error:
+        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
+    return places
+
+
+def _next_cut(cuts: Iterator[Any], shard: Path, problems: list[Rejected]) -> Any:
+    """Return the next cut; None behind the last, or if the file is damaged, which is noted."""
+    try:
+        return next(cuts, None)
+    # What Lhotse and gzip raise on a damaged file depends on where the damage is.
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError,
+            zlib.error) as error:  # fmt: skip
+        reason = f"{shard}: a cut cannot be read ({type(error).__name__}: {str(error)[:200]}): fetch it again"
+        problems.append(Rejected(row_name(shard.name, 0), "unreadable row", reason))
+        return None
+
+
+def _recording(cut: Any, places: Places) -> Stretch:
+    """Where the next recording of a cut's id is."""
+    waiting = places.get(str(cut.id))
+    place = waiting.popleft() if waiting else None
+    if place is None:
+        raise RowError("missing clip", "expected a recording of this cut in the tar, found none")
+    return place
+
+
+def _cells(cut: Any) -> Cells:
+    """What a cut says, as a row of a manifest says it.
+
+    Raises
+    ------
+    RowError
+        If it says that in another form: Lhotse checks no types.
+    """
+    try:
+        return _cells_of(sorted(cut.supervisions, key=lambda supervision: supervision.start))
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = f"expected supervisions with text, times and words, found what cannot be read ({error})"
+        raise RowError("unreadable row", reason[:400]) from error
+
+
+def _cells_of(supervisions: list[Any]) -> Cells:
+    cells: Cells = {}
+    for supervision in supervisions:
+        custom = supervision.custom or {}
+        cells |= {name: value for name, value in custom.items() if isinstance(value, (str, int, float))}
+    cells.pop("words", None)  # of a manifest it is the path of a file
+    text = " ".join(supervision.text.strip() for supervision in supervisions if supervision.text)
+    for name in ("language", "speaker", "gender"):
+        values = {value for supervision in supervisions if (value := getattr(supervision, name))}
+        if len(values) == 1:
+            cells[name] = values.pop()
+    words = [item for supervision in supervisions for item in (supervision.alignment or {}).get("word", ())]
+    if words:
+        cells["words"] = [
+            [item.symbol, item.start, item.start + item.duration] for item in words if item.symbol.strip()
+        ]
+    return {**cells, **({"text": text} if text else {})}

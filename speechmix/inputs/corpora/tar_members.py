@@ -1,0 +1,134 @@
+"""Members of a tar, by its headers alone: what each is called, where its bytes are, and how many.
+
+In: an uncompressed tar. Out: `Member`s in its order; what they hold is passed over, and read only if it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import InputError
+from ...files.table_files import MOST_CHARACTERS, RowError
+from ..audio.byte_ranges import Stretch, open_bytes, open_unbuffered
+
+# A tar begins with the name of its first member: so much of each that no name is taken for it.
+_COMPRESSED = {
+    re.compile(rb"\x1f\x8b\x08"): "gunzip",
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): "bunzip2",
+    re.compile(rb"\xfd7zXZ\0"): "unxz",
+    re.compile(rb"\x28\xb5\x2f\xfd"): "unzstd",
+}
+_LONGEST_MARK = 10
+
+
+class CutOffTar(InputError):
+    """A tar that ends before it should; the members before were whole."""
+
+
+class Member(NamedTuple):
+    """A file in a tar.
+
+    Parameters
+    ----------
+    name : str
+    place : Stretch
+        Where its bytes are.
+    """
+
+    name: str
+    place: Stretch
+
+    def content(self) -> bytes:
+        """Read a small member.
+
+        Raises
+        ------
+        RowError
+            If it is larger than a line of a table may be, or cannot be read.
+        """
+        if self.place.size > MOST_CHARACTERS:
+            raise RowError("too long", f"{self.name}: expected at most {MOST_CHARACTERS:,} bytes of text, found more")
+        try:
+            with open_bytes(str(self.place)) as file:
+                return file.read()
+        except (OSError, InputError) as error:
+            raise RowError("unreadable row", f"cannot read {self.name} of {self.place.file} ({error})") from error
+
+
+def members(tar: Path) -> Iterator[Member]:
+    """Files in a tar, in its order.
+
+    Parameters
+    ----------
+    tar : Path
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is no tar, or is compressed.
+    CutOffTar
+        Behind the last whole member, if it was cut off.
+
+    Examples
+    --------
+    >>> for member in members(Path("shard-000000.tar")):        # doctest: +SKIP
+    ...     print(member.name, member.place)
+    """
+    try:
+        with open_unbuffered(tar) as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            _refuse_compressed(tar, file.read(_LONGEST_MARK))
+            file.seek(0)
+            if not end:
+                raise CutOffTar(f"{tar}: expected a tar, found 0 bytes: fetch it again")
+            with tarfile.open(fileobj=file, mode="r:") as opened:
+                yield from _whole_members(tar, opened, end)
+                file.seek(opened.offset)
+                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # a whole one ends in blocks of zeros
+                    raise CutOffTar(
+                        f"{tar}: it is damaged or was cut off behind {opened.offset:,} bytes: fetch it again"
+                    )
+    except (tarfile.TarError, OSError, OverflowError) as error:
+        raise InputError(f"{tar}: expected a tar, found something else ({error}): fetch it again") from error
+
+
+def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Member]:
+    """Members whose bytes are all there."""
+    while True:
+        try:
+            entry = opened.next()
+        except (tarfile.ReadError, ValueError) as error:  # of a number in a header too
+            raise CutOffTar(f"{tar}: it was cut off ({error}): fetch it again") from error
+        if entry is None:
+            return
+        vars(opened).update(members=[])  # else a list of all of them grows
+        if entry.size < 0:  # it would lead back, and round for ever
+            raise CutOffTar(f"{tar}: the header of {entry.name[:200]!r} is damaged: fetch it again")
+        if entry.isreg() and not entry.issparse():
+            if entry.offset_data + entry.size > end:
+                raise CutOffTar(f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again")
+            yield Member(_readable(entry.name), Stretch(str(tar), entry.offset_data, entry.size))
+
+
+def _readable(name: str) -> str:
+    """A member's name as text; one that is no UTF-8, as older tools write it, as Latin-1, which any bytes are."""
+    try:
+        name.encode("utf-8")
+        return name
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+def _refuse_compressed(tar: Path, head: bytes) -> None:
+    command = next((command for mark, command in _COMPRESSED.items() if mark.match(head)), None)
+    if command is not None:
+        raise InputError(
+            f"{tar} is compressed as a whole, so that no recording in it can be read by itself: `{command}` it first "
+            "(the recordings in it are compressed anyway)"
+        )

@@ -1,0 +1,201 @@
+"""WebDataset: recordings and their texts in tars, read where they lie.
+
+In: a tar, a folder of tars, or a pattern (`shard-{000000..000010}.tar`), with members `key.flac` (wav, mp3, ogg, opus) and
+`key.json` or `key.txt`. Out: `Row`s whose recording is a place in its tar; only headers and texts are read. How members are put
+together under one key is the library's own rule (`webdataset`, extra of the same name). A JSON member may say what a row of a
+manifest may: text, words, cue, target, foil, language, name; what else it says is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, MissingExtraError
+from ...files.table_files import Cells, RowError
+from ..clips.manifest_rows import TEXTS, row_of_cells
+from ..clips.rows import Origin, Rejected, Row, row_name
+from .columns import text_among
+from .corpus_names import Source
+from .tar_members import CutOffTar, Member, members
+
+_TARS = (".tar", ".tar.gz", ".tgz")
+SOUNDS = ("wav", "flac", "mp3", "ogg", "opus")
+_PURPOSE = "reading tars of WebDataset"
+
+
+def is_pattern(source: Source) -> bool:
+    """True for a pattern with braces that names tars."""
+    return "{" in source.location and source.location.endswith(_TARS) and not source.path.exists()
+
+
+def tars_of(source: Source) -> list[Path]:
+    """Tars that a source names, in order; none if it is no set of tars.
+
+    Raises
+    ------
+    InputError
+        If a pattern names a tar that is not there.
+    """
+    path = source.path
+    if path.is_dir():
+        return sorted(tar for ending in _TARS for tar in path.glob(f"*{ending}"))
+    if not is_pattern(source):
+        return [path] if path.is_file() and path.name.endswith(_TARS) else []
+    try:
+        from webdataset.shardlists import expand_urls
+    except ImportError as error:
+        raise MissingExtraError("webdataset", "webdataset", _PURPOSE) from error
+
+    tars = [Path(tar) for tar in expand_urls(source.location)]
+    missing = [str(tar) for tar in tars if not tar.is_file()]
+    if missing:
+        raise InputError(f"{source.location}: no such tar: {', '.join(missing[:5])} ({len(missing)} of {len(tars)})")
+    return tars
+
+
+def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = False) -> Iterator[Row | Rejected]:
+    """Read the rows of tars, one tar after the other.
+
+    Parameters
+    ----------
+    source : Source
+        `text` and `audio` name endings of members, or an entry of their JSON.
+    sentences : bool
+        Reject rows without a sentence.
+    allow_outside : bool
+        Let a JSON member name a word file outside the tar's folder.
+
+    Yields
+    ------
+    Row or Rejected
+        A tar that is empty, damaged or cut off is one rejected row, behind those that could be read.
+
+    Raises
+    ------
+    InputError
+        If a tar is compressed or none, or the source names a split, which tars do not have.
+    MissingExtraError
+        If webdataset is not installed.
+    """
+    try:
+        from webdataset.tariterators import group_by_keys
+    except ImportError as error:
+        raise MissingExtraError("webdataset", "webdataset", _PURPOSE) from error
+
+    source.refuse("config", "split", kind="a set of tars")
+    number = 0
+    for tar in tars_of(source):
+        problems: list[Rejected] = []
+        count = number
+        files = _files(tar, problems)
+        for sample in group_by_keys(files, handler=lambda error, tar=tar, p=problems: _doubled(tar, error, p)):
+            number += 1
+            origin = Origin(number, path=f"{tar.name}/{sample['__key__']}")
+            try:
+                yield _row(sample, source, tar, origin, sentences, allow_outside)
+            except InputError as error:
+                why = getattr(error, "why", "unreadable row")
+                reason = f"{tar}, key {sample['__key__'][:200]!r}: {error}"
+                yield Rejected(row_name(f"{sample['__key__']}.wav", number), why, reason, origin)
+        if count == number and not problems:
+            problems.append(
+                Rejected(row_name(tar.name, number), "empty tar", f"{tar}: expected recordings, found none")
+            )
+        yield from problems
+
+
+def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, Any]]:
+    """Members in the form that the library groups; a place stands for what they hold."""
+    try:
+        for member in members(tar):
+            if not (member.name.startswith("__") and member.name.endswith("__")):  # the library's own notes
+                yield {"fname": member.name, "data": member, "__url__": str(tar)}
+    except CutOffTar as error:
+        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
+
+
+def _doubled(tar: Path, error: Exception, problems: list[Rejected]) -> bool:
+    """Note a member of which there are two: the first one counts."""
+    problems.append(Rejected(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400]))
+    return True
+
+
+def _row(
+    sample: dict[str, Any], source: Source, tar: Path, origin: Origin, sentences: bool, allow_outside: bool
+) -> Row:
+    parts = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
+    cells, key = _cells(parts), sample["__key__"]
+    recording = _recording(parts, source).place
+    text = _text(parts, cells, source)
+    if text is not None:
+        cells["text"] = text
+    name = cells.get("name")
+    called = row_name(f"{key}.wav", origin.row, name=name if isinstance(name, str) else "")
+    return row_of_cells(
+        called, cells, tar.parent, origin=origin, sentences=sentences, allow_outside=allow_outside, recording=recording,
+        utterance=key.rpartition("/")[2],
+    )  # fmt: skip
+
+
+def _cells(parts: dict[str, Member]) -> Cells:
+    """What the JSON member says, and the label of a `.cls`."""
+    cells: Cells = {}
+    if "json" in parts:
+        try:
+            stored = json.loads(parts["json"].content())
+        except (ValueError, RecursionError) as error:
+            raise RowError("unreadable row", f"{parts['json'].name}: not valid JSON ({error})"[:400]) from error
+        if not isinstance(stored, dict):
+            raise RowError(
+                "unreadable row", f"{parts['json'].name}: expected a JSON object, found {type(stored).__name__}"
+            )
+        cells = {name: cell for name, cell in stored.items() if cell is not None and cell != ""}
+        try:
+            json.dumps(cells, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:  # "\ud800" is legal JSON and no text
+            raise RowError("invalid UTF-8", f"{parts['json'].name}: {error}"[:400]) from error
+    if "cls" in parts and "cls" not in cells:
+        cells["cls"] = _decoded(parts["cls"])
+    return cells
+
+
+def _recording(parts: dict[str, Member], source: Source) -> Member:
+    sounds = [source.audio] if source.audio else [ending for ending in parts if ending.rpartition(".")[2] in SOUNDS]
+    recordings = [parts[ending] for ending in sounds if ending in parts]
+    if len(recordings) == 1:
+        return recordings[0]
+    expected = source.audio or " or ".join(SOUNDS)
+    if recordings:
+        raise RowError(
+            "several recordings", f"expected one member .{expected}, found {', '.join(sounds)}: say ,audio=ENDING"
+        )
+    raise RowError(
+        "missing clip",
+        f"expected a member .{expected}, found {', '.join(parts) or 'none'}: members of one key must stand side by side "
+        "in the tar (tar --sort=name)",
+    )
+
+
+def _text(parts: dict[str, Member], cells: Cells, source: Source) -> str | None:
+    """The sentence: as the source says, and then nothing else; or the `.txt`, or what the JSON calls so, taken out of it."""
+    member = source.text or "txt"
+    if member in parts:
+        return _decoded(parts[member])
+    entry = source.text or text_among(cells) or ""
+    text = cells.pop(entry, None)
+    if text is not None and not isinstance(text, str):
+        raise RowError("unreadable row", f"expected {entry} to be a string, found {text!r}"[:400])
+    if source.text:
+        for column in TEXTS:
+            cells.pop(column, None)
+    return text
+
+
+def _decoded(member: Member) -> str:
+    try:
+        return member.content().decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise RowError("invalid UTF-8", f"{member.name}: expected UTF-8 text ({error})"[:400]) from error

@@ -1,0 +1,1 @@
+"""File formats with word times: TextGrid, ELAN, CTM, JSON."""

@@ -1,0 +1,1 @@
+"""Sentences: items for text models, and tables that list many."""

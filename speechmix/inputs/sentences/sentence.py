@@ -1,0 +1,166 @@
+"""Sentence: what a text model is asked about; the counterpart of `Clip`.
+
+In: a text, optionally the second text of a pair, or the translation a sequence-to-sequence model is made to write; which
+words are cue and target. Out: its words with their characters, punctuation and special markers ("<mask>") apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any, cast
+
+from ...errors import InputError
+from ..words.cue_and_target import Cue, CueRequest, cue_words
+from ..words.multipart_words import words_and_roles
+from ..words.ranges import told
+from ..words.word_lookup import MARKER, WordRequest
+
+PARTS = ("text", "pair", "translation")
+
+# A marker such as <mask> or [MASK]; a word with its inner apostrophes and hyphens; any other sign by itself. A letter may be
+# followed by its accents (NFD).
+_LETTERS = r"(?:\w[\u0300-\u036f]*)+"
+_WORD = re.compile(rf"{MARKER}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class TextWord:
+    """A word and where it is written.
+
+    Parameters
+    ----------
+    text : str
+    start, stop : int
+        Characters [start, stop) of its part of the sentence.
+    part : {"text", "pair", "translation"}
+    pieces : tuple of (int, int)
+        Ranges of characters of a word in several parts (*ne ... pas*); empty for any other.
+    """
+
+    text: str
+    start: int
+    stop: int
+    part: str = "text"
+    pieces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Characters that it has: one range, or several."""
+        return self.pieces or ((self.start, self.stop),)
+
+    def __repr__(self) -> str:
+        return told(self)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text for a text model.
+
+    Parameters
+    ----------
+    text : str
+        "<mask>" stands for the model's own mask token.
+    pair : str, optional
+        The second text of a pair, behind a separator.
+    translation : str, optional
+        What a sequence-to-sequence model's decoder is made to write (teacher forcing).
+    cue, target : int, str or (str, int), optional
+        An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or ``("les", 2)``; kept
+        as indices. A cue of several words is a list of these, or ``"the keys"``, and a tuple of indices then. Words that
+        are one unit together are asked for with "..." between them, ``"ne ... pas"``; `words` has them as one.
+    foil : str, optional
+        Another spelling of the target, which the model should not prefer.
+    name : str, optional
+        For tables and files; the text itself if not given.
+    meta : mapping of str to str
+        Anything else that is known.
+
+    Raises
+    ------
+    InputError
+        For an empty text, a cue or target that is not (or more than once) among the words, or one word for both.
+
+    Examples
+    --------
+    >>> sentence = Sentence("Either you win the game or you <mask> the game.", cue="Either", target="<mask>")
+    >>> sentence.cue, sentence.target, [word.text for word in sentence.words][-3:]
+    (0, 7, ['the', 'game', '.'])
+    >>> Sentence("les chats et les chiens", cue="les:2").cue
+    3
+    >>> [word.text for word in Sentence("il ne mange pas", cue="ne ... pas", target="mange").words]
+    ['il', 'ne … pas', 'mange']
+    """
+
+    text: str
+    pair: str | None = None
+    translation: str | None = None
+    cue: CueRequest | None = None
+    target: WordRequest | None = None
+    foil: str | None = None
+    name: str | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+    _requests: Mapping[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
+
+    def __post_init__(self):
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise InputError(f"expected a text with words, found {self.text!r}")
+        name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
+        words, indices = words_and_roles(self.words, requests, where=f"sentence {name[:60]!r}")
+        # Frozen for everybody else: `words` is read from the texts, which are there already.
+        self.__dict__.update(indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests)
+        self.__dict__.update(words=words, _joined=tuple(word for word in words if word.pieces))
+
+    def replace(self, **changes: Any) -> Sentence:
+        """Return another sentence with these changes (any of the parameters); cue and target are looked up anew.
+
+        Examples
+        --------
+        >>> Sentence("les chats dorment", cue="chats").replace(text="tous les chats dorment").cue
+        2
+        """
+        unnamed = {} if self.name != self.text else {"name": None}  # named by its text: by its new text then
+        return replace(self, **{**self._requests, **unnamed, **changes})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "meta": dict(self.meta)}  # a read-only view cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, meta=MappingProxyType(state["meta"]))
+
+    @cached_property
+    def words(self) -> tuple[TextWord, ...]:
+        """Words of the text, then those of the pair and of the translation; what cue or target join ("ne ... pas") is one."""
+        return tuple(word for part in PARTS for word in _words(getattr(self, part) or "", part))
+
+    @property
+    def cue_words(self) -> tuple[int, ...]:
+        """Indices of the cue's words, one or several; none without a cue.
+
+        Examples
+        --------
+        >>> Sentence("the keys are here", cue="the keys", target="are").cue_words
+        (0, 1)
+        """
+        return cue_words(cast("Cue | None", self.cue))  # looked up when the sentence was made
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that differ as soon as the question does: a text, the cue, the target or the foil.
+
+        Two sentences may share a name (the text itself); what is stored belongs to this.
+        """
+        question: list[Any] = [self.text, self.pair, self.translation, self.cue, self.target, self.foil]
+        question += [[word.part, word.pieces] for word in self._joined]
+        return blake2b(json.dumps(question).encode("ascii"), digest_size=16).hexdigest()
+
+
+def _words(text: str, part: str) -> Iterator[TextWord]:
+    for match in _WORD.finditer(text):
+        yield TextWord(match.group(), match.start(), match.end(), part)

@@ -1,0 +1,75 @@
+"""A table lists many sentences: one row a sentence, with its text, cue, target and whatever else is known.
+
+In: a .tsv, .csv or .jsonl file. Out: a list of `Sentence`s, in its order. A row that cannot be used is an error, or is left out
+and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...files.table_files import Cells, RowError, read_table
+from .sentence import Sentence
+
+_FIELDS = ("pair", "translation", "cue", "target", "foil", "name")
+_TEXTS = ("text", "sentence")
+
+
+def read_sentences(
+    table: str | PathLike, *, on_error: Callable[[int, InputError], None] | None = None
+) -> list[Sentence]:
+    """Sentences of a table.
+
+    Columns: text (or sentence; required), pair, translation, cue, target, foil, name; others are kept in `Sentence.meta`, as
+    ``label`` of a classified text. cue and target are a word, a word and which of its occurrences ("the:2"), or an index.
+
+    Parameters
+    ----------
+    table : path ending in .tsv, .csv or .jsonl
+    on_error : callable, optional
+        What to do with a row that cannot be used, as ``on_error(row, error)``, with the row as an editor counts it; it is then
+        left out. By default its error is raised.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be read, has no column of texts or no rows; without `on_error`, for the first unusable row.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "sentences.tsv"
+    >>> _ = path.write_text("text\\ttarget\\tlabel\\nthe keys are here\\tare\\tplural\\n")
+    >>> (sentence,) = read_sentences(path)
+    >>> sentence.target, dict(sentence.meta)
+    (2, {'label': 'plural'})
+    """
+    path = Path(table)
+    sentences, rows = [], 0
+    for number, cells in read_table(path, required=("|".join(_TEXTS),)):
+        rows += 1
+        try:
+            sentences.append(_sentence(cells))
+        except (InputError, RowError) as error:
+            where = InputError(f"{path}, row {number}: {error}")
+            if on_error is None:
+                raise where from error
+            on_error(number, where)
+    if not rows:
+        raise InputError(f"{path}: expected at least one row with a text, found none")
+    return sentences
+
+
+def _sentence(cells: Cells | RowError) -> Sentence:
+    if isinstance(cells, RowError):
+        raise cells
+    text = next((cells[name] for name in _TEXTS if name in cells), None)
+    if not isinstance(text, str):
+        raise InputError(f"expected a text, found {text!r}")
+    meta = {name: str(cell) for name, cell in cells.items() if name not in (*_FIELDS, *_TEXTS)}
+    fields: dict[str, Any] = {name: cells[name] for name in _FIELDS if name in cells}
+    return Sentence(text, **fields, meta=meta)

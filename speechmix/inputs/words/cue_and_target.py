@@ -1,0 +1,172 @@
+"""Cue and target: which words of a clip or of a sentence the question is about.
+
+In: words, and requests as a user gives them. Out: indices. The target is one word. The cue is one word, or several that are
+one cue together: determiner and noun for the verb (Mohebbi et al. 2023, where the columns of both are summed). The cue of
+one word is its index, that of several a tuple of indices in the order of the text; `cue_words` gives a tuple for both.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from ...errors import InputError
+from .word_lookup import WordRequest, find_word, matches_of
+
+if TYPE_CHECKING:
+    from ..sentences.sentence import TextWord
+    from .spans import Word
+
+Cue = int | tuple[int, ...]
+# One word, or several: "le club", ("le", "club"), (3, 4), ["le:2", 4], [["le", 2], "club"].
+CueRequest = WordRequest | Sequence[WordRequest]
+
+
+class Roles(TypedDict):
+    """Indices of cue and target; None for what is not asked for."""
+
+    cue: Cue | None
+    target: int | None
+
+
+def cue_words(cue: int | Iterable[int] | None) -> tuple[int, ...]:
+    """Indices of a cue's words, however many they are; none without a cue.
+
+    Examples
+    --------
+    >>> cue_words(3), cue_words((3, 4)), cue_words(None)
+    ((3,), (3, 4), ())
+    """
+    if cue is None:
+        return ()
+    return tuple(map(operator.index, cue)) if isinstance(cue, Iterable) else (operator.index(cue),)
+
+
+def stored_cue(cue: int | Iterable[int] | None) -> int | list[int] | None:
+    """A cue as JSON has it, so that what was stored equals what is said now.
+
+    Examples
+    --------
+    >>> stored_cue(3), stored_cue((3, 4)), stored_cue(None)
+    (3, [3, 4], None)
+    """
+    words = list(cue_words(cue))
+    return words if len(words) > 1 else next(iter(words), None)
+
+
+def spelled_cue(words: Sequence[Word | TextWord], cue: int | Iterable[int] | None) -> str:
+    """The cue as it is written, its words separated by spaces; empty without a cue."""
+    return " ".join(words[index].text for index in cue_words(cue))
+
+
+def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: str = "words") -> Cue:
+    """Index of the cue's word, or indices of its words.
+
+    Parameters
+    ----------
+    words : sequence of Word or TextWord
+        Of a clip or of a sentence.
+    request : int, str, (str, int), or a list or tuple of these
+        One word as `find_word` takes it. Or several: a list, or a string with spaces between them. Such a string is first
+        taken as one word, then as words that follow each other; if they do so nowhere, each is looked up by itself, so
+        ``"le club"`` may also be *le grand club*. ``("les", 2)`` is the second *les*, not *les* and word 2.
+    where : str
+        What to call the list in an error.
+
+    Returns
+    -------
+    int or tuple of int
+        Ascending.
+
+    Raises
+    ------
+    InputError
+        As `find_word` for each word; if several words follow each other so more than once; if one is named twice.
+
+    Examples
+    --------
+    >>> from speechmix import Sentence
+    >>> words = Sentence("le chat et le grand club jouent").words
+    >>> find_cue(words, "grand"), find_cue(words, "le grand club"), find_cue(words, ["le:2", "club"])
+    (4, (3, 4, 5), (3, 5))
+    """
+    requests = _requests(words, request, where)
+    if requests is None:
+        return find_word(words, cast("WordRequest", request), role="cue", where=where)
+    places = [find_word(words, single, role="cue", where=where) for single in requests]
+    if len(set(places)) < len(places):
+        raise InputError(f"{where}: cue {request!r} names a word twice: each of a cue's words is named once")
+    return places[0] if len(places) == 1 else tuple(sorted(places))
+
+
+def find_cue_and_target(
+    words: Sequence[Word | TextWord], requests: Mapping[str, Any], *, where: str = "words"
+) -> Roles:
+    """Indices of the cue and of the target that a clip or a sentence is asked about.
+
+    Parameters
+    ----------
+    words : sequence of Word or TextWord
+    requests : mapping of "cue" to what `find_cue` takes and of "target" to what `find_word` takes, or to None
+    where : str
+        What to call the list in an error.
+
+    Returns
+    -------
+    dict
+        The same two keys; None for what is not asked for.
+
+    Raises
+    ------
+    InputError
+        As `find_cue` and `find_word`, and if the target is one of the cue's words.
+
+    Examples
+    --------
+    >>> from speechmix import Sentence
+    >>> words = Sentence("les chats dorment").words
+    >>> find_cue_and_target(words, {"cue": "les", "target": None})
+    {'cue': 0, 'target': None}
+    >>> find_cue_and_target(words, {"cue": "les chats", "target": "dorment"})
+    {'cue': (0, 1), 'target': 2}
+    """
+    asked, wanted = requests.get("cue"), requests.get("target")
+    cue = None if asked is None else find_cue(words, asked, where=where)
+    target = None if wanted is None else find_word(words, wanted, role="target", where=where)
+    if target is not None and target in cue_words(cue):
+        raise InputError(
+            f"{where}: cue and target must be two words, found word {target} {words[target].text!r} for both"
+        )
+    return {"cue": cue, "target": target}
+
+
+def _requests(words: Sequence[Word | TextWord], request: object, where: str) -> Sequence[Any] | None:
+    """What is asked for, word by word; None where it is one word."""
+    if isinstance(request, str):
+        parts = [part for part in request.split() if any(letter.isalnum() for letter in part)]
+        numbered = re.fullmatch(r"(.+):[0-9]+", request.strip())
+        if len(parts) < 2 or matches_of(words, request) or (numbered and matches_of(words, numbered[1])):
+            return None
+        fitting = [set(matches_of(words, part)) for part in parts]
+        starts = [i for i in sorted(fitting[0]) if all(i + step in places for step, places in enumerate(fitting))]
+        if len(starts) > 1:
+            raise InputError(
+                f"{where}: cue {request!r} occurs {len(starts)} times, from words {', '.join(map(str, starts))} on: name "
+                f"its words one by one, for example {' '.join(f'{part}:2' for part in parts)!r}, or by their indices"
+            )
+        return range(starts[0], starts[0] + len(parts)) if starts else parts
+    if not isinstance(request, (list, tuple)) or _is_occurrence(request):
+        return None
+    if not request:
+        raise InputError(f"{where}: expected at least one word for the cue, found {request!r}")
+    return request
+
+
+def _is_occurrence(request: Sequence[object]) -> bool:
+    """Whether it is (word, occurrence), or was meant to be: ("les", "2") is refused as such, not taken for two words."""
+    if len(request) != 2 or not isinstance(request[0], str):
+        return False
+    second = request[1]
+    return second.isdigit() if isinstance(second, str) else not isinstance(second, (list, tuple))

@@ -1,0 +1,87 @@
+"""A word of a clip: what it is and where it is in the audio, in one piece or in several. Times are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..audio.frame_grid import Seconds
+from .ranges import settle, told, united
+
+# Pieces of a word that are apart, or over each other, by no more than this touch: times are rounded to milliseconds.
+TOUCHING: Seconds = 0.001
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and where it is in the audio: from its start to its end, or in several pieces between them.
+
+    Parameters
+    ----------
+    text : str
+    start, end : float
+        Seconds.
+    score : float, optional
+        How sure the aligner is, 0 to 1; None if it was not asked or the times were measured by hand.
+    pieces : sequence of (float, float), optional
+        Where the word is, if not all the way from start to end: with a hesitation cut out, or with other words between its
+        parts (*ne ... pas*). In any order; the first begins at `start`, the last ends at `end`.
+
+    Raises
+    ------
+    InputError
+        For pieces that overlap or are empty, or that do not reach from start to end.
+
+    Examples
+    --------
+    >>> Word("livres", 0.3, 0.9, pieces=[(0.62, 0.9), (0.3, 0.5)]).intervals
+    ((0.3, 0.5), (0.62, 0.9))
+    """
+
+    text: str
+    start: Seconds
+    end: Seconds
+    score: float | None = None
+    pieces: tuple[tuple[Seconds, Seconds], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.pieces != ():
+            where = f"word {self.text!r}"
+            pieces = united(self.pieces, where=where, noise=TOUCHING) if self.pieces else ()
+            settle(self, pieces, (self.start, self.end), where)
+
+    @classmethod
+    def of_pieces(cls, text: str, pieces: Iterable[tuple[Seconds, Seconds]], score: float | None = None) -> Word:
+        """Word that is where its pieces are, in seconds.
+
+        Examples
+        --------
+        >>> Word.of_pieces("livres", [(0.3, 0.5), (0.62, 0.9)])
+        Word(text='livres', start=0.3, end=0.9, score=None, pieces=((0.3, 0.5), (0.62, 0.9)))
+        """
+        placed = united(pieces, where=f"word {text!r}", noise=TOUCHING)
+        return cls(text, placed[0][0], placed[-1][1], score, placed)
+
+    @property
+    def intervals(self) -> tuple[tuple[Seconds, Seconds], ...]:
+        """Where the word is in the audio: its pieces, or the one stretch from start to end."""
+        return self.pieces or ((self.start, self.end),)
+
+    @property
+    def seconds(self) -> Seconds:
+        """How long the word is, without what lies between its pieces."""
+        return sum(end - start for start, end in self.intervals)
+
+    def moved(self, by: Seconds) -> Word:
+        """The word so much later, or earlier."""
+        pieces = tuple((start + by, end + by) for start, end in self.pieces)
+        return Word(self.text, self.start + by, self.end + by, self.score, pieces)
+
+    def as_list(self) -> list[Any]:
+        """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip` takes it."""
+        pieces = [None, [list(piece) for piece in self.pieces]] if self.pieces else []
+        return [self.text, self.start, self.end, *pieces]
+
+    def __repr__(self) -> str:
+        return told(self)

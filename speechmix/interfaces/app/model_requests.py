@@ -1,0 +1,233 @@
+"""The requests that take a model: what each is asked, and what it answers, as plain values for the page.
+
+In: the `Session` and a decoded request. Out: a function that does the work when its turn has come. What can be seen to be wrong
+before is refused at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...adapters.model import Model
+from ...errors import InputError
+from ...explanations.page_data import view_of
+from ...inputs.clips.clip import Clip
+from ...interventions.audio_removal import SOUND_FILLS
+from ...mixing.maps.mixing_map import MixingMap
+from ...reporting.pages.drawn_maps import MOST_UNITS, by_units, drawn_maps, model_label
+from ...reporting.plots.panels import spoken
+from ...runs.results.stored_clips import Maps, ModelKey
+from . import downloads as saving
+from . import measurements as answers
+from .requests import ModelAsked, choice_of, clip_of, layer_of, model_of, models_of, names_of, word_indices
+from .session import Session
+
+Work = Callable[[answers.Progress], Any]
+_MAP_BYTES = 2**26  # of one answer; layers are left out beyond it
+
+
+def load(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Load a model and say what it is."""
+    which = model_of(asked)
+    return lambda told: {"name": which.name, **answers.model_facts(_loaded(session, which, told))}
+
+
+def write(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Let a model write what it hears."""
+    clip, which = clip_of(session, asked), model_of(asked)
+
+    def work(told: answers.Progress) -> dict[str, Any]:
+        model = _loaded(session, which, told)
+        told(f"{model.label} listens", 0, 1)
+        return {"text": answers.written_text(model, clip)}
+
+    return work
+
+
+def place(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Place the words of the text."""
+    clip, how = clip_of(session, asked), choice_of(asked, "how", answers.PLACINGS)
+    which = model_of(asked) if how == "model" else None
+
+    def work(told: answers.Progress) -> dict[str, Any]:
+        model = None if which is None else _loaded(session, which, told)
+        told("words are placed", 0, 1)
+        return clip_facts(answers.placed(clip, model=model, how=how))
+
+    return work
+
+
+def measure(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Maps of a clip in a model, by some measures."""
+    clip, which, measures = clip_of(session, asked), model_of(asked), names_of(asked, "measures")
+    units = choice_of(asked, "units", ("word", "frame"))
+    if units == "word" and not clip.words:
+        raise InputError("maps of words need words: place them first, or measure frames")
+
+    def work(told: answers.Progress) -> dict[str, Any]:
+        model = _loaded(session, which, told)
+        result = session.maps(model, clip, measures=measures, units=units, progress=told)
+        return {"maps": _drawn({_key(which): result.maps}, clip.duration), "refused": _spelled(result, clip.duration)}
+
+    return work
+
+
+def silence(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Silence words and write again."""
+    clip, which, words = clip_of(session, asked), model_of(asked), word_indices(asked)
+    fill = choice_of(asked, "fill", SOUND_FILLS)
+
+    def work(told: answers.Progress) -> dict[str, Any]:
+        model = _loaded(session, which, told)
+        told(f"{model.label} listens", 0, 1)
+        result = answers.silenced(model, clip, words, fill=fill)
+        recording = session.keep(result.clip) if words else None
+        changes = [list(pair) for pair in result.changes]
+        return {"before": result.before, "after": result.after, "changes": changes, "recording": recording}
+
+    return work
+
+
+def explain(session: Session, asked: Mapping[str, Any]) -> Work:
+    """Why the model writes each of its words: what the view of an explanation shows; the page has the sound already."""
+    clip, which = clip_of(session, asked), model_of(asked)
+
+    def work(told: answers.Progress) -> dict[str, Any]:
+        model = _loaded(session, which, told)
+        told(f"{model.label}: why it writes its words", 0, 1)
+        return view_of(session.explanation(model, clip), sound=False)
+
+    return work
+
+
+def save_explanation(session: Session, asked: Mapping[str, Any]) -> Work:
+    """One HTML file with an explanation."""
+    clip, which = clip_of(session, asked), model_of(asked)
+
+    def work(told: answers.Progress) -> saving.SavedFile:
+        model = _loaded(session, which, told)
+        told(f"{model.label}: why it writes its words", 0, 1)
+        return saving.explanation_of(session.explanation(model, clip))
+
+    return work
+
+
+def save_page(session: Session, asked: Mapping[str, Any]) -> Work:
+    """One HTML file with the maps of some models."""
+    clip, models, measures = clip_of(session, asked), models_of(asked), names_of(asked, "measures")
+    units = "word" if clip.words else "frame"
+    start = {
+        "model": model_label(_key(models[0])), "stack": asked.get("stack"), "measure": spoken(measures[0]),
+        "layer": layer_of(asked),
+    }  # fmt: skip
+
+    def work(told: answers.Progress) -> saving.SavedFile:
+        maps: Maps = {}
+        for which in models:
+            model = _loaded(session, which, told)
+            maps[_key(which)] = session.maps(model, clip, measures=measures, units=units, progress=told).maps
+        told("the page is written", 0, 1)
+        notes = (SYNTHETIC,) if _is_synthetic(clip) else ()
+        with session.drawing:
+            return saving.page_of(clip, maps, start=start, notes=notes)
+
+    return work
+
+
+def save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
+    """One PNG file with one map."""
+    clip, which, layer = clip_of(session, asked), model_of(asked), layer_of(asked)
+    measure_asked, stack = names_of(asked, "measures")[0], str(asked.get("stack"))
+
+    def work(told: answers.Progress) -> saving.SavedFile:
+        model = _loaded(session, which, told)
+        maps = session.maps(model, clip, measures=[measure_asked], units="word", progress=told).maps
+        if (measure_asked, stack) not in maps:
+            raise InputError(f"{model.label} has no map of {measure_asked} in its {stack}")
+        told("the picture is drawn", 0, 1)
+        forms = by_units(maps[measure_asked, stack])
+        shown = next((form for units, form in forms if units == asked.get("units")), forms[0][1])
+        with session.drawing:
+            return saving.picture_of(clip, shown, layer=layer)
+
+    return work
+
+
+KINDS: dict[str, Callable[[Session, Mapping[str, Any]], Work]] = {
+    "load": load,
+    "write": write,
+    "place": place,
+    "measure": measure,
+    "silence": silence,
+    "explain": explain,
+    "explanation": save_explanation,
+    "page": save_page,
+    "picture": save_picture,
+}
+
+SYNTHETIC = "This clip is synthetic speech that comes with the package."
+
+
+def clip_facts(clip: Clip) -> dict[str, Any]:
+    """What the page keeps of a clip."""
+    return {
+        "name": clip.name,
+        "seconds": clip.duration,
+        "text": clip.text,
+        "language": clip.language,
+        "words": None if clip.words is None else [word.as_list() for word in clip.words],
+        "alignment": clip.alignment,
+        "doubts": list(clip.doubts),
+        "cue": list(clip.cue_words),
+        "target": clip.target,
+        "foil": clip.foil,
+        "synthetic": _is_synthetic(clip),
+    }
+
+
+def _is_synthetic(clip: Clip) -> bool:
+    """Whether a clip says of itself that nobody spoke it: those of the package have a voice of espeak-ng."""
+    return clip.meta.get("synthetic") == "yes"
+
+
+def _loaded(session: Session, which: ModelAsked, told: answers.Progress) -> Model:
+    told(f"{which.name} is loaded", 0, 1)
+    return session.model(which.name, **which.which)
+
+
+def _key(which: ModelAsked) -> ModelKey:
+    return which.name, which.which["init"], which.seed
+
+
+def _drawn(maps: Maps, seconds: float) -> list[dict[str, Any]]:
+    return drawn_maps(maps, seconds, None, _MAP_BYTES)
+
+
+def _spelled(result: answers.Measured, seconds: float) -> dict[str, str]:
+    """Why measures have no map to look at."""
+    large = {
+        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): measure words instead"
+        for (measure, _), m in result.maps.items()
+        if max(m.without("silence", "padding").scores.shape[-2:]) > MOST_UNITS
+    }
+    return {**large, **result.refused}
+
+
+def _units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
+    frames = any(span.kind == "frame" for mixing_map in maps.values() for span in mixing_map.sources)
+    return "frame" if frames else "word"
+
+
+def stored_maps(maps: Maps, seconds: float) -> dict[str, Any]:
+    """Maps that a run has kept, and the models they are of."""
+    models = [
+        {
+            "label": model_label(key),
+            "name": model_label((key[0], "trained", None)),
+            "seed": key[2],
+            "units": _units(own),
+        }
+        for key, own in maps.items()
+    ]
+    return {"maps": _drawn(maps, seconds), "models": models}

@@ -1,0 +1,127 @@
+"""`speechmix probe` on the command line: what can be read off the states of clips, a table in the terminal and in a folder.
+
+In: the parser's subcommands. The command is one call of `speechmix.probe`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...files.names import distinct_file_names, safe_name
+from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
+from .model_options import add_loading_options, model_loaders
+from .status import add_shard_option, refuse_shard
+
+if TYPE_CHECKING:
+    from ...evaluation.probing import Probes
+
+_EXAMPLES = """examples:
+  speechmix probe openai/whisper-small --manifest clips.tsv --label number --random-twin 0 1 2 --out runs/small
+  speechmix probe FOLDER --manifest clips.tsv --label person --position target cue deciding
+  speechmix probe FOLDER --manifest clips.tsv --label number --method online_code
+"""
+
+
+def add_commands(commands) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "probe",
+        help="can a column of the manifest be read off the states?",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(command=_probe)
+    command.add_argument("models", nargs="+", metavar="MODEL", help="hub ids or folders")
+    command.add_argument(
+        "--manifest", required=True, help="TSV, CSV or JSONL with path, text, words, cue, target, and the label"
+    )
+    command.add_argument("--label", default="number", help="column that is to be read (default: number)")
+    command.add_argument(
+        "--position",
+        nargs="+",
+        default=["target"],
+        help="target, cue, between, deciding, or the index of a word (default: target)",
+    )
+    command.add_argument("--stack", nargs="+", help="encoder, decoder (default: all there are)")
+    command.add_argument("--random-twin", nargs="*", type=int, default=[], metavar="SEED", help="also untrained models")
+    command.add_argument(
+        "--by", metavar="COLUMN", help="probe the parts of the clips that this column names by themselves"
+    )
+    command.add_argument(
+        "--group", metavar="COLUMN", help="what stays in one fold (default: pair, sentence and target word)"
+    )
+    command.add_argument("--method", choices=("logistic", "online_code"), default="logistic")
+    command.add_argument("--mode", choices=("correct", "reference"), default="correct", help="of the online code")
+    command.add_argument(
+        "--protocol", choices=("published",), help="the speech paper's: unscaled, folds that part groups"
+    )
+    command.add_argument("--folds", type=int, default=5, help="default: 5")
+    command.add_argument("--seed", type=int, default=0, help="of folds and control task (default: 0)")
+    command.add_argument(
+        "--out", metavar="FOLDER", help="for probes.csv and a figure; a run's folder has them on its page"
+    )
+    add_shard_option(command, instead="score --probe")
+    add_alignment_options(command)
+    add_loading_options(command)
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from ...evaluation.probing import probe
+
+    refuse_shard(
+        options, "states are read in shards by `speechmix score --probe --shard`, whose last shard fits the probes"
+    )
+    skipped: Skipped = []
+    clips = aligned_clips(options, skipped)
+    positions = [int(name) if name.isdigit() else name for name in options.position]
+    probes = probe(
+        model_loaders(options, options.models, options.random_twin), clips, label=options.label, position=positions,
+        stacks=options.stack, by=options.by, group=options.group, method=options.method, mode=options.mode,
+        protocol=options.protocol, folds=options.folds, seed=options.seed, progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    print(_shown(probes))
+    print_skipped(skipped)
+    for row in probes.left_out.value_counts("reason").reset_index().itertuples(index=False):
+        print(f"left out ({row.count}): {row.reason}")
+    if options.out and len(probes.table):
+        print(f"table: {probes.write(options.out)}")
+        _draw(probes, Path(options.out))
+    return 0 if len(probes.table) else 1
+
+
+def _draw(probes: Probes, folder: Path) -> None:
+    """A figure for each part of the clips."""
+    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.probe_curves import probe_figure
+
+    value = "accuracy" if "accuracy" in probes.table else "compression"
+    parts = distinct_file_names(probes.table["part"])
+    for part, table in probes.table.groupby("part", sort=False):
+        stem = f"probes_{table['label'].iloc[0]}"
+        name = safe_name(stem if part == "all" else f"{stem}_{parts[str(part)]}")
+        write_figure(probe_figure(table, value=value), folder / f"{name}.png", dpi=150)
+        print(f"figure: {folder / name}.png")
+
+
+def _shown(probes: Probes) -> str:
+    """The table with a line for each layer; random twins as their mean; then what may be said of it."""
+    from ...evaluation.probing.claims import probe_claims, sentences
+    from ...reporting.plots.panels import model_name
+
+    table = probes.table.drop(columns=["label", "method", "depth", "seed"])
+    if table.empty:
+        return "nothing could be probed"
+    keys = ["model", "init", "part", "stack", "position", "layer"]
+    table = table.groupby(keys, sort=False).mean().reset_index()
+    table["model"] = table["model"].map(model_name)
+    table = table.astype({name: int for name in ("n", "groups") if name in table and table[name].mod(1).eq(0).all()})
+    shown = table.drop(columns=[name for name in ("part",) if table[name].nunique() == 1])
+    text = shown.to_string(index=False, na_rep="", float_format="{:.2f}".format)
+    if "right" not in probes.answers:
+        return text
+    claims = probe_claims(probes.table, probes.answers)
+    names = {name: model_name(name) for name in claims["model"].unique()}
+    return "\n".join([text, "", *sentences(claims, names)])

@@ -1,0 +1,137 @@
+"""Blank a word in the tokens that a model is fed: with its mask, unknown or padding token, or by leaving it out.
+
+In: a tokenizer and prepared inputs of one item. Out: other inputs, and which positions are left. What a tokenizer calls unknown
+may be no neutral blank (Whisper's is the end of text), so, as in the sound, no conclusion should rest on one filler alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..inputs.sentences.sentence import Sentence
+from ..inputs.words.cue_and_target import cue_words
+from ..mixing.passes.request import Question
+from ..mixing.passes.views import seen_by
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.model import Model
+    from ..inputs.clips.clip import Clip
+
+TOKEN_FILLS = ("mask", "unk", "pad", "remove")
+_TEXT, _DECODER = "input_ids", "decoder_input_ids"
+
+
+def token_fills(model: Model) -> tuple[str, ...]:
+    """The fills that a model's tokenizer has a token for.
+
+    Two that are the same token count once: in Whisper, unknown and padding are the end of text.
+    """
+    ids = {fill: id_of_fill(model, fill) for fill in TOKEN_FILLS[:-1]}
+    distinct = {id_: fill for fill, id_ in reversed(ids.items()) if id_ is not None}
+    return (*(fill for fill in ids if fill in distinct.values()), "remove")
+
+
+def id_of_fill(model: Model, fill: str | int) -> int | None:
+    """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model has no embedding of it."""
+    id_ = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
+    return id_ if id_ is not None and 0 <= id_ < getattr(model.text_config, "vocab_size", id_ + 1) else None
+
+
+def blank(
+    model: Model, item: Clip | Sentence | str, word: int | Sequence[int] | None = None, *, fill: str = "remove"
+) -> dict[str, Tensor]:
+    """Return what a model is fed for an item, with a word's tokens blanked: prepared inputs, for `mix` or one's own use.
+
+    Parameters
+    ----------
+    model : Model
+        With its tokenizer.
+    item : Clip, Sentence or str
+        Of a clip the transcript that the decoder is fed is changed; its sound is for `silence`.
+    word : int or sequence of int, optional
+        Index of the word, or of several; the cue (all its words) by default.
+    fill : {"mask", "unk", "pad", "remove"}
+
+    Returns
+    -------
+    dict of str to Tensor [1, ...]
+
+    Raises
+    ------
+    InputError
+        If there is no such word in the text, the tokenizer has no such token, or the model is fed no text.
+
+    Examples
+    --------
+    >>> inputs = speechmix.blank(model, "the keys to the cabinet are here", 4, fill="mask")  # doctest: +SKIP
+    """
+    item = Sentence(item) if isinstance(item, str) else item
+    asked = item.cue_words if word is None else cue_words(word)
+    view = seen_by(model, item, Question(units="word"))
+    if model.converses:
+        raise InputError(
+            f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; silence is for its sound"
+        )
+    view.prepare(tuple(model.stacks))
+    if model.hears and view.prepared.tokens is None:
+        raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")
+    stack, side = ("decoder", _DECODER) if model.hears else (next(iter(model.stacks)), _TEXT)
+    held = {span.word for span in view.sources(stack)}
+    if not asked or not held.issuperset(asked):
+        raise InputError(f"{item.name}: expected the index of a word of the text (or a cue), found word={word!r}")
+    positions = [place for span in view.sources(stack) if span.word in asked for place in span.positions]
+    return blanked(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
+
+
+def blanked(
+    model: Model, inputs: Mapping[str, Tensor], positions: Sequence[int], *, fill: str | int, side: str = _TEXT
+) -> tuple[dict[str, Tensor], list[int]]:
+    """Inputs with some tokens blanked.
+
+    Parameters
+    ----------
+    model : Model
+        With its tokenizer.
+    inputs : dict of str to Tensor [1, T]
+    positions : sequence of int
+    fill : {"mask", "unk", "pad", "remove"} or int
+        A token of the tokenizer, or the id of any; padding is also left out by the attention mask, where the model takes one.
+    side : {"input_ids", "decoder_input_ids"}
+
+    Returns
+    -------
+    inputs : dict of str to Tensor
+    left : list of int
+        Former positions of the tokens that there are now.
+
+    Raises
+    ------
+    InputError
+        If the tokenizer has no such token, or nothing would be left.
+    """
+    if fill not in TOKEN_FILLS and not isinstance(fill, int):
+        raise InputError(f"fill should be one of {TOKEN_FILLS}, found {fill!r}")
+    changed, length = dict(inputs), inputs[side].shape[1]
+    blank = sorted(set(positions))
+    if fill == "remove":
+        left = [position for position in range(length) if position not in set(blank)]
+        if not left:
+            raise InputError("removing these tokens would leave none")
+        names = [
+            name for name in inputs if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
+        ]
+        return {**changed, **{name: inputs[name][:, left] for name in names}}, left
+    token = id_of_fill(model, fill)
+    if token is None:
+        what = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"
+        raise InputError(f"{model.name}: its tokenizer has no {what}; there is {', '.join(token_fills(model))}")
+    changed[side] = inputs[side].clone()
+    changed[side][:, blank] = token
+    if fill == "pad" and side == _TEXT and "attention_mask" in inputs:
+        changed["attention_mask"] = inputs["attention_mask"].clone()
+        changed["attention_mask"][:, blank] = 0
+    return changed, list(range(length))

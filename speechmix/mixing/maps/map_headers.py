@@ -1,0 +1,177 @@
+"""The header of a map's file: labels, provenance and checksums as text, and back, checked.
+
+In: a `MixingMap` and a digest of each layer's scores; or the entries of a header that somebody else may have damaged.
+Out: entries of strings, as safetensors keeps them; or what makes a `MixingMap` but its scores, or an `InputError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...inputs.words.spans import Span
+
+if TYPE_CHECKING:
+    from .mixing_map import MixingMap
+
+FORMAT = "speechmix.MixingMap"
+VERSION = "2"
+
+
+def digest_of(scores: np.ndarray) -> str:
+    """Return the checksum of a layer's bytes (BLAKE2b, 32 hexadecimal digits)."""
+    return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
+
+
+def header_of(mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[str]) -> dict[str, str]:
+    """Return the entries that are written beside the scores.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+    tensor : dict
+        "dtype" and "shape" of the scores, as safetensors writes them.
+    digests : sequence of str
+        Of each layer.
+
+    Raises
+    ------
+    InputError
+        If the provenance holds what JSON does not.
+    """
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        **labels_as_text(mixing_map),
+        "digests": json.dumps(list(digests)),
+    }
+    return {**header, "checksum": _checksum(header, tensor)}
+
+
+def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
+    """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength; `labels_from_text` reads it.
+
+    Raises
+    ------
+    InputError
+        If the provenance holds what JSON does not.
+    """
+    try:
+        provenance = json.dumps(mixing_map.provenance)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the provenance of {mixing_map!r} cannot be written as JSON ({error})") from error
+    return {
+        "measure": mixing_map.measure,
+        "stack": mixing_map.stack,
+        "layers": json.dumps(mixing_map.layers),
+        "targets": json.dumps([_entry(span) for span in mixing_map.targets]),
+        "sources": json.dumps([_entry(span) for span in mixing_map.sources]),
+        "provenance": provenance,
+        **_strength_entry(mixing_map.mixing_strength),
+    }
+
+
+def _strength_entry(strength: np.ndarray | None) -> dict[str, str]:
+    """Mixing strengths [L, W_t] as text, which holds them to the last bit; no entry where there are none."""
+    if strength is None:
+        return {}
+    dtype = "float32" if strength.dtype == np.float32 else "float64"
+    return {"mixing_strength": json.dumps([dtype, strength.tolist()])}
+
+
+def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest of each layer.
+
+    Raises
+    ------
+    InputError
+        If it is no header of a map, or not as it was written.
+    """
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        shown = sorted(map(str, header)) if isinstance(header, dict) else header
+        raise InputError(f"{where}: a safetensors file, but not a MixingMap; found header {str(shown)[:200]}")
+    version = header.get("version")
+    if version != VERSION:
+        raise InputError(
+            f"{where}: a map in the format {str(version)[:20]!r}, expected {VERSION!r}: compute the map again, or update "
+            "speechmix if a newer version wrote it"
+        )
+    if header.get("checksum") != _checksum(header, tensor):
+        raise InputError(f"{where}: its labels or provenance are not as they were written: {_damaged}")
+    try:
+        labels = labels_from_text(header)
+        digests = json.loads(header["digests"])
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InputError(f"{where}: a map with labels that cannot be read ({error!r:.200}): {_damaged}") from error
+    shape = [len(labels[name]) for name in ("layers", "targets", "sources")]
+    if [tensor["shape"][0], *tensor["shape"][-2:]] != shape or len(digests) != shape[0]:
+        raise InputError(f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_damaged}")
+    strength = labels["mixing_strength"]
+    if strength is not None and list(strength.shape) != shape[:2]:
+        raise InputError(f"{where}: mixing strengths of shape {strength.shape}, labels for {shape}: {_damaged}")
+    return labels, digests
+
+
+_damaged = "the file is damaged; compute the map again"
+
+
+def _checksum(header: dict[str, Any], tensor: dict[str, Any]) -> str:
+    """Digest of all other entries, and of type and shape of the scores."""
+    entries = sorted((name, text) for name, text in header.items() if name != "checksum")
+    content = json.dumps([entries, tensor["dtype"], tensor["shape"]]).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
+    """What makes a `MixingMap` but its scores; raises what JSON and wrong types raise (KeyError, TypeError, ValueError)."""
+    layers, provenance = json.loads(header["layers"]), json.loads(header["provenance"])
+    if not isinstance(provenance, dict):
+        raise TypeError(f"provenance is {type(provenance).__name__}")
+    if not isinstance(layers, list) or not all(_is_count(layer) for layer in layers):
+        raise TypeError(f"layers are {layers!r}")
+    return {
+        "targets": tuple(_span(entry) for entry in json.loads(header["targets"])),
+        "sources": tuple(_span(entry) for entry in json.loads(header["sources"])),
+        "measure": str(header["measure"]),
+        "stack": str(header["stack"]),
+        "layers": tuple(layers),
+        "provenance": provenance,
+        "mixing_strength": _strength(header["mixing_strength"], layers) if "mixing_strength" in header else None,
+    }
+
+
+def _strength(text: str, layers: list[int]) -> np.ndarray:
+    """Mixing strengths [L, W_t] of `_strength_entry`."""
+    dtype, numbers = json.loads(text)
+    if dtype not in ("float32", "float64"):
+        raise TypeError(f"mixing strengths are {dtype!r:.40}")
+    strength = np.array(numbers, dtype=dtype)
+    if strength.ndim != 2 or len(strength) != len(layers):
+        raise ValueError(f"mixing strengths of shape {strength.shape} for {len(layers)} layers")
+    return strength
+
+
+def _entry(span: Span) -> dict[str, Any]:
+    """A unit as it is written: pieces only where there are some, so that all other files are as they always were."""
+    return {name: value for name, value in asdict(span).items() if value or name not in ("pieces", "times")}
+
+
+def _span(entry: Any) -> Span:
+    span = Span(**entry)
+    texts = isinstance(span.label, str) and isinstance(span.kind, str)
+    times = all(time is None or isinstance(time, (int, float)) for time in (span.onset, span.offset))
+    places = all(_is_count(edge) for edge in (span.start, span.stop, *chain(*span.pieces))) and span.start <= span.stop
+    if not (texts and times and places and (span.word is None or _is_count(span.word))):
+        raise TypeError(f"a unit is {entry!r}")
+    return span
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,115 @@
+"""The registry of measures: what is declared of each, by name, of the package's own and of those that users register.
+
+In: a measure's name. Out: its `Facts`, for everything that computes, shows, composes, compares or checks scores. The functions
+are in `speechmix.mixing.measures.registry`; `speechmix.register_measure` adds to both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from ...errors import InputError
+from .measure_facts import Facts
+from .measure_table import KOBAYASHI_2021, PACKAGE_MEASURES, RESIDUAL_HAS_NO_HEAD
+
+STACKS = ("encoder", "decoder", "cross")
+
+FACTS: dict[str, Facts] = {facts.name: facts for facts in PACKAGE_MEASURES}
+
+# The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.
+RATIO_OF = ("attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc")
+
+
+def _ratio_of(vectors: str) -> Facts:
+    """Facts of a mixing ratio: one number per target instead of a map, defined where the vectors are that it is taken of."""
+    return replace(
+        FACTS[vectors],
+        name=f"mixing_ratio_{vectors}",
+        description=f"how much of a target's state comes from other units, of the vectors of {vectors}",
+        citation=KOBAYASHI_2021,
+        length_exponent={},
+        residual="in",
+        cross=False,
+        no_heads=RESIDUAL_HAS_NO_HEAD,
+    )
+
+
+RATIO_FACTS: dict[str, Facts] = {facts.name: facts for facts in map(_ratio_of, RATIO_OF)}
+
+
+def facts_of(name: Any) -> Facts:
+    """Facts of a measure of any scope, or of a mixing ratio.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name; the error lists what there is.
+
+    Examples
+    --------
+    >>> facts_of("attention").residual, facts_of("lrp").scope
+    ('out', 'logit')
+    """
+    facts = (FACTS.get(name) or RATIO_FACTS.get(name)) if isinstance(name, str) else None
+    if facts is None:
+        raise InputError(f"unknown measure {name!r}; there are {', '.join((*FACTS, *RATIO_FACTS))}")
+    return facts
+
+
+def names_of_scope(*scopes: str) -> tuple[str, ...]:
+    """Names of the measures of some scopes, in the order of the table, those of users last.
+
+    Examples
+    --------
+    >>> names_of_scope("logit")
+    ('alti_logit', 'decompx', 'lrp')
+    """
+    return tuple(name for name, facts in FACTS.items() if facts.scope in scopes)
+
+
+def check_gives_maps(name: Any) -> None:
+    """Raise `InputError` unless a name is that of a measure, or of a mixing ratio, that gives maps."""
+    facts = facts_of(name)
+    if facts.scope == "logit":
+        raise InputError(
+            f"{name} gives parts that add up to a logit, not maps: speechmix.logit_contributions(model, item, measure={name!r})"
+        )
+    if facts.scope == "removal":
+        raise InputError(
+            f"{name} removes sources from the input and has no maps: speechmix.explain(model, item, measures={name!r})"
+        )
+
+
+def is_installed(facts: Facts) -> bool:
+    """Whether the package that a measure needs, if any, is installed."""
+    return not facts.requires or find_spec(facts.requires) is not None
+
+
+def revision_of(name: str) -> int:
+    """Revision of a measure or a mixing ratio; 1 for an unknown name.
+
+    Examples
+    --------
+    >>> revision_of("attention")
+    1
+    """
+    facts = FACTS.get(name) or RATIO_FACTS.get(name)
+    return 1 if facts is None else facts.revision
+
+
+def residual_left_out(measure: str) -> bool:
+    """True if a map of this measure leaves out the residual stream; of a name nobody knows: False."""
+    return measure in FACTS and FACTS[measure].residual == "out"
+
+
+def composed_by_strength(measure: str) -> bool:
+    """True if maps of this measure are weighted by mixing strengths when layers are composed, where they have some.
+
+    Examples
+    --------
+    >>> composed_by_strength("value_zeroing"), composed_by_strength("alti")
+    (True, False)
+    """
+    return measure not in FACTS or not FACTS[measure].residual_size

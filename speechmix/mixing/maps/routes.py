@@ -1,0 +1,209 @@
+"""Routes: by which layers and over which other units something went from a source to a row, the strongest first.
+
+In: the maps of all layers of a measure, of one stack or of encoder, cross-attention and decoder. Out: `Routes`. Rolled-out and
+composed maps are sums over all ways through the layers, each the product of the steps it takes (`rolled_out`, `compose`). Here
+the ways stand one by one: one that passes over a third unit is a relay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+from .aggregation import decoder_steps, for_all, maps_to_compose, weighted_layers
+from .measure_registry import facts_of
+
+if TYPE_CHECKING:
+    from ...inputs.words.spans import Span
+    from .mixing_map import MixingMap
+
+COLUMNS = ("share", "source", "label", "side", "moves", "route")
+Node = tuple[str, int]  # side ("encoder", "decoder") and unit
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one layer does, from above: every node's sources.
+
+    Parameters
+    ----------
+    name : str
+        As it stands in a route: "encoder 3", "cross 1".
+    crossing : str
+        The same for a step from the decoder to the encoder's output.
+    sources : dict of Node to list of (Node, float)
+    """
+
+    name: str
+    crossing: str
+    sources: Mapping[Node, Sequence[tuple[Node, float]]]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Ways from sources to one row of the last layer, the strongest first.
+
+    Parameters
+    ----------
+    measure : str
+    target : str
+        Label of the row.
+    shares : tuple of float
+        Of the row; those of all ways there are add up to one.
+    ways : tuple of tuple of Node
+        From the row down to the source, a node more than there are steps.
+    steps : tuple of Step
+        From the last layer down.
+    units : dict of side to tuple of Span
+    """
+
+    measure: str
+    target: str
+    shares: tuple[float, ...]
+    ways: tuple[tuple[Node, ...], ...]
+    steps: tuple[Step, ...]
+    units: Mapping[str, tuple[Span, ...]]
+
+    def label(self, node: Node) -> str:
+        """Label of a unit; a decoder's token with its place, for another may be spelled alike."""
+        side, unit = node
+        text = self.units[side][unit].label
+        return f"{text} ({unit})" if side == "decoder" and len(self.units) > 1 else text
+
+    def moves(self, way: tuple[Node, ...]) -> list[tuple[Node, str, Node]]:
+        """The steps of a way that lead to another unit, from the source on: lower node, name of the layer, upper node."""
+        pairs = zip(way, way[1:], self.steps, strict=False)
+        return [
+            (lower, step.name if lower[0] == upper[0] else step.crossing, upper)
+            for upper, lower, step in reversed(list(pairs))
+            if upper != lower
+        ]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a route, `COLUMNS`: moves counts the steps to another unit, route is the way in words, from the source on."""
+        rows = []
+        for share, way in zip(self.shares, self.ways, strict=True):
+            (side, source), moves = way[-1], self.moves(way)
+            told = [self.label(way[-1]), *(part for _, name, upper in moves for part in (name, self.label(upper)))]
+            rows.append((share, source, self.units[side][source].label, side, len(moves), " > ".join(told)))
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def strongest_routes(
+    maps: Mapping[tuple[str, str], MixingMap],
+    measure: str,
+    row: int,
+    *,
+    stack: str | None = None,
+    share: float | None = None,
+    weighted: bool | None = None,
+    most: int = 12,
+) -> Routes:
+    """The strongest ways from sources to one row of the last layer.
+
+    Parameters
+    ----------
+    maps : Maps
+        Of one item, with all layers and rows of the measure.
+    measure : str
+        Of one layer (Value Zeroing, attention, ...).
+    row : int
+        Which target, by its place; of a decoder behind an encoder the position that predicts the token.
+    stack : str, optional
+        One stack alone; by default encoder, cross-attention and decoder where there are all three, else the only one.
+    share, weighted : optional
+        How much of a decoder's row comes through cross-attention, and whether layers are weighted by their mixing strengths:
+        as in `compose`. With ``weighted=False`` the ways through one stack add up to `MixingMap.rollout`.
+    most : int
+        How many routes.
+
+    Returns
+    -------
+    Routes
+
+    Raises
+    ------
+    InputError
+        If the measure explains one number, maps are missing, or there is no such row.
+
+    Examples
+    --------
+    >>> from speechmix import MixingMap, Span
+    >>> units = tuple(Span(i, i + 1, label) for i, label in enumerate("abc"))
+    >>> layers = np.stack([np.eye(3), np.eye(3)])
+    >>> layers[0, 1], layers[1, 2] = [1, 0, 0], [0, 1, 0]  # a to b in layer 0, b to c in layer 1
+    >>> relay = {("value_zeroing", "encoder"): MixingMap(layers, units, units, "value_zeroing", "encoder", (0, 1))}
+    >>> strongest_routes(relay, "value_zeroing", 2).to_dataframe()[["share", "route"]].values.tolist()
+    [[1.0, 'a > encoder 0 > b > encoder 1 > c']]
+    """
+    if facts_of(measure).scope != "layer":
+        raise InputError(
+            f"{measure} explains one number and has no layers to go through; ask for a measure of one layer"
+        )
+    of_measure = [name for kind, name in maps if kind == measure]
+    if stack is None and {"encoder", "cross", "decoder"} <= set(of_measure):
+        steps, targets, units = _through_both(maps, measure, share, weighted)
+        side = "decoder"
+    else:
+        side = stack or next(iter(of_measure), "encoder")
+        if (measure, side) not in maps or side == "cross":
+            raise InputError(f"expected all layers of one stack of {measure!r}, found {list(maps)} and stack={stack!r}")
+        steps = _of_stack(maps[measure, side], weighted)
+        targets, units = maps[measure, side].targets, {side: maps[measure, side].sources}
+    if not 0 <= row < len(targets):
+        raise InputError(f"row={row} should be one of 0 to {len(targets) - 1}")
+    ways = _strongest((side, row), steps, most)
+    shares, nodes = (tuple(part) for part in zip(*ways, strict=True))
+    return Routes(measure, targets[row].label, shares, nodes, tuple(steps), units)
+
+
+def _of_stack(mixing_map: MixingMap, weighted: bool | None) -> list[Step]:
+    """The layers of one stack, the last first."""
+    matrices = weighted_layers(mixing_map, weighted)
+    return [
+        Step(name := f"{mixing_map.stack} {layer}", name, _edges(mixing_map.stack, mixing_map.stack, matrix))
+        for layer, matrix in reversed(list(zip(mixing_map.layers, matrices, strict=True)))
+    ]
+
+
+def _through_both(
+    maps: Mapping[tuple[str, str], MixingMap], measure: str, share: float | None, weighted: bool | None
+) -> tuple[list[Step], tuple[Span, ...], dict[str, tuple[Span, ...]]]:
+    """The decoder's layers, each with its cross-attention, then the encoder's."""
+    parts = maps_to_compose(maps, measure)
+    weighted = for_all(weighted, parts.values())
+    gates, through, own, _ = decoder_steps(parts["cross"], parts["decoder"], share, weighted=weighted)
+    steps = []
+    for index in reversed(range(len(gates))):
+        layer = parts["decoder"].layers[index]
+        sources = _edges("decoder", "decoder", (1 - gates[index]) * own[index])
+        for node, crossing in _edges("decoder", "encoder", gates[index] * through[index]).items():
+            sources[node] = [*sources[node], *crossing]
+        steps.append(Step(f"decoder {layer}", f"cross {layer}", sources))
+    steps += _of_stack(parts["encoder"], weighted)
+    units = {"encoder": parts["encoder"].sources, "decoder": parts["decoder"].sources}
+    return steps, parts["decoder"].targets, units
+
+
+def _edges(above: str, below: str, matrix: np.ndarray) -> dict[Node, list[tuple[Node, float]]]:
+    return {
+        (above, target): [((below, source), float(weight)) for source, weight in enumerate(row) if weight > 0]
+        for target, row in enumerate(matrix)
+    }
+
+
+def _strongest(start: Node, steps: Sequence[Step], most: int) -> list[tuple[float, tuple[Node, ...]]]:
+    """The strongest ways down: to every node those that may still be among them are kept, so none is missed."""
+    reached: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {start: [(1.0, (start,))]}
+    for step in steps:
+        further: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {}
+        for node, ways in reached.items():
+            for source, weight in step.sources.get(node, [(node, 1.0)]):  # a decoder's own input waits for the encoder
+                further.setdefault(source, []).extend((weight * so_far, (*way, source)) for so_far, way in ways)
+        reached = {node: sorted(ways, key=lambda way: -way[0])[:most] for node, ways in further.items()}
+    return sorted((way for ways in reached.values() for way in ways), key=lambda way: -way[0])[:most]

@@ -1,0 +1,91 @@
+"""ALTI (Ferrando et al. 2022): how much nearer to the attention block's output a source's part brings a target.
+
+    y_i = sum_j t_ij + (terms of biases)        c_ij = max( 0, ||y_i||_1 - ||y_i - t_ij||_1 )
+
+y_i is the true output of the attention block with its residual (and, post-norm, its layer norm), t_ij the source's part in
+it: transformed value vectors, with the residual stream in t_ii. A word's vector is the sum of its frames' vectors, so a
+word is one part like any other. Over layers: ``map.normalized()`` per layer, then ``map.rollout()`` (plain product).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .norms import Parts, decompose, projected_values
+
+if TYPE_CHECKING:
+    from ...adapters.capture.block import Block
+    from .unit_positions import Ranges, Units
+
+
+def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, added: float = 0.0) -> Tensor:
+    """Contribution of each source's part to each target, pooled over the frames of the target.
+
+    For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own tokens, is one more part
+    that is no source: there scores are shares c_ij / (sum_j c_ij + c_i,residual), and what a row lacks to one is the
+    residual's. Elsewhere scores are raw lengths.
+
+    Parameters
+    ----------
+    batch_size : int
+        (target position, source) pairs held at once; bounds the memory.
+    order : {1, 2}
+        L1 (the paper's) or L2 length.
+    added : float
+        What is added to every coordinate of t_ij - y_i: 1e-6 in the published code, whose `pairwise_distance` does so.
+
+    Returns
+    -------
+    Tensor [W_t, W_s]
+    """
+    parts = parts_of_block(block, units.rows)
+    scores = parts.own.new_zeros(len(units.rows), len(units.sources))
+    for source, rows, vectors in part_vectors(block, units, parts, batch_size):
+        scores[rows, source] = _nearer(parts.output[rows], vectors, order, added)
+    if block.stack.name == "cross":
+        residual = _nearer(parts.output, parts.own, order, added)
+        whole = scores.sum(dim=-1) + residual
+        scores = scores / whole.where(whole > 0, torch.ones_like(whole))[:, None]
+    return units.pool_targets(scores)
+
+
+def parts_of_block(block: Block, rows: Tensor) -> Parts:
+    """Parts of the attention block's output: behind its layer norm in a post-norm stack."""
+    return decompose(block, rows, norms=1 if block.stack.plan.norm_order == "post" else 0)
+
+
+def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
+    alpha = block.attention(units.rows)  # [H, R, K]
+    all_rows = torch.arange(len(units.rows), device=units.device)
+    for source, place in enumerate(units.source_places):
+        weights = alpha[:, :, place].permute(1, 2, 0).flatten(1)  # [R, K' H]
+        projected = projected_values(block, place).flatten(0, 1)  # [K' H, D]
+        for rows in all_rows.split(batch_size):
+            vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
+            if block.stack.name != "cross":
+                vectors = vectors + parts.own[rows] * _within(units.rows[rows], units.sources[source])[:, None]
+            yield source, rows, vectors
+
+
+def _within(positions: Tensor, ranges: Ranges) -> Tensor:
+    """Which positions lie in one of the ranges."""
+    (start, stop), *further = ranges
+    inside = (positions >= start) & (positions < stop)
+    for start, stop in further:
+        inside |= (positions >= start) & (positions < stop)
+    return inside
+
+
+def _nearer(whole: Tensor, part: Tensor, order: int, added: float) -> Tensor:
+    """max(0, ||y|| - ||y - t||) over the last axis, without cancellation: exactly zero for a part of zeros."""
+    part = part + added if added else part
+    rest = whole - part
+    if order == 1:
+        return (whole.abs() - rest.abs()).sum(dim=-1).clamp_min(0)
+    lengths = whole.norm(dim=-1) + rest.norm(dim=-1)
+    return ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(torch.finfo(whole.dtype).tiny)

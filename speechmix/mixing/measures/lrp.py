@@ -1,0 +1,130 @@
+"""Layer-wise relevance propagation with rules for attention, norms and activations, as gradient times input.
+
+The relevance of a state x for a number f is R = x * g, with g a gradient whose way back is changed so that nothing is lost:
+
+    linear map    z = W x + b           g_x = W' g_z                      the epsilon rule with epsilon = 0; b g_z is the bias's
+    norm          y = gain c / s + b    s held as it is, b g_y is the bias's      (for an RMS norm the identity rule)
+    activation    y = f(x)              g_x = g_y f(x) / x                        the identity rule
+    product       y = a b               half of the gradient to each              the uniform rule: A V, q k', gate * up
+    softmax       a = softmax(s)        its true gradient; (a - J s) g_a is the softmax's own        (Taylor, at s)
+
+Achtibat et al. 2024 (AttnLRP); norms as in Ali et al. 2022; the form with gradients is that of Arras et al. 2025. What is a
+bias's, or a softmax's own, is read off a *unit*: a number that is one and that the bias is multiplied by. So relevance is
+counted on both ways, and f is the sum of what reaches the states and the units. In: tensors of a forward pass. Out: tensors of
+the same values, with other ways back.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ...adapters.binding.layer_components import bias_of
+from ...adapters.binding.norms import gain_of
+
+
+def with_way_back(value: Tensor, other: Tensor) -> Tensor:
+    """The values of one tensor with the gradient of another."""
+    return value.detach() + (other - other.detach())
+
+
+def pass_product_factor(factor: Tensor, share: float | Tensor = 0.5) -> Tensor:
+    """A factor of a product, which takes its share of the product's relevance.
+
+    Examples
+    --------
+    >>> a, b = torch.tensor(3.0, requires_grad=True), torch.tensor(2.0, requires_grad=True)
+    >>> (pass_product_factor(a) * pass_product_factor(b)).backward()
+    >>> (a * a.grad).item(), (b * b.grad).item()
+    (3.0, 3.0)
+    """
+    return with_way_back(factor, factor * share)
+
+
+def pass_activation(before: Tensor, after: Tensor) -> Tensor:
+    """What a function of single units gives: its relevance goes to its argument as it is.
+
+    Examples
+    --------
+    >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    >>> pass_activation(x, x.square()).sum().backward()
+    >>> x.grad
+    tensor([-1.,  2.])
+    """
+    slopes = after / before.where(before != 0, torch.ones_like(before))
+    return with_way_back(after, before * slopes.detach())
+
+
+def pass_bias(after: Tensor, bias: Tensor | None, unit: Tensor) -> Tensor:
+    """What a linear map gives: its bias is one times a unit."""
+    return after if bias is None else after + (unit - 1) * bias
+
+
+def pass_norm(module: nn.Module, before: Tensor, after: Tensor, unit: Tensor) -> Tensor:
+    """What a layer norm or RMS norm gives, its deviation held as it is.
+
+    Examples
+    --------
+    >>> x, unit, norm = torch.tensor([[1.0, 2.0, 6.0]], requires_grad=True), torch.ones((), requires_grad=True), nn.LayerNorm(3)
+    >>> nn.init.constant_(norm.bias, 0.5).shape
+    torch.Size([3])
+    >>> pass_norm(norm, x, norm(x), unit)[0, 2].backward()
+    >>> torch.allclose((x * x.grad).sum() + unit.grad, norm(x)[0, 2])
+    True
+    """
+    if not isinstance(module, nn.LayerNorm):
+        return pass_activation(before, after)
+    centred = before - before.mean(dim=-1, keepdim=True)
+    deviation = (centred.square().mean(dim=-1, keepdim=True) + module.eps).sqrt().detach()
+    linear = gain_of(module, before) * centred / deviation
+    return pass_bias(with_way_back(after, linear), bias_of(module), unit)
+
+
+def pass_attention(
+    context: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None,
+    scale: float,
+    causal: bool,
+    unit: Tensor,
+) -> Tensor:
+    """What attention gives: weights and values share its relevance; of the weights', queries and keys.
+
+    Parameters
+    ----------
+    context : Tensor [B, H, Q, d]
+        As it was computed.
+    query, key, value : Tensor [B, H, Q or K, d]
+    mask : Tensor, optional
+        Broadcast to [B, H, Q, K]: bool, True takes part, or added to the scores. Relevance of what is added is the unit's.
+    scale : float
+    causal : bool
+    unit : Tensor
+        Of what is the softmax's own.
+
+    Returns
+    -------
+    Tensor [B, H, Q, d]
+    """
+    products = scale * pass_product_factor(query) @ pass_product_factor(key).transpose(-1, -2)
+    weights = _softmax(products, mask, causal=causal)
+    products = products.detach()
+    slope = weights.detach() * (products - (weights.detach() * products).sum(dim=-1, keepdim=True))
+    weights = weights + (unit - 1) * (weights.detach() - slope)
+    return with_way_back(context, pass_product_factor(weights) @ pass_product_factor(value))
+
+
+def _softmax(products: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
+    """Softmax of masked scores; rows that see nothing are zeros."""
+    scores = products
+    if mask is not None:
+        mask = mask.detach()
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    blind = (scores == -torch.inf).all(dim=-1, keepdim=True)
+    return scores.masked_fill(blind, 0).softmax(dim=-1).masked_fill(blind, 0)

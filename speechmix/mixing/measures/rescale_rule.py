@@ -1,0 +1,110 @@
+"""DeepLift's rescale rule at the activations of an unmodified model, by captum.
+
+In: a function of states that runs activations inside a module. Out: parts of each number that it gives. One pass forward for
+all numbers, and one back for each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import MissingExtraError
+
+
+def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Tensor:
+    """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs activations inside a module.
+
+    Parameters
+    ----------
+    function : callable
+    module : nn.Module
+    x, x0 : Tensor [1, K, D]
+        States, and those of the baseline.
+
+    Raises
+    ------
+    MissingExtraError
+        Without captum.
+    """
+    try:
+        from captum.attr import DeepLift
+        from captum.attr._core.deep_lift import SUPPORTED_NON_LINEAR, nonlinear
+    except ImportError as error:
+        raise MissingExtraError("captum", "gradients", "the measure 'deeplift'") from error
+    # Elementwise activations that transformers makes modules of: the rescale rule holds for each of them. Imported when
+    # used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
+    from transformers.activations import ACT2CLS
+
+    entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments
+    elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})
+
+    class Rescale(DeepLift):
+        """With captum's own elementwise rule for transformers' activations too, and several numbers from one pass."""
+
+        def __init__(self, module: nn.Module):
+            super().__init__(module)
+            self.gradient_func = self._of_each
+            self._used: list[tuple[nn.Module, Any, Any]] = []
+
+        def _of_each(self, forward: Callable[[], Tensor], inputs: tuple[Tensor]) -> tuple[Tensor]:
+            values = forward()  # [2, P]: of the states and of the baseline
+            gradients: list[Tensor] = []
+            for number in range(values.shape[1]):
+                more = number < values.shape[1] - 1
+                gradients += torch.autograd.grad(values[:, number].sum(), inputs, retain_graph=more)
+                self._give_back()
+            return (torch.cat(gradients),)
+
+        def _is_non_linear(self, part):
+            return isinstance(part, (*elementwise, *SUPPORTED_NON_LINEAR))
+
+        def _backward_hook(self, part, grad_input, grad_output):
+            if type(part) in SUPPORTED_NON_LINEAR:
+                self._used.append((part, getattr(part, "input", None), getattr(part, "output", None)))
+                return super()._backward_hook(part, grad_input, grad_output)
+            return nonlinear(part, part.input, part.output, grad_input, grad_output, eps=self.eps)
+
+        def _give_back(self) -> None:
+            """What captum takes from a part once it has been passed, so that a part that is used twice is an error."""
+            for part, before, after in self._used:
+                part.input, part.output = before, after
+            self._used.clear()
+
+    class Rest(nn.Module):
+        """What lies above a layer, to captum: the function, and the activations that it runs."""
+
+        def __init__(self):
+            super().__init__()
+            self.activations = nn.ModuleList(_depending(function, module, x, Rescale(module)._is_non_linear))
+
+        def forward(self, states: Tensor) -> Tensor:
+            return function(states)
+
+    rest = Rest()
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")  # captum says that it sets hooks and removes them
+            return Rescale(rest).attribute(x.requires_grad_(True), baselines=x0).detach()
+    finally:
+        for part in rest.activations:
+            for left in ("input", "output"):
+                part.__dict__.pop(left, None)
+
+
+def _depending(function: Callable, module: nn.Module, x: Tensor, is_wanted: Callable) -> list[nn.Module]:
+    """Wanted parts of a module whose input depends on the states x."""
+    depending: list[nn.Module] = []
+    with ExitStack() as hooks, torch.enable_grad():
+        for part in filter(is_wanted, module.modules()):
+            handle = part.register_forward_pre_hook(
+                lambda p, args: depending.append(p) if args[0].requires_grad else None
+            )
+            hooks.callback(handle.remove)
+        function(x.clone().requires_grad_(True))
+    return depending

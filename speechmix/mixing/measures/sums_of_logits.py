@@ -1,0 +1,105 @@
+"""A margin as a sum of logits that are read at one position each: what measures of a logit can take apart.
+
+In: an `Objective`, and the model's logits on the item. Out: objectives of kind "logit", "contrast" or "logits" (weighted, at
+one position), whose claims are added up.
+
+    logit, contrast           itself
+    log p of tokens           z_p[t] of each token: what softmax takes off is nobody's; of a label likewise
+    of a whole text (CTC)     sum over frames p and letters v of w_p[v] z_p[v], with the slopes w of the number held as they are
+
+With q the probability of each path that spells a text, log p(text) = E_q[log p(path)] + entropy of q, and the slopes of a text
+say how often q stands at v in frame p. So log p(text) - log p(other text) = sum of w z + the difference of both entropies,
+exactly: q is held, as attention weights and the scale of norms are, and that difference is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from .labels import logits_of_labels
+from .objectives import Objective, logits_of, of_tokens
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
+_FAINT = 1e-4  # of the sum of all slopes: frames that have less are left out
+
+
+def sum_of_logits(objective: Objective, model: Model, logits: Tensor) -> list[Objective]:
+    """Objectives at one position each, whose sum stands for a number.
+
+    Parameters
+    ----------
+    objective : Objective
+    model : Model
+    logits : Tensor [1, T, V] or [1, labels]
+        Of the item, in the precision that slopes are wanted in.
+
+    Raises
+    ------
+    InputError
+        If the number does not depend on logits at any position.
+    """
+    details = objective.details
+    if details["kind"] in ("logit", "contrast", "logits") and details.keys() & {"position", "row"}:
+        return [objective]
+    if "label_id" in details:
+        return [_of_label(objective)]
+    if "tokens" in details:
+        return [of_tokens("logit", model, *pair) for pair in zip(details["positions"], details["tokens"], strict=True)]
+    if "token" in details:
+        return [of_tokens("logit", model, details["position"], details["token"])]
+    return _by_slopes(objective, logits)
+
+
+def read_at_once(details: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+    """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and with which weights.
+
+    Examples
+    --------
+    >>> read_at_once({"kind": "contrast", "position": 3, "token": 7, "foil": 9})
+    ([7, 9], [1.0, -1.0])
+    """
+    if details["kind"] == "logits":
+        return list(details["tokens"]), list(details["weights"])
+    first = details["token"] if "token" in details else details["label_id"]
+    return ([first, details["foil"]], [1.0, -1.0]) if "foil" in details else ([first], [1.0])
+
+
+def _of_label(objective: Objective) -> Objective:
+    label = objective.details["label_id"]
+    details = {**objective.details, "kind": "logit"}
+    return Objective(lambda output: logits_of_labels(output)[:, label], objective.span, details)
+
+
+def _by_slopes(objective: Objective, logits: Tensor) -> list[Objective]:
+    from transformers.modeling_outputs import CausalLMOutput
+
+    with torch.enable_grad():
+        leaf = logits.detach().requires_grad_(True)
+        value = objective.function(CausalLMOutput(logits=leaf))
+        (slopes,) = torch.autograd.grad(value.sum(), leaf)
+    sizes = slopes[0].abs().sum(dim=-1)
+    frames = (sizes > _FAINT * sizes.sum()).nonzero().flatten().tolist()
+    if not frames:
+        raise InputError(f"no logit makes a difference to {objective.details.get('label', 'what is explained')!r}")
+    return [_weighted(objective, frame, slopes[0, frame].tolist()) for frame in frames]
+
+
+def _weighted(objective: Objective, position: int, slopes: Sequence[float]) -> Objective:
+    """Sum of the logits at one position, each times its slope."""
+    tokens = [token for token, slope in enumerate(slopes) if slope]
+    weights = [slopes[token] for token in tokens]
+
+    def function(output: Any) -> Tensor:
+        read = logits_of(output)[:, position, tokens]
+        return (read * read.new_tensor(weights)).sum(dim=-1)
+
+    told = {name: objective.details[name] for name in ("label",) if name in objective.details}
+    details = {"kind": "logits", "position": position, "tokens": tuple(tokens), "weights": tuple(weights), **told}
+    return Objective(function, objective.span, details)

@@ -1,0 +1,288 @@
+"""What a run costs before it is begun: parameters, memory, seconds a clip on this machine and on a GPU that is not here.
+
+In: a hub id, a folder or a model, and what is to be asked. Out: an `Estimate`. Parameters, layers and operations are counted on
+a model without weights; how fast this device multiplies matrices is measured in a fraction of a second; seconds are operations
+by that rate, at a share of it that whole passes were measured to reach. Seconds on a GPU are computed from the rate it is sold
+with. Each number says which of the three it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...adapters.binding.bound_layers import Stack
+from ...adapters.binding.layer_components import weight_of
+from ...adapters.binding.meta_model import outline
+from ...adapters.capture.activation_cache import FEATURES_BYTES, STATES_BYTES
+from ...adapters.delta.products import STORED_BYTES
+from ...adapters.model import Model
+from ...errors import InputError
+from .batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, bytes_of_a_clip
+from .operation_count import Operations, counted_operations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Operations a second in float32 (no tensor cores, which round), in billions, as their makers state them.
+GPU_PEAKS = {"NVIDIA A100": 19_500.0, "NVIDIA H100 SXM": 67_000.0, "NVIDIA RTX 4090": 82_600.0}
+GPU_SHARE = 0.4  # of the peak
+SHARE_OF_PRODUCTS = 0.75  # of the rate of one matrix product, reached by whole passes and measures on a CPU
+_MEASURED_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What scoring some clips with a model, and with random twins of it, takes.
+
+    Attributes
+    ----------
+    model : str
+    parameters : int
+        Counted.
+    stacks : dict of str to (layers, heads, width)
+        Counted.
+    operations : Operations
+        Floating-point operations of one clip, counted.
+    clips, seconds, twins
+        As asked; seconds is the length of a clip.
+    weights, activations, held : int
+        Bytes, computed: of the weights in float32; of the widest layer of a forward pass; of what measures hold beside it
+        (attention of some rows, pairs of rows and sources, matrices made of the weights, sounds heard last).
+    device : str
+        Where the rate was measured, with the number of threads on a CPU.
+    rate : float
+        Billions of operations a second that a matrix product of the model's shape reaches there, measured.
+    """
+
+    model: str
+    parameters: int
+    stacks: dict[str, tuple[int, int, int]]
+    operations: Operations
+    clips: int
+    seconds: float
+    twins: int
+    weights: int
+    activations: int
+    held: int
+    device: str
+    rate: float
+
+    @property
+    def memory(self) -> int:
+        """Bytes beside Python and torch themselves; models are taken one after the other, so twins need no more."""
+        return self.weights + self.activations + self.held
+
+    @property
+    def seconds_a_clip(self) -> float:
+        """On this device, from the measured rate."""
+        return self.operations.total / (self.rate * 1e9 * SHARE_OF_PRODUCTS)
+
+    @property
+    def seconds_in_all(self) -> float:
+        """Of all clips, with the model and each of its twins."""
+        return self.seconds_a_clip * self.clips * (1 + self.twins)
+
+    @property
+    def seconds_a_clip_on_gpus(self) -> dict[str, float]:
+        """By card, of the arithmetic alone: computed, not measured."""
+        return {card: self.operations.total / (peak * 1e9 * GPU_SHARE) for card, peak in GPU_PEAKS.items()}
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The numbers that a table of models has in a row."""
+        on_gpus = self.seconds_a_clip_on_gpus
+        return {
+            "model": self.model,
+            "million parameters": round(self.parameters / 1e6, 1),
+            "stacks (layers x heads)": ", ".join(
+                f"{name} {n} x {heads}" for name, (n, heads, _) in self.stacks.items()
+            ),
+            "width": max(width for _, _, width in self.stacks.values()),
+            "memory (GB)": round(self.memory / 1e9, 2),
+            "GFLOP a clip": round(self.operations.total / 1e9, 1),
+            "of it the forward pass (%)": round(100 * self.operations.forward / self.operations.total),
+            "s a clip here": _digits(self.seconds_a_clip),
+            **{f"s a clip, {card}": _digits(seconds) for card, seconds in on_gpus.items()},
+        }
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The same as a table of one row; `pandas.concat` puts those of several models below each other."""
+        import pandas as pd
+
+        return pd.DataFrame([self.row])
+
+    def text(self) -> str:
+        """Lines for people; each says whether its numbers are counted, measured or computed."""
+        operations, gpus = self.operations, self.seconds_a_clip_on_gpus
+        parts = [("forward pass", operations.forward), ("reading attention", operations.reading)]
+        shares = ", ".join(f"{name} {_billions(n)}" for name, n in (*parts, *operations.measures.items()) if n)
+        layers = ", ".join(f"{name} {n} layers x {heads} heads" for name, (n, heads, _) in self.stacks.items())
+        twins = f" and {self.twins} random twin{'s' * (self.twins > 1)}" if self.twins else ""
+        lines = [
+            f"{self.model}: {self.parameters / 1e6:,.1f} million parameters; {layers} (counted)",
+            f"  memory      {self.memory / 1e9:.2f} GB: weights {self.weights / 1e9:.2f}, a forward pass "
+            f"{self.activations / 1e9:.2f}, measures {self.held / 1e9:.2f} (computed)",
+            f"  operations  {_billions(operations.total)} GFLOP for a clip of {self.seconds:g} s: {shares} (counted)",
+            f"  here        {spoken(self.seconds_a_clip)} a clip, {spoken(self.seconds_in_all)} for {self.clips} "
+            f"clip{'s' * (self.clips > 1)} with the model{twins} (computed; {self.device}: {self.rate:,.0f} GFLOP/s measured, "
+            f"{SHARE_OF_PRODUCTS:.0%} of it taken)",
+            "  on a GPU    " + ", ".join(f"{card} {spoken(seconds)}" for card, seconds in gpus.items())
+            + f" a clip (computed from {GPU_SHARE:.0%} of the peak in float32, not measured)",
+        ]  # fmt: skip
+        if operations.uncounted:
+            lines.append(f"  not counted: {', '.join(operations.uncounted)}, which differentiate the whole model")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def estimate(
+    source: str | Path | Model | Any,
+    *,
+    clips: int = 1,
+    seconds: float = 5.0,
+    measures: str | Sequence[str] = ("value_zeroing",),
+    targets: str | None = None,
+    stacks: Sequence[str] | None = None,
+    twins: int = 0,
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+) -> Estimate:
+    """Estimate what it takes to score clips with a model, from its config alone.
+
+    Parameters
+    ----------
+    source : str, Path, Model or transformers.PreTrainedModel
+        As for `speechmix.load`. Of a hub id only the config is downloaded.
+    clips : int
+        How many.
+    seconds : float
+        Length of one, with 2.5 words a second and 1.5 tokens a word. A Whisper's encoder hears its whole window whatever the
+        clip. For text models: a sentence that takes so long to say.
+    measures : str or sequence of str
+        As for `speechmix.mix`. Those that differentiate the whole model are named, and not counted.
+    targets : {"target"}, optional
+        Only the rows of a clip's target word, as `speechmix score --target-rows-only`; the whole map by default.
+    stacks : sequence of str, optional
+    twins : int
+        Random twins that hear the same clips.
+    device : str or torch.device, optional
+        Whose rate is measured; by default where `speechmix.load` would put the model (a loaded model: where it is).
+    revision : str, optional
+        Branch, tag or commit on the hub.
+
+    Returns
+    -------
+    Estimate
+        Parameters and operations are exact, those of a first clip. Seconds here were within a factor of 2 of what Whisper's
+        shapes took (target rows), by a rate measured while little else ran; other families and whole maps were not held against
+        a clock. They leave out loading, alignment, figures and files. Memory is what tensors take beside Python and torch,
+        computed and not measured.
+
+    Raises
+    ------
+    InputError
+        For options that `mix` would refuse, too, and a clip that is too long for the model.
+    ModelError
+        For a source that is none, or an unsupported architecture.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> config = transformers.WhisperConfig(d_model=384, encoder_layers=4, decoder_layers=4, encoder_attention_heads=6,
+    ...     decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536)
+    >>> tiny = estimate(transformers.WhisperForConditionalGeneration(config), clips=40, twins=1)
+    >>> tiny.parameters, tiny.stacks["encoder"]
+    (37760640, (4, 6, 384))
+    """
+    _check(clips=(clips, 1), twins=(twins, 0))
+    if not (isinstance(seconds, (int, float)) and 0 < seconds < float("inf")):
+        raise InputError(f"seconds should be the length of a clip, more than 0, found {seconds!r}")
+    if targets not in (None, "target"):
+        raise InputError(f"targets should be 'target' or None for the whole map, found {targets!r}")
+    if device is None:
+        own = getattr(source, "device", None)
+        device = own if isinstance(own, torch.device) else "cuda" if torch.cuda.is_available() else "cpu"
+    model = outline(source, revision=revision)
+    asked = [measures] if isinstance(measures, str) else list(measures)
+    operations = counted_operations(model, seconds=seconds, measures=asked, targets=targets, stacks=stacks)
+    widest = max(model.stacks.values(), key=lambda stack: stack.width)
+    rate = rate_of(device, width=widest.width, inner=_inner(widest))
+    place = torch.device(device)
+    threads = torch.get_num_threads()
+    return Estimate(
+        model=model.name,
+        parameters=sum(weight.numel() for weight in model.module.parameters()),
+        stacks={stack.name: (len(stack), stack.heads, stack.width) for stack in model.stacks.values()},
+        operations=operations,
+        clips=clips,
+        seconds=float(seconds),
+        twins=twins,
+        weights=sum(weight.nbytes for weight in (*model.module.parameters(), *model.module.buffers())),
+        activations=bytes_of_a_clip(model),
+        held=_held(model),
+        device=f"{place}, {threads} thread{'s' * (threads > 1)}" if place.type == "cpu" else str(place),
+        rate=rate,
+    )
+
+
+def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 256) -> float:
+    """Billions of operations a second that a device reaches in the product [rows, width] x [width, inner] in float32.
+
+    Takes a fraction of a second; the quickest of several, so that what else the machine does counts little.
+    """
+    states, weight = torch.ones(rows, width, device=device), torch.ones(width, inner, device=device)
+    on_gpu, quickest, began = torch.device(device).type == "cuda", float("inf"), time.perf_counter()
+    times = 20 if on_gpu else 1
+    while quickest == float("inf") or time.perf_counter() - began < _MEASURED_SECONDS:
+        start = time.perf_counter()
+        for _ in range(times):
+            states @ weight
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        quickest = min(quickest, (time.perf_counter() - start) / times)
+    return 2e-9 * rows * width * inner / quickest
+
+
+def _check(**counts: tuple[Any, int]) -> None:
+    for name, (number, least) in counts.items():
+        if not isinstance(number, int) or number < least:
+            raise InputError(f"{name} should be a whole number of at least {least}, found {number!r}")
+
+
+def _inner(stack: Stack) -> int:
+    """Width of a stack's feed-forwards."""
+    return max((weight_of(part.up).shape[0] for part in stack.layers[0].feed_forwards), default=4 * stack.width)
+
+
+def _held(model: Model) -> int:
+    """Bytes that measures hold at most beside a forward pass, on a CPU."""
+    made = sum(
+        4 * len(stack) * _inner(stack) * stack.width for stack in model.stacks.values() if stack.plan.feed_forwards
+    )
+    sounds = FEATURES_BYTES + STATES_BYTES if model.hears else 0
+    return CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(made, STORED_BYTES) + sounds
+
+
+def _billions(number: int) -> str:
+    return f"{number / 1e9:,.1f}" if number >= 1e8 else f"{number / 1e9:.1g}"
+
+
+def _digits(number: float) -> float:
+    """Two digits: an estimate has no more."""
+    return float(f"{number:.2g}")
+
+
+def spoken(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 180:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

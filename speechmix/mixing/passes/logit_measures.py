@@ -1,0 +1,60 @@
+"""The package's measures of scope "logit": ALTI-Logit, DecompX and LRP, as the registry knows them.
+
+In: a `LogitPass` and objectives that are logits. Out: the fields of `LogitContributions` for each objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...adapters.capture.device_copy import to_host
+from ..measures.objectives import Objective
+from ..measures.registry import implement
+from ..measures.relevance_pass import check_covered
+from .alti_logit_passes import by_layers, writing_stack
+from .decompx_logit import carried_parts, check_carried
+from .logit_pass import LogitPass
+from .lrp_logit import relevance_parts
+
+
+def alti_logit(run: LogitPass, objectives: Sequence[Objective], *, reference: bool = False) -> list[dict[str, Any]]:
+    """Return ALTI-Logit's contributions, by a pass that tells what is read and one that takes attention blocks apart.
+
+    `reference` adds 1e-6 to every coordinate of ALTI's differences, as the published code does: its rows then reach a few
+    millionths into the future.
+    """
+    return by_layers(run.model, run.view, run.question, run.inputs, objectives, reference=reference)
+
+
+def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+    """Return DecompX's contributions, in one row for all layers."""
+    by_source, outside, logits = to_host(list(carried_parts(run.model, run.view, run.inputs, objectives)))
+    return [
+        {
+            "scores": {"encoder": by_source[index : index + 1].astype(float)},
+            "direct": {},
+            "layer_parts": {"outside": outside[index : index + 1].astype(float)},
+            "single_parts": {},
+            "logit": float(logits[index]),
+        }
+        for index in range(len(objectives))
+    ]
+
+
+def lrp(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+    """Return LRP's contributions, by relevance that one pass propagates back."""
+    return relevance_parts(run.model, run.view, run.inputs, objectives)
+
+
+implement("alti_logit", alti_logit, check=writing_stack)
+implement("decompx", decompx, check=check_carried, details=("position", "row"))
+# LRP: in single precision it misses by less than ten roundings, and by a thousand where a rule is missing.
+implement(
+    "lrp",
+    lrp,
+    check=check_covered,
+    details=("position", "label_id"),
+    roundings=200,
+    mismatch="it computes something that no rule covers (a product of states, a function of them)",
+)

@@ -1,0 +1,44 @@
+"""LogitPass: what a measure of scope "logit" gets, a model with its head and one item that is ready to run.
+
+In: a model in the precision of the request, and a prepared item. Out: its inputs, its sources by side, and the logits of a
+plain forward pass, for functions that split a logit into contributions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...adapters.model import Model
+from ...inputs.words.spans import Span
+from .request import Question
+from .views import View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LogitPass:
+    """A model and an item, whose logits a measure splits into contributions of its sources.
+
+    Parameters
+    ----------
+    model : Model
+        With its head, in use.
+    view : View
+        The item, prepared.
+    question : Question
+    inputs : dict of str to Tensor
+        On the model's device.
+    """
+
+    model: Model
+    view: View
+    question: Question
+    inputs: Mapping[str, Tensor]
+
+    def sources(self, side: str) -> Sequence[Span]:
+        """The units of a side ("encoder", "decoder") whose contributions are returned, in their order."""
+        return self.view.sources(side)

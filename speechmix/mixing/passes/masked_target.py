@@ -1,0 +1,72 @@
+"""The mask of a masked language model in the place of a sentence's target word.
+
+In: a model and a sentence with a target. Out: the sentence that the model reads, and what is read at the mask. A masked model
+that reads its target copies it; what it predicts from context is seen behind the mask alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...adapters.generation.text_tokens import MASK
+from ...adapters.model import Model
+from ...inputs.sentences.sentence import Sentence
+from ...inputs.words.multipart_words import asked_again, refuse_parts
+from .request import ObjectiveOption
+
+
+def is_masked_model(model: Model) -> bool:
+    """Whether a model reads a text whose target may be masked."""
+    reads_both_sides = tuple(model.stacks) == ("encoder",) and not model.classifies
+    return reads_both_sides and getattr(model.tokenizer, "mask_token", None) is not None
+
+
+def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
+    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked for there."""
+    if not isinstance(sentence.target, int):
+        return sentence, None
+    target = sentence.words[sentence.target]
+    if target.text == MASK:
+        return sentence, "log_probability"
+    refuse_parts(target, "a mask in its place", where=sentence.name or sentence.text)
+    text = getattr(sentence, target.part)
+    masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
+    cue = asked_again(sentence.words, sentence.cue_words) if sentence.cue_words else None
+    spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
+    return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings
+
+
+def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Return the item with its target masked and the objectives that are read there, where a masked model predicts the target.
+
+    Parameters
+    ----------
+    model : Model
+    item : Clip, Sentence, str or dict of tensors
+        Only a `Sentence` with a target changes.
+    objectives : sequence
+        "auto", "logit", "contrast" or spellings read the target, so that it is masked. Numbers of positions and functions read
+        the text as it is given; beside one of the former they read the masked text.
+
+    Examples
+    --------
+    A model without a mask token, or an item without a target, leaves both as they are.
+    """
+    reads_target = [_reads_target(objective) for objective in objectives]
+    if not (isinstance(item, Sentence) and any(reads_target) and is_masked_model(model)):
+        return item, list(objectives)
+    masked, spellings = masked_target(item)
+    if masked is item:  # no target, or the mask itself
+        return item, list(objectives)
+    at_mask: dict[Any, Any] = {"auto": spellings, "logit": spellings[:1]} if isinstance(spellings, tuple) else {}
+    if item.foil is not None:
+        at_mask["contrast"] = spellings
+    return masked, [at_mask.get(one, one) if isinstance(one, str) else one for one in objectives]
+
+
+def _reads_target(objective: Any) -> bool:
+    """Whether an objective is a name or a spelling: then what it reads is the target."""
+    if isinstance(objective, str):
+        return True
+    return isinstance(objective, Sequence) and len(objective) > 0 and all(isinstance(word, str) for word in objective)

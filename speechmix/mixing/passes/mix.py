@@ -1,0 +1,227 @@
+"""mix(): context-mixing maps of clips, texts or prepared inputs, all measures and stacks in one forward pass.
+
+In: a `Model`, and a `Clip` or several. The options become one `Question`, the items groups that share a forward pass
+(`batches`); what happens in a pass is in `passes`. Out: `Maps`, one `MixingMap` per measure and stack, raw scores
+[layer, (head,) target, source].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import torch
+
+from ...adapters.model import Model
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...inputs.sentences.sentence import Sentence
+from ...inputs.words.spans import Span
+from ..maps.map_files import folders_of
+from ..maps.mixing_map import Maps
+from .batches import clips_together, in_groups, prepare_ahead, rows_of
+from .forward_pass import Precision, answers
+from .request import ObjectiveOption, Question, Targets, several
+from .views import Item
+
+
+def mix(
+    model: Model,
+    clip: Clip | Sentence | str | Mapping[str, Any] | Iterable[Clip | Sentence | str],
+    *,
+    measures: str | Sequence[str] = ("value_zeroing",),
+    stacks: str | Sequence[str] | None = None,
+    layers: int | Sequence[int] | None = None,
+    units: str = "word",
+    spans: Sequence[Span | tuple[int, int]] | None = None,
+    targets: int | Targets | None = None,
+    pooling: str = "mean",
+    distance: str = "cosine",
+    heads: str = "mean",
+    rounding: str = "disjoint",
+    include: Sequence[str] = (),
+    dtype: str | torch.dtype | None = None,
+    engine: str = "delta",
+    product_dtype: str | torch.dtype | None = None,
+    objective: ObjectiveOption = "auto",
+    steps: int = 50,
+    baseline: str = "mean",
+    prompt: str | None = None,
+    answer: str | None = None,
+    batch_size: int | str = "auto",
+    clips_at_once: int | str = "auto",
+    window: tuple[float, float] | None = None,
+    out: str | PathLike | None = None,
+    progress: bool = False,
+) -> Maps | list[Maps]:
+    """Score how much each source contributes to each target, layer by layer.
+
+    Parameters
+    ----------
+    model : Model
+        From `speechmix.load`.
+    clip : Clip, Sentence or str, dict of tensors, or iterable of them
+        A clip with word times for a model that hears, a text for one that reads (``<mask>`` stands for its mask token), or
+        prepared model inputs (e.g. ``{"input_features": x, "decoder_input_ids": ids}``). Several clips, or prepared
+        inputs of a batch of several, give a list; padding that an attention mask leaves out is no unit.
+    measures : str or sequence of str
+        Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one.
+    stacks : str or sequence of str, optional
+        "encoder", "decoder", "cross"; by default all that the model and its inputs have.
+    layers : sequence of int, optional
+        Layers counted from 0; all by default.
+    units : {"word", "frame", "token"}
+        What the encoder's side of a map is made of: words or frames of a clip; words (of one or more sub-words) or tokens
+        of a text, then in a model with a decoder alone too. The decoder behind an encoder always has tokens.
+    spans : sequence of (start, stop), list of (start, stop), or Span, optional
+        Half-open encoder frames (or token positions) to use as units instead of words; several ranges are one unit in
+        pieces, ``[(1, 2), (3, 4)]``. For prepared inputs without spans every frame or token is a unit.
+    targets : optional
+        Compute only these rows: indices into the target side's units (spans, frames or token positions), a dict of
+        such lists by stack, or "target" for the rows of the clip's target word (and the one that decides its
+        spelling, with a foil). Much cheaper than the whole map.
+    pooling : {"mean", "max"}
+        Over the frames of a word.
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
+        Of Value Zeroing.
+    heads : {"mean", "each"}
+        "each" gives a map per head; for Value Zeroing it zeroes that head alone.
+    rounding : {"disjoint", "paper"}
+        Words to frames; see `speechmix.inputs.words.spans.word_spans`.
+    include : sequence of {"silence", "padding"}
+        Make the silence between words and the padding behind the clip units of their own.
+    dtype : str or torch.dtype, optional
+        Precision of the states, float32 or float64; by default the model's own, float32 for a half-precision model. A
+        half-precision model can be asked to run in its own, with a warning: scores are then hardly more than noise.
+    engine : {"delta", "replay"}
+        How Value Zeroing is computed: by carrying the change through the layer, or by running the layer's modules again
+        on the changed rows (slower, and less exact at the same precision; used by itself for a registered architecture
+        whose layers are not described).
+    product_dtype : str or torch.dtype, optional
+        Precision of the delta engine's products with the feed-forward matrices alone: "bfloat16" (scores then within about
+        5e-3, relatively), on a GPU also "tf32"; that of the states by default. Where a processor only emulates the type,
+        float32 is used, with a warning; the provenance of a map (`product_dtype`) says what was used.
+    objective : str, tuple or callable
+        The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
+        target's token), "log_probability" (of all its tokens; of a CTC model's transcript), "contrast" (its logit less the
+        foil's), "ctc" (log-probability of the transcript less that without the target); "auto" is a contrast where there is
+        a foil, and else "ctc" for a CTC model and "logit" for others.
+        With several tokens: the one that decides between target and foil, or the target's first. A masked target is given
+        as ("spelling",) or ("spelling", "foil"), by default the likeliest token. A classifier is asked for the label
+        that it gives, or for ("label",), or ("label", "label") for a contrast. For prepared inputs: (position, token id),
+        (position, token id, foil's id), or a function of the model's output (a batch of one) that returns a scalar.
+    steps : int
+        Of integrated gradients.
+    baseline : {"mean", "zero"}
+        Of integrated gradients and DeepLift: every position at the mean of the states, or zeros, from where a layer norm
+        makes nearly all of the change within the first thousandth of the path, so that no sum over steps is complete.
+    prompt : str, optional
+        What an audio language model is asked about the clip (`Model.with_prompt`). By default it is asked to transcribe, and
+        its decoder is fed the clip's text, if it has one.
+    answer : str, optional
+        What its decoder is fed as the answer to the prompt; by default the model writes its answer itself (greedy).
+    batch_size : int or "auto"
+        (Target position, source) pairs handled at once, about; "auto" takes what fits 32 MiB, on a GPU a quarter of
+        what is free.
+    clips_at_once : int or "auto"
+        Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes nothing for the model
+        (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has; text models), otherwise one.
+    window : (start, end), optional
+        With units="frame", only the frames within these seconds of the clip.
+    out : path, optional
+        Folder to write the maps to while they are computed, one file a map, as `MixingMap.save` does; the maps returned
+        then read their scores from there. For maps larger than memory. Each clip has a folder in it, named like the clip
+        (two of one name are refused); several prepared inputs are numbered, ``inputs_0``, ``inputs_1``, ...; a single one
+        has the folder itself.
+    progress : bool
+        Show a bar over clips.
+
+    Returns
+    -------
+    Maps
+        ``maps[measure, stack]`` is a `MixingMap`. A list of them for several clips.
+
+    Raises
+    ------
+    InputError
+        If the clip or an option cannot be used; the message says what to do.
+
+    Examples
+    --------
+    >>> import transformers, speechmix, torch
+    >>> config = transformers.Wav2Vec2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    ...     intermediate_size=64, conv_dim=(16,) * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2)
+    >>> model = speechmix.load(transformers.Wav2Vec2Model(config), init="random", seed=0)
+    >>> maps = mix(model, {"input_values": torch.randn(1, 16_000)}, spans=[(0, 20), (20, 49)])
+    >>> maps["value_zeroing", "encoder"].scores.shape
+    (2, 2, 2)
+    """
+    if prompt is not None or answer is not None:
+        model = model.with_prompt(prompt, answer=answer)
+    question = Question(
+        measures=several(measures) or (),
+        stacks=several(stacks),
+        layers=several(layers),
+        units=units,
+        spans=spans,
+        targets=several(targets) if isinstance(targets, int) else targets,
+        pooling=pooling,
+        distance=distance,
+        heads=heads,
+        rounding=rounding,
+        include=several(include) or (),
+        dtype=dtype,
+        engine=engine,
+        product_dtype=product_dtype,
+        objective=objective,
+        steps=steps,
+        baseline=baseline,
+        window=window,
+    )
+    for name, number in (("batch_size", batch_size), ("clips_at_once", clips_at_once)):
+        if number != "auto" and not (isinstance(number, int) and number >= 1):
+            raise InputError(f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}")
+    scored = partial(answers, model, question=question, precision=Precision.of(model, question), batch_size=batch_size)
+    if isinstance(clip, Mapping):
+        rows = rows_of(clip)
+        folders = folders_of(out, rows)
+        maps_of_rows = [scored([row], folders)[0] for row in rows]
+        return maps_of_rows[0] if len(rows) == 1 else maps_of_rows
+    if isinstance(clip, (str, PathLike)) and model.hears:
+        raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
+    if isinstance(clip, (Clip, Sentence, str)):
+        return scored([clip], folders_of(out, [clip]))[0]
+    if not isinstance(clip, Iterable):
+        raise InputError(f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}")
+    at_once = clips_together(model) if clips_at_once == "auto" else int(clips_at_once)
+    return _of_several(model, clip, scored, at_once=at_once, out=out, progress=progress)
+
+
+def _of_several(
+    model: Model,
+    items: Iterable[Clip | Sentence | str],
+    scored: Callable[..., list[Maps]],
+    *,
+    at_once: int,
+    out: str | PathLike | None,
+    progress: bool,
+) -> list[Maps]:
+    """Maps of many items, read ahead; `scored` answers those that share a pass."""
+    if progress or out is not None:
+        items = list(items)
+    folders = folders_of(out, items if isinstance(items, Sequence) else ())
+    if progress:
+        from tqdm.auto import tqdm
+
+        items = tqdm(items, unit="clip", desc=f"mix {model.name}")
+    with model.unchanged(), closing(prepare_ahead(model, items, count=at_once)) as ahead:
+        return [maps for batch in in_groups(ahead, at_once) for maps in scored(batch, folders)]
+
+
+def mix_one(model: Model, item: Item, **options: Any) -> Maps:
+    """`mix` of one item, which has one answer."""
+    maps = mix(model, item, **options)
+    return maps if isinstance(maps, Maps) else maps[0]

@@ -1,0 +1,71 @@
+"""maps_of_each(): maps of one item by a measure that differentiates the whole model, for each of several objectives.
+
+In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` gives for that objective alone. What does not
+depend on the objective is computed once: the forward pass, whose graph is kept while each objective is taken back through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...adapters.capture.block import Block
+from ...adapters.model import Model
+from ..maps.mixing_map import Maps
+from ..measures.availability import check_defined
+from ..measures.registry import measure_named
+from ..measures.unit_positions import Units
+from .batches import in_groups
+from .forward_pass import Precision, differentiated, layers_of, provenance_of, run_forward, stacks_of
+from .request import ObjectiveOption, Question
+from .views import Item, seen_by
+
+# What a measure makes of all objectives at once is in memory: of integrated gradients the states' gradients of each.
+_AT_ONCE = 32
+
+
+def maps_of_each(
+    model: Model, item: Item, objectives: Sequence[ObjectiveOption], measure: str, **options: Any
+) -> list[Maps]:
+    """Maps of one measure for each objective.
+
+    Parameters
+    ----------
+    model : Model
+        With its head.
+    item : Clip, Sentence, str or dict of tensors
+        As in `mix`.
+    objectives : sequence [P]
+        Each as in `mix`.
+    measure : str
+        One that has an objective.
+    **options
+        Further ones of `mix` that decide scores.
+
+    Returns
+    -------
+    list of Maps [P]
+
+    Raises
+    ------
+    InputError
+        As `mix`.
+    """
+    question = Question.of({**options, "measures": measure})
+    precision, view = Precision.of(model, question), seen_by(model, item, question)
+    layers = layers_of(model, stacks_of(model, [view], question), question)
+    for stack in layers:
+        check_defined(measure_named(measure), model.stacks[stack])
+    view.prepare(tuple(model.stacks))
+    units: dict[str, Units] = {}
+
+    def on_block(block: Block) -> None:
+        if block.stack.name not in units:
+            units[block.stack.name] = view.units(block)
+
+    run_forward(model, [view], tuple(layers), on_block, question, precision)
+    asked = units, provenance_of(model, view, question, precision), layers, question, precision
+    maps = []
+    for some in in_groups(objectives, _AT_ONCE):
+        maps += [Maps(of_one) for of_one in differentiated(model, view, *asked, some)]
+    return maps

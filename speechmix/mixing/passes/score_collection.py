@@ -1,0 +1,102 @@
+"""Scores as they come, layer by layer, until they are maps: they leave the device once a batch, or at once for files.
+
+In: each layer's scores, of all measures. Out: maps of the clips that shared a forward pass.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters.capture.device_copy import to_host
+from ..maps.map_files import LayerWriter, map_path, opened_lazily
+from ..maps.mixing_map import MixingMap
+
+Key = tuple[str, str]  # measure and stack
+
+
+class ScoresByLayer:
+    """Layers' scores of one clip: kept on the device until the pass is over, or written to files at once.
+
+    As a context manager, it removes what is unfinished when the block ends.
+
+    Attributes
+    ----------
+    scores : dict of (measure, stack) to list of Tensor
+        What is kept on the device.
+    strengths : dict of stack to list of Tensor [W_t]
+        Mixing strength, which stays on the device in any case.
+    """
+
+    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
+        self._layers, self._folder = layers, folder
+        self.scores: dict[Key, list[Tensor]] = defaultdict(list)
+        self.strengths: dict[str, list[Tensor]] = defaultdict(list)
+        self._writers: dict[Key, LayerWriter] = {}
+
+    def append(self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None) -> None:
+        """Take in one layer's scores, and its mixing strength [W_t]."""
+        if strength is not None:
+            self.strengths[stack].append(strength)
+        if self._folder is None:
+            for measure, scores in by_measure.items():
+                self.scores[measure, stack].append(scores)
+            return
+        for measure, array in zip(by_measure, to_host([*by_measure.values()]), strict=True):
+            key = measure, stack
+            if key not in self._writers:
+                self._writers[key] = LayerWriter(map_path(self._folder, key), len(self._layers[stack]))
+            self._writers[key].append(array)
+
+    def written(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        """Finish the file of a map."""
+        writer = self._writers[key]
+        return opened_lazily(writer.close(labelled(writer.scores())))
+
+    def __enter__(self) -> ScoresByLayer:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for writer in self._writers.values():
+            writer.discard()
+
+
+class FinishedMaps:
+    """What was collected of one clip, on the host: makes the map of a measure and stack.
+
+    Attributes
+    ----------
+    strengths : dict of stack to ndarray [L, W_t]
+    """
+
+    def __init__(self, of_clip: ScoresByLayer, scores: Mapping[Key, np.ndarray], strengths: Mapping[str, np.ndarray]):
+        self._of_clip, self._scores, self.strengths = of_clip, scores, strengths
+
+    def __call__(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        return labelled(self._scores[key]) if key in self._scores else self._of_clip.written(key, labelled)
+
+
+def maps_from(collected: Sequence[ScoresByLayer]) -> list[FinishedMaps]:
+    """Bring the scores of all clips of a pass to the host, together."""
+    stacked = [
+        {**{key: torch.stack(layers) for key, layers in of_clip.scores.items()}, **_strengths(of_clip)}
+        for of_clip in collected
+    ]
+    arrays = iter(to_host([tensor for of_clip in stacked for tensor in of_clip.values()]))
+    finished = []
+    for of_clip, tensors in zip(collected, stacked, strict=True):
+        on_host = dict(zip(tensors, arrays, strict=False))
+        scores = {key: on_host[key] for key in of_clip.scores}
+        finished.append(FinishedMaps(of_clip, scores, {stack: on_host["", stack] for stack in of_clip.strengths}))
+    return finished
+
+
+def _strengths(of_clip: ScoresByLayer) -> dict[Key, Tensor]:
+    """Mixing strengths [L, W_t] under keys that no measure has."""
+    return {("", stack): torch.stack(layers) for stack, layers in of_clip.strengths.items()}

@@ -1,0 +1,341 @@
+"""Contribution and need together: the numbers and the sentences of the page's first screen.
+
+In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: what spelling loses without the cue, by
+stack, layer and number; and sentences for each model and side that say both how much the cue contributes in each stack, and
+whether ablating it there lowers spelling accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ...evaluation.cue_need import CHANCE, MARGIN, need_by_layer, need_of_cue
+from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...mixing.maps.numerics import STRENGTH_FLOOR
+from ...runs.results.open_run import StoredRun
+from ..plots.panels import model_name
+from .study_tables import said_interval, said_p
+from .wording import idle_stack, is_idle, listed, number_of, reason_for_silence, spoken_stack
+
+_BY = ["side", "model", "ablated"]
+Row = Mapping[Hashable, Any]
+
+
+def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
+    """Ablation of trained models with side, number and group of each clip; of clips about whose target the cue decides.
+
+    Parameters
+    ----------
+    run : StoredRun
+    clips : DataFrame
+        From `study_tables.grouped_clips`.
+    """
+    table = run.ablation
+    if table.empty:
+        return pd.DataFrame(columns=[*_BY, "clip", "source", "layer", "margin", "right", "group"])
+    columns = [name for name in ("side", "number", "control") if name in clips]
+    table = table[table["init"] == "trained"].merge(clips[["clip", "group", *columns]], on="clip")
+    table["side"] = table["side"].replace("", "all") if "side" in table else "all"
+    if "content" in clips:  # copies of a clip are no further evidence
+        table = table[table["clip"].isin(set(clips["content"]))]
+    return table[table["control"] != "yes"] if "control" in table else table
+
+
+def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
+    """What spelling loses without the cue, for each side, model and stack."""
+    return need_of_cue(ablations, by=_BY) if len(ablations) else pd.DataFrame()
+
+
+def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
+    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model, ablated, then numbers."""
+    whole = ablations[ablations["layer"].isna() & (ablations["source"] == "cue")] if len(ablations) else ablations
+    if whole.empty or "number" not in whole or whole["number"].nunique() < 2:
+        return pd.DataFrame(columns=_BY)
+    shares = whole.groupby([*_BY, "number"], sort=False)["right"].mean().mul(100)
+    return shares.unstack("number").reset_index()
+
+
+def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
+    """Drop of the margin with the cue ablated in one layer, for each side, model and stack."""
+    return need_by_layer(ablations, by=_BY)
+
+
+def shown_need(need: pd.DataFrame) -> pd.DataFrame:
+    """The table of need as people read it."""
+    interval = [said_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)]
+    shown = need.assign(p=need["p"].map(said_p), verdict=need["verdict"].replace("", "inconclusive")).round(1)
+    shown["95 % interval"] = interval
+    names = {
+        "ablated": "stack", "right": "right (%)", "without_cue": "cue ablated (%)", "without_other": "another word (%)",
+        "lost": "lost (points)", "drop": "margin lost (nats)", "drop_other": "by another word",
+    }  # fmt: skip
+    order = [
+        *_BY,
+        "right",
+        "without_cue",
+        "without_other",
+        "lost",
+        "95 % interval",
+        "p",
+        "drop",
+        "drop_other",
+        "groups",
+        "clips",
+    ]
+    shown = shown[[*order, "verdict"]].rename(columns=names)
+    return shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown
+
+
+def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame) -> list[str]:
+    """One paragraph for each model and side: contribution in each stack, and whether spelling needs the cue there.
+
+    Parameters
+    ----------
+    headline : DataFrame
+        Of whole stacks, with claims.
+    need : DataFrame
+        From `need_table`; may be empty.
+    by_number : DataFrame
+        From `need_by_number`; may be empty.
+    """
+    paragraphs = []
+    for where, part in _by_model_and_side(headline):
+        rows = part.to_dict("records")
+        parts = [_stack_sentence(row, _row_of(need, row), _row_of(by_number, row)) for row in rows]
+        paragraphs.append(f"{where}: {' '.join(parts)}{_ranking(rows, need)}")
+    return paragraphs
+
+
+def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
+    """For each model and side: in which stacks spelling needs the cue, and where it contributes more than untrained.
+
+    Parameters
+    ----------
+    headline : DataFrame
+        Of whole stacks, with claims.
+    need : DataFrame
+        From `need_table`; may be empty.
+    """
+    answers = []
+    for where, part in _by_model_and_side(headline):
+        rows = part.to_dict("records")
+        answers.append(" ".join(filter(None, [f"{where}:", _need_answer(rows, need), _contribution_answer(rows)])))
+    return answers
+
+
+def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of the main measure by model and side, each with what a sentence about them begins with."""
+    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
+        yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
+
+
+def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
+    """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which are inconclusive."""
+    by_verdict: dict[str, list[str]] = {}
+    of_stacks = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
+    if not of_stacks:
+        return ""
+    if max(found["groups"] for _, found in of_stacks) < FEWEST_GROUPS:
+        groups = number_of(int(max(found["groups"] for _, found in of_stacks)), "group")
+        return f"With {groups} of clips nothing is claimed about need ({FEWEST_GROUPS} are needed)."
+    for row, found in of_stacks:
+        stack = spoken_stack(row["stack"])
+        if found["verdict"] == "needed":
+            stack += f" (from {found['right']:.0f} % to {found['without_cue']:.0f} % right)"
+        by_verdict.setdefault(str(found["verdict"]), []).append(stack)
+    sentences = []
+    for verdict, text in _NEED_ANSWERS.items():
+        if verdict in by_verdict:
+            sentences.append(text.format(listed(by_verdict[verdict], "or" if verdict == "not needed" else "and")))
+    return " ".join(sentences)
+
+
+_NEED_ANSWERS = {
+    "needed": "Ablating the cue lowers spelling accuracy in {}.",
+    "not needed": f"Ablating it loses less than {MARGIN:.0f} points in {{}}.",
+    "at chance": "The intact model spells no better than chance, so need cannot be tested in {}.",
+    "": "Whether spelling needs the cue is inconclusive in {}.",
+}
+
+
+def _contribution_answer(rows: Sequence[Row]) -> str:
+    """In which stacks the cue contributes more, or less, than in untrained models."""
+    if all(row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows):
+        shares = [f"{row['trained']:.1f} % in {spoken_stack(row['stack'])}" for row in rows]
+        return f"The cue contributes {listed(shares)} (no untrained model to compare with)."
+    moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
+    of_reason: dict[str, list[Row]] = {}
+    for row in moving:
+        of_reason.setdefault(reason_for_silence(row), []).append(row)
+    testable = of_reason.pop("", [])
+    clauses = [
+        f"{claim} in {listed(stacks)}" for claim in ("more", "less") if (stacks := _claimed_stacks(testable, claim))
+    ]
+    silent = [
+        spoken_stack(row["stack"]) for row in testable if not (row["claim"] or row.get("more_in") or row.get("less_in"))
+    ]
+    sentences = []
+    if clauses:
+        sentences.append(f"Compared with untrained models, the cue contributes {', '.join(clauses)}.")
+    if silent:
+        sentences.append(f"The comparison with untrained models is inconclusive in {listed(silent)}.")
+    sentences += [f"{_differences(rows)} {reason}." for reason, rows in of_reason.items()]
+    return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
+
+
+def _differences(rows: Sequence[Row]) -> str:
+    """Differences to untrained models, in words."""
+    shown = [f"{row['difference']:+.1f} points in {spoken_stack(row['stack'])}" for row in rows]
+    return f"The cue's contribution differs from untrained models by {listed(shown)}."
+
+
+def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
+    """Stacks of which "more" or "less" is claimed, of the whole or of single layers."""
+    names = []
+    for row in rows:
+        if row["claim"] == claim:
+            names.append(f"{spoken_stack(row['stack'])} ({row['difference']:+.1f} points)")
+        elif row.get(f"{claim}_in"):
+            names.append(f"single layers of {spoken_stack(row['stack'])}")
+    return names
+
+
+def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:
+    """The row of another table about the same side, model and stack (which it has in this column), and measure."""
+    if table.empty:
+        return None
+    here = (table["side"] == row["side"]) & (table["model"] == row["model"]) & (table[stack] == row["stack"])
+    if "measure" in table:
+        here &= table["measure"] == row["measure"]
+    return table[here].to_dict("records")[0] if here.any() else None
+
+
+def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
+    """What the cue contributes in one stack, and what ablating it there does to spelling."""
+    contribution = f"In {spoken_stack(row['stack'])}, {_contribution(row)}"
+    if need is None:
+        return f"{contribution}; it was not tested whether spelling needs it there."
+    accuracy = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without the cue"
+    accuracy += _numbers(numbers) if need["verdict"] == "needed" else ""
+    if need["without_other"] == need["without_other"]:
+        accuracy += f", {need['without_other']:.0f} % without another word"
+    is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
+    if need["verdict"] == "needed":
+        return (
+            f"{contribution}{', and' if is_more else ', but'} ablating it there lowers spelling accuracy ({accuracy})."
+        )
+    if need["verdict"] == "not needed":
+        joint = ", but" if is_more else ", and"
+        return f"{contribution}{joint} ablating it there loses less than {MARGIN:.0f} points ({accuracy})."
+    if need["verdict"] == "at chance":
+        chance = f"The intact model spells no better than chance ({need['right']:.0f} % right)"
+        return f"{contribution}. {chance}: need cannot be tested."
+    return f"{contribution}. Whether spelling needs it there is inconclusive ({accuracy}{_why_inconclusive(need)})."
+
+
+def _why_inconclusive(need: Row) -> str:
+    if need["groups"] < FEWEST_GROUPS:
+        return f"; {number_of(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
+    if need["right_low"] <= CHANCE:
+        return f"; the intact accuracy lies between {need['right_low']:.0f} and {need['right_high']:.0f} %"
+    return f"; {said_interval(need['low'], need['high'])} points lost"
+
+
+def _contribution(row: Row) -> str:
+    """Contribution of the cue in a stack against untrained models."""
+    difference = row.get("difference", float("nan"))
+    if difference != difference:
+        return f"the cue contributes {row['trained']:.1f} % to the target (no untrained model to compare with)"
+    if is_idle(row):
+        return (
+            f"no source moves the target by {100 * STRENGTH_FLOOR:.0f} % of its state, so the cue's share says nothing"
+        )
+    if row["claim"]:
+        return f"the cue contributes {abs(difference):.1f} points {row['claim']} than in untrained models"
+    layers = [claim for claim in ("more", "less") if row.get(f"{claim}_in")]
+    if layers:
+        claims = " and ".join(layers)
+        return (
+            f"the cue contributes {claims} than in untrained models in single layers ({difference:+.1f} points overall)"
+        )
+    return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
+
+
+def _numbers(numbers: Row | None) -> str:
+    """Which number is lost, where the two differ."""
+    shares = {name: share for name, share in (numbers or {}).items() if name not in _BY}
+    if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
+        return ""
+    names = {"sg": "singular", "pl": "plural"}
+    shown = ", ".join(f"{names.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
+    return f" ({shown})"
+
+
+def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
+    """Whether the stack with the largest claimed contribution is one that spelling needs; "" where nothing is claimed."""
+    claimed = [row for row in rows if row.get("claim") == "more"]
+    needs = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
+    needed = [(row, found) for row, found in needs if found["verdict"] == "needed"]
+    if len(needs) < 2 or not claimed or not needed:
+        return ""
+    first = max(claimed, key=lambda row: row["difference"])["stack"]
+    most = max(needed, key=lambda pair: pair[1]["lost"])[0]["stack"]
+    if most == first:
+        return f" Contribution and need both point to {spoken_stack(most)}."
+    return (
+        f" The contribution is largest in {spoken_stack(first)}, but the largest loss by ablation is in "
+        f"{spoken_stack(most)}: a "
+        "high contribution is no evidence that the model uses the cue."
+    )
+
+
+def with_controls(
+    headline: pd.DataFrame, need: pd.DataFrame, controls: Mapping[str, pd.DataFrame | None]
+) -> pd.DataFrame:
+    """What is claimed, with its controls beside it: a row for each side, model and stack.
+
+    Parameters
+    ----------
+    headline : DataFrame
+        Of whole stacks, with claims.
+    need : DataFrame
+        From `need_table`; may be empty.
+    controls : mapping of name to headline or None
+        What the measure shows where there is nothing to show.
+    """
+    rows = []
+    for row in main_measure(headline).to_dict("records"):
+        cells = {"side": row["side"], "model": model_name(row["model"]), "stack": row["stack"]}
+        cells["trained - untrained"] = _said_difference(row)
+        for name, control in controls.items():
+            cells[name] = "" if control is None else _said_difference(_row_of(control, row, "stack"))
+        needed = _row_of(need, row)
+        for name, column in (
+            ("right (%)", "right"),
+            ("cue ablated", "without_cue"),
+            ("another word ablated", "without_other"),
+        ):
+            value = float("nan") if needed is None else needed[column]
+            cells[name] = "" if value != value else f"{value:.0f}"
+        rows.append(cells)
+    table = pd.DataFrame(rows)
+    empty = [name for name in table if (table[name] == "").all()]
+    return table.drop(columns=[*empty, *(["side"] if set(table["side"]) == {"all"} else [])])
+
+
+def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
+    """Rows of Value Zeroing (of the first measure without it) that have a trained model."""
+    measures = list(headline["measure"].unique())
+    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
+    return headline[(headline["measure"] == measure) & headline["trained"].notna()]
+
+
+def _said_difference(row: Row | None) -> str:
+    """A difference in points, and whether anything is claimed of it."""
+    difference = float("nan") if row is None else row.get("difference", float("nan"))
+    if row is None or difference != difference:
+        return ""
+    return f"{difference:+.1f}{'' if row.get('claim') else ' (inconclusive)'}"

@@ -1,0 +1,159 @@
+"""Maps as a page's script draws them (`templates/maps.js`): labels, times, and shares of rows as 16-bit numbers.
+
+In: the maps of one clip, by model. Out: plain values for JSON, of each map as many layers as fit. Pauses, padding and frames
+behind the end of the clip are left out, and maps with more units than a browser can draw. A map of tokens comes twice: its
+tokens pooled to words first, then as tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...inputs.words.spans import Span
+from ...mixing.maps.mixing_map import MixingMap
+from ...mixing.maps.unit_conversion import in_letters, in_words
+from ...runs.results.stored_clips import Maps, ModelKey
+from ..plots import panels
+from ..plots.map_figures import evenly
+from ..plots.unit_labels import side_names
+
+MOST_UNITS = 600  # of a side, so that a browser can draw the map
+_NAN, _FULL = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
+
+
+def model_label(key: ModelKey) -> str:
+    """What a model is called on the page."""
+    name, init, seed = key
+    return panels.model_name(name) + (f", untrained twin (seed {seed})" if init == "random" else "")
+
+
+def drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -> list[dict[str, Any]]:
+    """All maps that a browser can draw, each with as many layers as fit, and in any case the one that is shown first.
+
+    Parameters
+    ----------
+    maps : dict
+        By (model, init, seed) and (measure, stack), as `storage.reading.maps_of_clip` returns them.
+    seconds : float
+        Length of the clip; frames behind it are left out.
+    layer : int or None
+        The one that is shown first.
+    most_bytes : int
+        About how many all of them may take.
+    """
+    audible = [
+        (model_label(key), *of_units)
+        for key, by_model in maps.items()
+        for mixing_map in by_model.values()
+        for of_units in by_units(_audible(mixing_map.without("silence", "padding").mean_heads(), seconds))
+    ]
+    drawable = [drawn for drawn in audible if drawn[-1].scores.size and max(drawn[-1].scores.shape[1:]) <= MOST_UNITS]
+    one_layer = sum(drawn[-1].scores[0].size for drawn in drawable) * 8 / 3  # two bytes a cell, in base64
+    most = max(1, int(most_bytes / one_layer)) if drawable else 1
+    return [
+        _drawn(label, units, mixing_map, layer, sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map)}))
+        for label, units, mixing_map in drawable
+    ]
+
+
+def by_units(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
+    """The forms in which a map is shown, each with the kind of its units: "word", "token" or "frame"; the first by default.
+
+    Tokens are pooled to words, and can be shown as they are; bytes of one letter are one token.
+    """
+    kinds = {span.kind for span in (*mixing_map.targets, *mixing_map.sources)}
+    if "token" not in kinds:
+        return [("frame" if "frame" in kinds else "word", mixing_map)]
+    words, letters = in_words(mixing_map), in_letters(mixing_map)
+    if words.scores.shape == letters.scores.shape:
+        return [("token", letters)]
+    return [("word", words), ("token", letters)]
+
+
+def _only(layer: int | None, mixing_map: MixingMap) -> list[int]:
+    """The layer that is shown first, which is never left out; nothing if there is none."""
+    first = layer if layer in mixing_map.layers else strongest_layer(mixing_map)
+    return [] if first is None else [first]
+
+
+def strongest_layer(mixing_map: MixingMap) -> int | None:
+    """The layer with most to see: mixing strength times how uneven the rows are, averaged over targets.
+
+    Uneven is the total variation distance of a row's shares from an even row. None for a map without mixing strengths.
+
+    Examples
+    --------
+    >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
+    >>> scores = np.array([[[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5], [0.6, 0.4]], [[1.0, 0.0], [0.0, 1.0]]])
+    >>> strength = np.array([[0.01, 0.01], [0.5, 0.5], [0.3, 0.3]])
+    >>> strongest_layer(MixingMap(scores, units, units, "value_zeroing", "encoder", (0, 1, 2), {}, strength))
+    2
+    """
+    if mixing_map.mixing_strength is None or not mixing_map.scores.size:
+        return None
+    shares = panels.displayed(mixing_map).filled(0) / 100
+    uneven = np.abs(shares - 1 / shares.shape[-1]).sum(axis=-1) / 2
+    rows = [i for i, span in enumerate(mixing_map.targets) if span.kind != "special"] or slice(None)
+    return mixing_map.layers[int(np.nan_to_num(uneven * mixing_map.mixing_strength)[:, rows].mean(axis=-1).argmax())]
+
+
+def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
+    """Without the frames behind the clip's end, which a model with a fixed window has."""
+    rows, columns = (
+        [i for i, span in enumerate(side) if span.kind != "frame" or span.onset is None or span.onset < seconds]
+        for side in (mixing_map.targets, mixing_map.sources)
+    )
+    strength = mixing_map.mixing_strength
+    return replace(
+        mixing_map,
+        mixing_strength=None if strength is None else strength[:, rows],
+        scores=mixing_map.scores[:, rows][:, :, columns],
+        targets=tuple(mixing_map.targets[i] for i in rows),
+        sources=tuple(mixing_map.sources[j] for j in columns),
+    )
+
+
+def _drawn(label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]) -> dict[str, Any]:
+    shares = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
+    top = panels.color_limits(list(shares))[1]
+    column, row = side_names(mixing_map)
+    if units == "word":  # the special tokens and spaces between words stay units of their own
+        column, row = column.replace("token", "word"), row.replace("token", "word")
+    numbers = np.where(np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)).astype("<u2")
+    return {
+        "model": label,
+        "stack": mixing_map.stack,
+        "units": units,
+        "measure": panels.spoken(mixing_map.measure),
+        "layers": [int(layer) for layer in layers],
+        "targets": [_unit(span) for span in mixing_map.targets],
+        "sources": [_unit(span) for span in mixing_map.sources],
+        "top": round(float(top), 3),
+        "deciding": None if units == "word" else _deciding_row(mixing_map),
+        "opens": layer if layer in mixing_map.layers else strongest_layer(mixing_map),
+        "column": column,
+        "row": row,
+        "cells": base64.b64encode(numbers.tobytes()).decode("ascii"),
+    }
+
+
+def _deciding_row(mixing_map: MixingMap) -> int | None:
+    """Index of the row that predicts the deciding token, or the letter of which that token is a byte."""
+    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
+    return next((row for row, span in enumerate(mixing_map.targets) if position in span.positions), None)
+
+
+def _unit(span: Span) -> dict[str, Any]:
+    times = {"times": span.times} if span.times else {}
+    return {
+        "label": span.label or str(span.start),
+        "word": span.word,
+        "onset": span.onset,
+        "offset": span.offset,
+        **times,
+    }

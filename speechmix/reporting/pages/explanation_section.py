@@ -1,0 +1,106 @@
+"""Why did the model write this? The part of a study's page with the explanations that a run kept (`score_clips(explain=N)`).
+
+In: a `Study`, folder or clips with the sound. Out: a part of the page, or none: a `WhyCard` for each clip, which the script of
+explanations draws when it is opened; where no script runs, it is plain text.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+from ...errors import InputError
+from ...files.names import safe_name
+from ...inputs.clips.clip import Clip
+from ...inputs.clips.player import wav
+from ...runs.results.part_files import Owner
+from ...runs.run_explanations import stored_explanations
+from .study_clips import PAGE_BYTES, audible_clip
+from .study_results import Study
+
+_TITLE = "Why did the model write this?"
+_WHAT = (
+    "What trained models wrote about the first clips of the run, and about clips in whose transcript the target is missing. "
+    "Where a clip has a foil, its target held against that comes first. The number of a measure is an attribution. Without it "
+    "is what the word loses when a source is replaced in the sound, or in the text that was written before: the median over "
+    "several fills, with its range."
+)
+_BYTES = int(0.3 * PAGE_BYTES)  # of all that is shown here
+
+
+@dataclass(frozen=True)
+class WhyCard:
+    """Explanations of what models wrote about a clip.
+
+    Parameters
+    ----------
+    name, heading : str
+    text : str
+        The same as plain text.
+    data : dict
+        Views by model, and the sound (WAV, base64; "" for none), as the page's script takes them.
+    """
+
+    name: str
+    heading: str
+    text: str
+    data: dict[str, Any]
+    why: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "why", f"why-{safe_name(self.name)}")
+
+
+def explanation_part(
+    study: Study, *, audio: str | PathLike | None = None, clips: Sequence[Clip] = ()
+) -> list[tuple[str, list[str | WhyCard]]]:
+    """Cards of the clips that were explained, in the order of the run; nothing if none was.
+
+    Parameters
+    ----------
+    study : Study
+    audio, clips
+        As of `write_study`.
+    """
+    try:
+        kept = list(stored_explanations(study.run.parts))
+    except InputError as error:
+        return [(_TITLE, [str(error)])]
+    if not kept:
+        return []
+    by_clip: dict[str, list[tuple[Owner, dict[str, Any]]]] = defaultdict(list)
+    reasons = []
+    for owner, name, content in kept:
+        if "view" in content:
+            by_clip[name].append((owner, content))
+        else:
+            reasons.append(f"{name}, {owner.label}: {content['reason']}")
+    at_hand = {clip.name: clip for clip in clips}
+    cards, size = list[WhyCard](), 0
+    for name in study.run.clips["clip"]:
+        if name not in by_clip:
+            continue
+        sound = _sound(study, name, at_hand.get(name), audio)
+        card = _card(name, by_clip[name], sound)
+        size += len(sound) + sum(len(str(content["view"])) for _, content in by_clip[name])
+        if cards and size > _BYTES:
+            reasons.append(f"{len(by_clip) - len(cards)} more are left out: the page would grow too large to be sent.")
+            break
+        cards.append(card)
+    return [(_TITLE, [_WHAT, *cards, *reasons])]
+
+
+def _sound(study: Study, name: str, at_hand: Clip | None, audio: str | PathLike | None) -> str:
+    clip = audible_clip(study.run, name, {}, at_hand, audio)
+    return "" if clip is None else base64.b64encode(wav(clip)).decode("ascii")
+
+
+def _card(name: str, found: Sequence[tuple[Owner, Mapping[str, Any]]], sound: str) -> WhyCard:
+    written = "; ".join(dict.fromkeys(str(content["view"]["text"]) for _, content in found))
+    text = "\n\n".join(str(content["text"]) for _, content in found)
+    views = [{"model": owner.label, "view": content["view"]} for owner, content in found]
+    return WhyCard(name, f"{name}: {written}", text, {"views": views, "sound": sound})

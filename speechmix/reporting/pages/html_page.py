@@ -1,0 +1,160 @@
+"""One self-contained HTML page for a run: what was run, the headline, the figures, clips to listen to, what was left out.
+
+In: texts, tables, pictures and clips, in order. Out: a string of HTML that needs no network and allows none (its content
+security policy names the one script by its hash). Everything is escaped: a transcript is hostile input.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...explanations.page import view_file
+from .page_figures import page_svg
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from .clip_card import ClipCard
+    from .explanation_section import WhyCard
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with a caption: the bytes of a PNG or SVG file, and of one for narrow screens, if there is one."""
+
+    image: bytes
+    caption: str = ""
+    narrow: bytes = b""
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What a reader sees first: what must be known, warnings, the answer with its figure, and a clip to hear."""
+
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    answer: Sequence[str] = ()
+    figure: Picture | None = None
+    clip: ClipCard | None = None
+
+
+@dataclass(frozen=True)
+class SortableTable:
+    """A table whose rows a reader can sort; cells named in `links` lead to a place on the page."""
+
+    table: pd.DataFrame
+    links: Mapping[str, str] = field(default_factory=dict)
+
+
+Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipCard | WhyCard"
+# A part of the page: (heading, what to show under it).
+Part: TypeAlias = "tuple[str, Sequence[Item]]"
+
+
+def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
+    """Lay out a page.
+
+    Parameters
+    ----------
+    title : str
+    parts : sequence of (heading, items)
+        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture), clips (ClipCard) or
+        explanations (WhyCard). Clips are closed, and drawn when they are opened.
+    first : FirstScreen, optional
+        What stands above all parts; its clip is open.
+
+    Examples
+    --------
+    >>> "&lt;script&gt;" in page("a run", [("Clips", ["<script>alert(1)</script>"])])
+    True
+    """
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
+    explains = any(hasattr(item, "why") for _, items in parts for item in items)
+    script = "\n".join(
+        [
+            '"use strict";',
+            share_colors(),
+            *([view_file("explanation.js")] if explains else []),
+            *(template(f"{name}.js") for name in ("maps", "tables", "page")),
+        ]
+    )
+    html = environment.get_template("page.html").render(
+        title=title,
+        first=first,
+        figure=_item(first.figure)[1] if first and first.figure else None,
+        parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
+        style=template("page.css") + (view_file("explanation.css") if explains else ""),
+        script=script,
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
+    )
+    return html.encode("utf-8", "replace").decode("utf-8")  # half a character, as JSON may hold it, cannot be written
+
+
+def _item(item) -> tuple[str, object]:
+    if isinstance(item, str):
+        return "text", item
+    if isinstance(item, Picture):
+        return "image", {"image": _data(item.image), "narrow": _data(item.narrow), "caption": item.caption}
+    if hasattr(item, "savefig"):
+        return _item(Picture(page_svg(item)))
+    if hasattr(item, "anchor"):
+        return "clip", item
+    if hasattr(item, "why"):
+        return "why", item
+    return "table", _table(item if isinstance(item, SortableTable) else SortableTable(item), hasattr(item, "links"))
+
+
+def _data(image: bytes) -> str:
+    """Address of an image that holds all of it; "" for none."""
+    kind = "svg+xml" if image.lstrip().startswith(b"<svg") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
+
+
+def _table(item: SortableTable, sortable: bool) -> dict[str, object]:
+    return {**sortable_cells(item.table), "links": item.links, "sortable": sortable}
+
+
+def sortable_cells(table: pd.DataFrame) -> dict[str, list]:
+    """A table as a page has it: columns, which of them are numbers, rows of (is a number, text, what to sort by)."""
+    numeric = [dtype.kind in "iuf" for dtype in table.dtypes]
+    rows = [
+        [(is_number, _cell(value), _value(value)) for is_number, value in zip(numeric, row, strict=True)]
+        for row in table.itertuples(index=False)
+    ]
+    return {"columns": [str(name) for name in table.columns], "numeric": numeric, "rows": rows}
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.1f}"  # NaN: nothing to say
+    return str(value)
+
+
+def _value(value: object) -> str:
+    """Number to sort by."""
+    return "" if value != value else repr(float(value)) if isinstance(value, (int, float)) else str(value)
+
+
+def template(name: str) -> str:
+    """Text of one of the page's parts."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def share_colors() -> str:
+    """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
+    from matplotlib.colors import to_hex
+
+    from ..plots.panels import SHARE_COLORS, colors
+
+    scale = "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))
+    return f'const COLORS = "{scale}";'

@@ -1,0 +1,314 @@
+"""compare(): several runs side by side: models by depth, by stack and by measure, and whether measures agree.
+
+In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a `Comparison` of tidy tables in percent;
+`write` makes a page of it. Models of different depth are compared over whole stacks, and in
+quarters of their mixing. Differences between models are paired on the clips that both have scored. Claims are made as on a
+study's page: each model against its own twins first, then the gap of two models among gaps of twins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ...errors import InputError
+from ...evaluation.statistics.grouped_means import grouped_means
+from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
+from ...evaluation.statistics.twin_comparison import STRENGTH, compare_with_twins, whole_stack
+from ...files.text_files import write_csv
+from ...files.whole_files import write_text
+from ...runs.results.open_run import StoredRun
+from ..plots.cue_curves import cue_figure
+from ..plots.cue_heat_maps import cue_heat_map
+from ..plots.panels import write_figure
+from ..plots.published_figures import ALL_ROWS
+from . import published_section as published_part
+from .cue_need_section import main_measure, short_answers
+from .html_page import FirstScreen, Part, Picture, SortableTable, page
+from .model_pairs import PAIRS, model_pairs, pair_sentences
+from .page_figures import page_svg
+from .study_results import Study
+from .study_tables import KEYS, in_percent, shown, without_control
+from .text_tables import markdown
+from .wording import LENGTH, READING, method
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...runs.scored_run import Run
+
+WHOLE = "whole stack"
+QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")  # names that sort in this order
+_DEPTH = (
+    "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in their order, each as wide "
+    "as its "
+    "mixing strength, so that idle layers take no room and a deeper model has no advantage."
+)
+_AGREEMENT = (
+    "Spearman's rank correlation between measures over clips, in each layer: do the same clips get more? 1: the same order; "
+    "0: none; -1: the reverse."
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several runs show together.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Cue contributions (0 to 1) of all runs, with run, side, group and depth.
+    table_as_published : DataFrame
+        The same of all rows of the target, as the published figures are.
+    headline : DataFrame
+        By side, model, stack and measure, in %, over the whole stack; one test over this table and the next.
+    by_depth : DataFrame
+        The same in each quarter of the stack's mixing.
+    pairs : DataFrame
+        Model against model on shared clips; empty if there is one model, or no clip in common.
+    agreement : DataFrame
+        Rank correlation between measures, layer by layer.
+    curves : DataFrame
+        Rank correlation between the measures' curves over layers.
+    ties : str
+        What makes clips one group.
+    options : dict
+        Of `mix`, as far as all runs share them.
+    """
+
+    table: pd.DataFrame
+    table_as_published: pd.DataFrame
+    headline: pd.DataFrame
+    by_depth: pd.DataFrame
+    pairs: pd.DataFrame
+    agreement: pd.DataFrame
+    curves: pd.DataFrame
+    ties: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def figure(self, *, published: bool | str = False) -> Figure:
+        """Curves over relative depth, all models in one panel for each stack and measure; `published` as for `write`."""
+        if not published:
+            return cue_figure(without_control(self.table), x="depth")
+        table, target_rows = self._rows(published)
+        return cue_figure(table, x="depth", published=True, target_rows=target_rows)
+
+    def write(self, out: str | PathLike, *, published: bool | str = False) -> Path:
+        """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the page's path.
+
+        Parameters
+        ----------
+        out : path
+        published : bool or {"target", "deciding"}
+            With the published figures, and one's own numbers beside of these rows; True is "target", as published.
+        """
+        out = Path(out)
+        try:
+            return self._write(out, published)
+        except OSError as error:
+            raise InputError(
+                f"cannot write the comparison into {out} ({error}): expected a folder that can be written"
+            ) from error
+
+    def _rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
+        """What is drawn beside the published figures, and which rows of the target that is of."""
+        target_rows = published_part.rows_asked(published)
+        table = self.table_as_published if target_rows == ALL_ROWS else self.table
+        return without_control(table[table["contribution"].notna()]), target_rows
+
+    def _write(self, out: Path, published: bool | str) -> Path:
+        tables = {name: getattr(self, name) for name in ("headline", "by_depth", "pairs", "agreement", "curves")}
+        for name, table in tables.items():
+            write_csv(table, out / f"{name}.csv")
+        write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
+        figures, small = self._figures(), self._figures(narrow=True)
+        parts = self._parts({name: _picture(figure, small[name]) for name, figure in figures.items()})
+        if published:
+            table, target_rows = self._rows(published)
+            beside, narrow = (
+                published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
+                for narrow in (False, True)
+            )
+            captioned = [
+                _picture(drawn, narrow[name], published_part.caption(name, table)) for name, drawn in beside.items()
+            ]
+            first, *others = published_part.notes(self.options)
+            parts.append((published_part.TITLE, [first, *captioned, *others]))
+            figures |= beside
+        for name, figure in figures.items():
+            write_figure(figure, out / f"{name}.pdf")
+        path = out / "comparison.html"
+        write_text(path, page("Runs compared", parts, first=self._first_screen()))
+        return path
+
+    def _first_screen(self) -> FirstScreen:
+        """What the page says first: the models against each other, and each against its twins."""
+        main = main_measure(self.headline)
+        measure = str(main["measure"].iloc[0]) if len(main) else ""
+        answer = pair_sentences(self.pairs, measure=measure) if len(self.pairs) else []
+        return FirstScreen(
+            notes=[], answer=[*answer, *short_answers(self.headline, pd.DataFrame())], figure=None, clip=None
+        )
+
+    def _figures(self, *, narrow: bool = False) -> dict[str, Figure]:
+        used = without_control(self.table)
+        return {
+            "by_depth": cue_figure(used, x="depth", narrow=narrow),
+            "heat_map": cue_heat_map(used, narrow=narrow),
+        }
+
+    def _parts(self, pictures: Mapping[str, Picture]) -> list[Part]:
+        runs = self.table.groupby("run", sort=False)
+        listed = runs.agg(models=("model", _listed), clips=("clip", "nunique")).reset_index()
+        parts: list[Part] = [
+            ("What is compared", [listed, READING, LENGTH, method(self.ties, self.headline.twins)]),
+            ("By stack and measure", [shown(self.headline)]),
+            ("By depth", [_DEPTH, pictures["by_depth"], SortableTable(shown(self.by_depth))]),
+            ("Layer by layer", [pictures["heat_map"]]),
+        ]
+        if len(self.pairs):
+            parts.append(("Model against model", [PAIRS, shown(self.pairs)]))
+        if len(self.agreement):
+            rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
+            parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
+        return parts
+
+
+def _picture(figure: Figure, narrow: Figure, caption: str = "") -> Picture:
+    return Picture(page_svg(figure), caption, page_svg(narrow))
+
+
+def compare(
+    *runs: str | PathLike | Run | StoredRun,
+    measures: Sequence[str] | None = None,
+    stacks: Sequence[str] | None = None,
+) -> Comparison:
+    """Compare the models of one or several runs.
+
+    Parameters
+    ----------
+    *runs : path, Run or StoredRun
+        Folders of finished runs.
+    measures, stacks : sequence of str, optional
+        Only these; all by default.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    InputError
+        If a folder holds no run, no run has a cue contribution, or one name stands for different clips.
+    """
+    if not runs:
+        raise InputError("compare needs at least one run's folder")
+    studies = [Study.of(run) for run in runs]
+    groups, ties = _groups([study.run for study in studies])
+    table, as_published = (
+        _compared(studies, tables, measures, stacks)
+        for tables in ([study.table for study in studies], [study.table_as_published for study in studies])
+    )
+    table, as_published = (part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published))
+    used = without_control(table)
+    percent = in_percent(table)
+    of_stacks = whole_stack(percent).assign(quarter=WHOLE)
+    cells = pd.concat([of_stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True)
+    against = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
+    best = against[against["quarter"] == WHOLE].drop(columns="quarter").reset_index(drop=True)
+    by_depth = against[against["quarter"].isin(QUARTERS)]
+    order = by_depth["quarter"].map(QUARTERS.index)
+    by_depth = by_depth.assign(order=order).sort_values([*KEYS, "order"], kind="stable").drop(columns="order")
+    return Comparison(
+        table=table,
+        table_as_published=as_published,
+        headline=best,
+        by_depth=by_depth.drop(columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"),
+        pairs=model_pairs(of_stacks, best),
+        agreement=measure_agreement(used),
+        curves=curve_agreement(used),
+        ties=ties,
+        options=_shared_options(studies),
+    )
+
+
+def _quarters(percent: pd.DataFrame) -> pd.Series:
+    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer, each as wide as its
+    strength."""
+    keys = [name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent]
+    rows = percent.assign(width=percent[STRENGTH].astype(float).fillna(0) if STRENGTH in percent else 1.0)
+    if "seed" in keys:
+        rows["seed"] = rows["seed"].astype("Int64").fillna(-1)
+    widths = grouped_means(rows, [*keys, "layer"], "width", sort=True)
+    width = widths["width"] + 1e-12
+    names = [widths[name] for name in keys]
+    ends, total = (width.groupby(names, observed=True).transform(how) for how in ("cumsum", "sum"))
+    number = (4 * (ends - width / 2) / total).astype(int).clip(0, 3)
+    quarter = pd.Series([QUARTERS[place] for place in number], index=pd.MultiIndex.from_frame(widths[[*keys, "layer"]]))
+    return pd.Series(quarter.reindex(pd.MultiIndex.from_frame(rows[[*keys, "layer"]])).to_numpy(), index=percent.index)
+
+
+def _shared_options(studies: Sequence[Study]) -> dict[str, Any]:
+    """Options of `mix` that all runs have in common; None where they differ."""
+    first, *others = (study.run.description.get("options", {}) for study in studies)
+    return {name: value if all(other.get(name) == value for other in others) else None for name, value in first.items()}
+
+
+def _compared(
+    studies: Sequence[Study],
+    tables: Sequence[pd.DataFrame],
+    measures: Sequence[str] | None,
+    stacks: Sequence[str] | None,
+) -> pd.DataFrame:
+    """Contributions of all runs, of the measures and stacks asked for, each with its run and relative depth."""
+    names = _names([study.run for study in studies])
+    tables = [table.assign(run=name) for table, name in zip(tables, names, strict=True)]
+    table = pd.concat([table for table in tables if "contribution" in table] or [pd.DataFrame()], ignore_index=True)
+    for column, asked in (("measure", measures), ("stack", stacks)):
+        if asked is not None and len(table):
+            table = table[table[column].isin(list(asked))]
+    if table.empty or not table.contribution.notna().any():
+        raise InputError("these runs hold no cue contribution to compare: it needs clips with a cue and a target")
+    return table.assign(model=_distinct(table))
+
+
+def _names(runs: Sequence[StoredRun]) -> list[str]:
+    """Names of the folders, whole paths where these are alike."""
+    short = [run.out.resolve().name for run in runs]
+    return short if len(set(short)) == len(short) else [str(run.out) for run in runs]
+
+
+def _groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
+    """Groups of the clips of all runs together."""
+    clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
+    for column in ("text", "sound", "cue", "target", "foil"):
+        values = clips[clips[column] != ""].groupby("clip")[column].nunique()
+        if (values > 1).any():
+            name, what = values.index[values > 1][0], "recordings" if column == "sound" else f"{column}s"
+            raise InputError(
+                f"the clip {name!r} has different {what} in these runs: clips of one name must be the same"
+            )
+    clips = clips.drop_duplicates("clip").reset_index(drop=True)
+    groups, ties = groups_of(clips)
+    return dict(zip(clips["clip"], groups, strict=True)), ties
+
+
+def _distinct(table: pd.DataFrame) -> pd.Series:
+    """Model names, with the run's where a model is in several runs."""
+    names = table["model"].astype(object)
+    runs = table.groupby(names).run.transform("nunique")
+    return names.where(runs == 1, names + " (" + table["run"] + ")")
+
+
+def _listed(names: pd.Series) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _rounded(rho: float) -> str:
+    return "" if rho != rho else f"{rho:.2f}"

@@ -1,0 +1,131 @@
+"""Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a narrow form for small screens.
+
+In: matplotlib figures. Out: bytes of SVG files that need nothing else. Lines keep their colours; what is black or white in
+print (axes, words, background) is light and dark on a dark screen. Cells with shares take the reversed scale there, zero dark:
+else the strongest cell would be as dark as the paper. A browser that cannot tell shows them as on paper.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...files.names import distinct_file_names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_IMAGE = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
+_NEAR = 6  # of 255: how far a colour may be from one of the scale's
+_LETTERS = {"#0a0a0a": "on-light-cell", "#fefefe": "on-dark-cell"}  # as `plots.panels` writes them
+# Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark screen.
+_NAMES = {"#000000": "ink", "#333333": "ink", "#4c4c4c": "soft", "#4d4d4d": "soft", "#e5e5e5": "grid", "#e6e6e6": "grid",
+          "#0072b2": "blue"}  # fmt: skip
+_ON_PAPER = {
+    "on-dark-cell": "#fff",
+    "on-light-cell": "#0a0a0a",
+    "ink": "#000",
+    "soft": "#4d4d4d",
+    "grid": "#e6e6e6",
+    "blue": "#0072b2",
+    "paper": "#fff",
+}
+_ON_A_DARK_SCREEN = {
+    "on-dark-cell": "#0a0a0a",
+    "on-light-cell": "#fff",
+    "ink": "#e6e6e6",
+    "soft": "#b3b3b3",
+    "grid": "#3a3d42",
+    "blue": "#3d9fd9",
+    "paper": "#16181b",
+}
+
+
+def page_svg(figure: Figure) -> bytes:
+    """A figure as SVG with letters as text, its colours of paper and ink as variables; the same figure gives the same bytes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> b"@media screen and (prefers-color-scheme: dark)" in page_svg(Figure())
+    True
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "page"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(_IMAGE, _for_both_screens, text)
+    # White areas are paper; letters on cells are chosen for both scales.
+    text = re.sub(r'(<(?:path|use)\b[^>]*?style="[^"]*?fill: )#ffffff', r"\1var(--paper)", text)
+    for color, name in _NAMES.items():
+        text = text.replace(f": {color}", f": var(--{name})")
+    for color, name in _LETTERS.items():
+        text = re.sub(rf'(<text\b[^>]*?style="[^"]*?fill: ){color}', rf"\1var(--{name})", text)
+    start, end = text.split(">", 1)
+    return f"{start}><style>{_styles()}</style>{end}".encode()
+
+
+def _for_both_screens(image: re.Match[str]) -> str:
+    """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed scale; others once."""
+    before, content, after = image.groups()
+    reversed_content = _reversed_scale(base64.b64decode(content))
+    if reversed_content is None:
+        return image[0]
+    other = re.sub(r' id="[^"]*"', "", f"{before}{base64.b64encode(reversed_content).decode('ascii')}{after}")
+    return f'<g class="paper">{image[0]}</g><g class="screen">{other}</g>'
+
+
+def _reversed_scale(content: bytes) -> bytes | None:
+    """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays. None for other colours."""
+    from PIL import Image
+
+    from ..plots.panels import SHARE_COLORS, colors
+
+    scale = (255 * colors(SHARE_COLORS)(np.arange(256))[:, :3]).round()
+    with Image.open(io.BytesIO(content)) as picture:
+        pixels = np.asarray(picture.convert("RGBA"))
+    found, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
+    distances = np.abs(found[:, None, :3] - scale).max(axis=-1)  # [colours of the image, colours of the scale]
+    of_scale = distances.min(axis=-1) <= _NEAR
+    if not of_scale[(np.ptp(found[:, :3], axis=-1) > _NEAR) & (found[:, 3] > 0)].all() or not of_scale.any():
+        return None
+    turned = found.copy()
+    turned[of_scale, :3] = scale[::-1][distances[of_scale].argmin(axis=-1)]
+    buffer = io.BytesIO()
+    Image.fromarray(turned[index.reshape(pixels.shape[:2])]).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
+    """Return the end of the file names of each side's figures: nothing for "all", each other side its own.
+
+    Sides are values of a manifest's column, so they may hold any character.
+
+    Examples
+    --------
+    >>> side_suffixes(["all", "left", "x/../../.."])
+    {'all': '', 'left': '_left_cue', 'x/../../..': '_x_cue'}
+    """
+    stems = distinct_file_names(side for side in map(str, sides) if side != "all")
+    return {"all": "", **{side: f"_{stem}_cue" for side, stem in stems.items()}}
+
+
+def _styles() -> str:
+    paper, screen = (
+        "".join(f"--{name}: {color};" for name, color in colors.items()) for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
+    )
+    dark = (
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {screen} }} .paper {{ display: none }} "
+        ".screen { display: inline } }"
+    )
+    return (
+        f":root {{ {paper} fill: var(--ink) }} .screen {{ display: none }} {dark}"  # black in print: what has no colour
+    )

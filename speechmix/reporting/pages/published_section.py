@@ -1,0 +1,122 @@
+"""Figures 1, 2 and 4 of the speech paper, and one's own numbers beside them: like with like, and said where it is not.
+
+In: a table of contributions of one's own. Out: figures by name, and their captions. Contributions are drawn on one scale with
+the published ones, of all tokens of the target as those are; of the deciding token alone only where that is asked for, and
+then the title says so. Accuracies of probes are on a scale of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from ...evaluation.cue_contribution import ROW_NAMES
+from ..plots import panels
+from ..plots.cue_curves import cue_figure, layer_curves
+from ..plots.cue_heat_maps import cue_heat_map
+from ..plots.cue_tables import rows_named
+from ..plots.published_figures import ALL_ROWS, published_beside, published_probing, sources
+from .page_figures import side_suffixes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Beside the published figures"
+_HOW_KNOWN = (
+    "The published numbers were not printed: they were read off pictures, and are no better than that (below, for each). They "
+    "are means over at most a thousand clips of Common Voice, of trained models and of one untrained twin each; clips and "
+    "models here are others."
+)
+_FIGURE = (
+    "Dotted or in whole numbers: published, read off a picture. Trained and untrained models on one scale, {rows}."
+)
+_PROBING = (
+    "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no contribution), read off a picture to "
+    "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a range could be read."
+)
+
+
+def rows_asked(published: bool | str) -> str:
+    """Which rows of the target an option ``published`` asks for: True is as published.
+
+    Examples
+    --------
+    >>> rows_asked(True), rows_asked("deciding")
+    ('target', 'deciding')
+    """
+    return published if isinstance(published, str) else ALL_ROWS
+
+
+def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narrow: bool = False) -> dict[str, Figure]:
+    """Curves and heat maps with the published ones beside, for each side of the cue; and Figure 4.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `study_table`, of these rows.
+    target_rows : {"target", "deciding"}
+    narrow : bool
+        For a small screen: panels below each other.
+    """
+    drawn: dict[str, Figure] = {}
+    suffixes = side_suffixes(table["side"].unique())
+    for side, part in table.groupby("side", sort=False, observed=True):
+        suffix = suffixes[str(side)]
+        if part["contribution"].notna().any() and len(published_beside(part)):
+            drawn[f"published_contribution{suffix}"] = cue_figure(
+                part, x="depth", published=True, target_rows=target_rows, narrow=narrow
+            )
+            drawn[f"published_heat_map{suffix}"] = cue_heat_map(
+                part, published=True, target_rows=target_rows, narrow=narrow
+            )
+    return {**drawn, "published_probing": probing_figure(narrow=narrow)}
+
+
+def probing_figure(*, narrow: bool = False) -> Figure:
+    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each other if narrow)."""
+    curves = published_probing()
+    figure = panels.new_figure(*((panels.NARROW, 5.2) if narrow else (7.2, 3.4)))
+    axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
+    colors = dict(zip(curves["model"].unique(), panels.LINE_COLORS, strict=False))
+    for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
+        layer_curves(part, ax=ax, x="depth", value="accuracy", label="accuracy (%)", band="none", colors=colors)
+        ax.set_title(f"probe for number, {stack} (published)", size=panels.TITLE_SIZE)
+    axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
+    handles = [Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()]
+    handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
+    handles += [Line2D([], [], color="0.3", linestyle="--", label="untrained")]
+    panels.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
+    return figure
+
+
+def caption(name: str, table: pd.DataFrame) -> str:
+    """What a published figure shows."""
+    if name == "published_probing":
+        return _PROBING
+    own = rows_named(table) or "the target word"
+    like = (
+        "as the published"
+        if own == ROW_NAMES[ALL_ROWS] or not rows_named(table)
+        else "the published of the target rows: not like with like"
+    )
+    return _FIGURE.format(rows=f"one's own of {own}, {like}")
+
+
+def notes(options: Mapping[str, Any]) -> list[str]:
+    """How the published numbers are known, and what of one's own is done otherwise.
+
+    Parameters
+    ----------
+    options : mapping
+        Of the run's `mix`.
+    """
+    otherwise = []
+    if options.get("heads", "mean") != "each":
+        otherwise.append("heads are averaged before rows are normalised, published after (heads='each')")
+    if options.get("rounding", "disjoint") != "paper":
+        otherwise.append("a frame belongs to one word, published to both at an edge (rounding='paper')")
+    done = f" Here otherwise than published: {'; '.join(otherwise)}." if otherwise else ""
+    return [_HOW_KNOWN + done, *sources()]

@@ -1,0 +1,158 @@
+"""A study: a finished run asked for its trained models against their untrained twins, read once and computed once.
+
+In: a run's folder (`storage.reading.open_run`), and what makes its clips groups. Out: a `Study`, a value whose attributes
+are what tables, figures and page are made of. Nothing here writes or draws, and nothing above reads the folder again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ...evaluation.statistics.grouped_means import taken
+from ...runs.results.open_run import StoredRun, open_run
+from ...runs.results.tidy_tables import AFTER_TARGET
+from ..plots.published_figures import ALL_ROWS
+from .cue_need_section import ablations_of, need_table
+from .study_tables import (
+    ablation_table,
+    clip_values,
+    contribution_cells,
+    grouped_clips,
+    main_rows,
+    of_layers,
+    of_stacks,
+    study_table,
+)
+
+if TYPE_CHECKING:
+    from ...runs.scored_run import Run
+
+HeadlineRow = Mapping[Hashable, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A finished run and what it says of its cues; each number is computed when it is first asked for, and once.
+
+    Parameters
+    ----------
+    run : StoredRun
+        From `open_run`.
+    group : str, optional
+        Column of the clip table that says which clips belong together; by default pair, sentence and target word.
+    """
+
+    run: StoredRun
+    group: str | None = None
+
+    @classmethod
+    def of(cls, run: str | PathLike | Run | StoredRun, *, group: str | None = None) -> Study:
+        """Open a run's folder as a study.
+
+        Raises
+        ------
+        InputError
+            If the folder holds no run, or a damaged one.
+        """
+        return cls(open_run(run), group)
+
+    @cached_property
+    def clips(self) -> pd.DataFrame:
+        """Table of the clips, with their group."""
+        return grouped_clips(self.run.clips, group=self.group)
+
+    @property
+    def ties(self) -> str:
+        """What makes clips a group, in words; "" if nothing does."""
+        return self.clips.attrs["ties"]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Cue contributions (0 to 1) of the rows a study looks at, with side and group; empty without cue and target."""
+        contributions = self.run.contributions
+        return study_table(contributions, self.clips) if len(contributions) else contributions
+
+    @cached_property
+    def table_as_published(self) -> pd.DataFrame:
+        """The same of all rows of the target, as the published figures are; empty without cue and target."""
+        contributions = self.run.contributions
+        return study_table(contributions, self.clips, target_rows=ALL_ROWS) if len(contributions) else contributions
+
+    @cached_property
+    def cells(self) -> pd.DataFrame | None:
+        """Trained against untrained in every layer and every whole stack, in %; None without a number to report."""
+        has_numbers = len(self.table) and (self.table["contribution"].notna() & (self.table["control"] != "yes")).any()
+        return contribution_cells(self.table) if has_numbers else None
+
+    @cached_property
+    def layers(self) -> pd.DataFrame | None:
+        """Rows of single layers; None without a number to report."""
+        return None if self.cells is None else of_layers(self.cells)
+
+    @cached_property
+    def headline(self) -> pd.DataFrame:
+        """Rows of whole stacks, each layer weighted by its mixing strength: trained, untrained, difference, claim."""
+        return pd.DataFrame() if self.cells is None else of_stacks(self.cells)
+
+    @cached_property
+    def control(self) -> pd.DataFrame | None:
+        """The headline of the control's clips alone, about whose nouns the cue decides nothing; None without such clips."""
+        control = self.table[self.table.control == "yes"] if len(self.table) else self.table
+        return of_stacks(contribution_cells(control.assign(control="no"))) if len(control) else None
+
+    @cached_property
+    def ablation(self) -> pd.DataFrame:
+        """Share of clips (%) in which the target's own spelling wins, by what was ablated."""
+        return ablation_table(self.run)
+
+    @cached_property
+    def ablation_by_number(self) -> pd.DataFrame:
+        """The same of trained models, for each number of the noun."""
+        return ablation_table(self.run, by="number")
+
+    @cached_property
+    def ablations(self) -> pd.DataFrame:
+        """Ablation of trained models, with the group of each clip; without the control's clips."""
+        return ablations_of(self.run, self.clips)
+
+    @cached_property
+    def need(self) -> pd.DataFrame:
+        """What spelling loses without the cue, for each side, model and stack, with interval, test and verdict."""
+        return need_table(self.ablations)
+
+    @cached_property
+    def after_target(self) -> pd.DataFrame | None:
+        """The headline of the word after the target, which tells nothing of it: a control; None where there is none."""
+        if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
+            return None
+        control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
+        control_table["contribution"] = control_table[AFTER_TARGET]
+        return of_stacks(contribution_cells(control_table))
+
+    @cached_property
+    def main_rows(self) -> dict[str, HeadlineRow]:
+        """Row of the headline whose clips are looked at, for each side of the cue."""
+        return {row["side"]: row for row in main_rows(self.headline).to_dict("records")}
+
+    @cached_property
+    def clip_values(self) -> dict[str, pd.DataFrame]:
+        """Contribution of each clip in the main row of each side, in %: trained, random, difference."""
+        return {side: clip_values(self.table, row) for side, row in self.main_rows.items()}
+
+    @cached_property
+    def ranked_clips(self) -> dict[str, list[str]]:
+        """Clips but the control's, from least to most difference in the main row of each side."""
+        ranked = {}
+        is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
+        others = taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
+        for side, row in self.main_rows.items():
+            values = clip_values(others, row) if is_control.any() else self.clip_values[side]
+            order = values["difference"].fillna(values["trained"]).fillna(values["random"]).dropna().sort_values()
+            ranked[side] = [str(name) for name in order.index]
+        return ranked

@@ -1,0 +1,137 @@
+"""Further parts of a study's page: models and options, what length alone does, agreement of measures, word boundaries.
+
+In: a `Study`. Out: parts of the page; none where there is nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...evaluation.boundary_sensitivity import SHIFT, boundary_sensitivity, holds
+from ...evaluation.length_baseline import length_exponent
+from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
+from ...mixing.maps.mixing_map import MixingMap
+from ...runs.results.open_run import StoredRun
+from ...runs.results.run_times import by_phase
+from ...runs.results.scored_models import scored_models
+from ..plots.cue_tables import DECIDING, rows_of_target
+from ..plots.map_figures import evenly
+from ..plots.panels import spoken
+from .html_page import Item, Part
+from .study_results import Study
+from .study_tables import KEYS, shown, without_control
+
+_MOST_MAPS = 60  # clips whose maps are read to see what length does
+_BY = ("model", "init", "stack")
+_EXPONENT = (
+    "In the untrained twins a word's share grows as its number of frames to this power (slope of log share against log frames "
+    "within rows). 2 for Value Zeroing and 0 for the others is what the length-matched column above assumes."
+)
+_AGREEMENT = (
+    "Spearman's rank correlation between measures: do the same clips get more (over clips, layer by layer; mean, lowest "
+    "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same order; 0: none."
+)
+_BOUNDARIES = "If word boundaries are off"
+_TIMES = (
+    "Where the time went: seconds of all starts and processes together, each phase without those within it. What two measures "
+    "share is charged to the one that comes first; what a thread did ahead nobody waited for. times.csv has them by model."
+)
+
+
+def models_part(run: StoredRun) -> list[Item]:
+    """Table of the models, with the clips that each scored, and a line of options."""
+    rows = [
+        {
+            "model": model.name,
+            "weights": model.init,
+            "seed": "" if model.seed is None else str(model.seed),
+            "fingerprint": model.weights,
+            "clips": len(model.clips),
+        }
+        for model in scored_models(run)
+    ]
+    options = run.description.get("options", {})
+    listed = "; ".join(f"{name}: {_listed(value)}" for name, value in options.items() if value not in (None, [], ()))
+    return [*([pd.DataFrame(rows)] if rows else []), *([f"Options: {listed}."] if listed else [])]
+
+
+def times_part(run: StoredRun) -> list[Item]:
+    """Where the time of the run went, all models, starts and shards together; nothing if it did not say."""
+    return [_TIMES, by_phase(run.times)] if len(run.times) else []
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def length_part(run: StoredRun) -> list[Part]:
+    """How a word's share grows with its frames in the untrained twins, by measure and stack."""
+    rows = []
+    for model in scored_models(run):
+        by_place: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
+        for clip in evenly(list(model.clips), _MOST_MAPS) if model.init == "random" else ():
+            for place, mixing_map in model.maps(clip).items():
+                by_place[place].append(mixing_map)
+        for (measure, stack), maps in by_place.items():
+            slope = length_exponent(maps)
+            if np.isfinite(slope):
+                columns = {"model": model.name, "stack": stack, "measure": measure}
+                rows.append({**columns, "exponent": slope, "clips": len(maps)})
+    if not rows:
+        return []
+    means = pd.DataFrame(rows).groupby(["model", "stack", "measure"], sort=False)
+    table = means.agg(exponent=("exponent", "mean"), clips=("clips", "sum")).reset_index()
+    table["exponent"] = table["exponent"].map("{:.2f}".format)
+    return [("What length alone does", [_EXPONENT, table])]
+
+
+def agreement_part(table: pd.DataFrame) -> list[Part]:
+    """Rank correlation between measures: over clips within layers, and of their curves over layers."""
+    if table.empty or table.loc[table["contribution"].notna(), "measure"].nunique() < 2:
+        return []
+    table = without_control(table)
+    within = measure_agreement(table, by=_BY)
+    pairs = within.groupby([*_BY, "measure", "other"], sort=False)
+    result = pairs.rho.agg(mean="mean", lowest="min", highest="max").reset_index()
+    curves = curve_agreement(table, by=_BY)[[*_BY, "measure", "other", "rho"]]
+    result = result.merge(curves, on=[*_BY, "measure", "other"])
+    result[["measure", "other"]] = result[["measure", "other"]].map(spoken)
+    for name in ("mean", "lowest", "highest", "rho"):
+        result[name] = result[name].map(lambda value: "" if value != value else f"{value:.2f}")
+    headings = {"mean": "over clips, mean of layers", "rho": "over layers, of the curves"}
+    return [("Do the measures agree?", [_AGREEMENT, result.rename(columns=headings)])]
+
+
+def boundaries_part(study: Study) -> list[Part]:
+    """What moving the word boundaries does, if the run was asked to try (`experiments.boundaries`)."""
+    moved = study.run.boundaries
+    if study.table.empty or moved.empty:
+        return []
+    clips = study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]].astype(object)
+    moved = moved.merge(clips, on="clip")
+    moved = without_control(rows_of_target(moved, DECIDING))
+    sensitivity = boundary_sensitivity(moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group")
+    if sensitivity["difference"].isna().all():
+        return []
+    milliseconds = round(1000 * SHIFT)
+    text = (
+        f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider and narrower at both edges, "
+        f"in {moved['clip'].nunique()} clips, over whole stacks. "
+    )
+    verdicts = holds(sensitivity, by=KEYS)
+    if verdicts.empty:
+        reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
+        differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
+        return [(_BOUNDARIES, [f"{text}Whether the conclusion holds cannot be stated: {reason}.", shown(differences)])]
+    text += (
+        "Whether the interval lies above zero, below, or neither stays the same in "
+        f"{int(verdicts.holds.sum())} of {len(verdicts)} rows."
+    )
+    verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(lambda yes: "yes" if yes else "no")
+    headings = {"smallest": "smallest difference", "largest": "largest difference", "same_layer": "same highest layer"}
+    return [(_BOUNDARIES, [text, shown(verdicts.rename(columns=headings))])]

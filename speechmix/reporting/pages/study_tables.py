@@ -1,0 +1,367 @@
+"""The numbers of a study: which rows it looks at, contribution by stack and by layer, ablation, one row per clip.
+
+In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a trained model with its
+untrained twins, over groups of clips that belong together (`evaluation.groups`), in one test of all its stacks, layers and
+measures (`evaluation.twin_comparison`). Reported are the whole of each stack, every layer weighted by its mixing strength,
+and each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+from ...evaluation.statistics.grouped_means import grouped_means, taken
+from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.twin_comparison import BASELINES, STRENGTH, WHOLE_STACK, compare_with_twins, whole_stack
+from ...interventions.ablation import CONTROL
+from ...mixing.maps.numerics import STRENGTH_FLOOR
+from ...runs.results.open_run import StoredRun
+from ..plots.cue_tables import DECIDING, rows_of_target
+from ..plots.distributions import best_layers
+
+KEYS = ("side", "model", "stack", "measure")
+# Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.
+PARTS = ("template", "number", "cue")
+# What the page calls the columns of the tables that it writes.
+_NAMES = {
+    "random": "untrained", "length_matched": "length-matched", "share_of_length": "share of length",
+    "effect": "effect size d", "positive": "above zero (%)", "mixing_strength": "mixing strength (%)",
+    "more_in": "more in layers", "less_in": "less in layers",
+}  # fmt: skip
+_OF_CLIPS = (
+    "model",
+    "init",
+    "seed",
+    "clip",
+    "group",
+    "stack",
+    "measure",
+    "rows",
+    "layer",
+    "depth",
+    "contribution",
+    STRENGTH,
+)
+_ROUNDED = (
+    "trained",
+    "untrained",
+    "difference",
+    "share of length",
+    "length-matched",
+    "above zero (%)",
+    "smallest",
+    "largest",
+)
+
+
+def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows: str = DECIDING) -> pd.DataFrame:
+    """Cue contributions of the rows that a study looks at, with side, group and whatever parts the clips.
+
+    Parameters
+    ----------
+    contributions : DataFrame
+        Of a run.
+    clips : DataFrame
+        From `grouped_clips`.
+    target_rows : {"deciding", "target"}
+        Of decoder and cross maps: the row that decides between target and foil, where it is known; or all of the target's.
+    """
+    columns = [name for name in ("side", "control", *PARTS) if name in clips and name not in contributions]
+    columns_of_clips = clips[["clip", "group", "content", *columns]]
+    for name, default in (("side", "all"), ("control", "no")):
+        values = clips[name].replace("", "all") if name in columns else default
+        columns_of_clips = columns_of_clips.assign(**{name: values})
+    table = rows_of_target(_beside_clips(contributions, columns_of_clips), target_rows)
+    table.index = pd.RangeIndex(len(table))
+    return table
+
+
+def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
+    """Rows of clips that are in both tables, with the clips' columns; categories where the table has categories."""
+    columns = [name for name in table if name not in ("side", "control")]
+    if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
+        return table[columns].merge(clips, on="clip")
+    row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
+    row = row_of_clip[table["clip"].cat.codes]
+    beside = taken(table, columns, row >= 0)
+    for name in clips:
+        if name != "clip":
+            beside[name] = pd.Categorical(clips[name]).take(row[row >= 0])
+    return beside
+
+
+def without_control(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of clips about whose target the cue decides something."""
+    return table[table.control != "yes"]
+
+
+def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
+    """Clip table with the group of each clip, and `content`, the first clip of the same sound; `attrs["ties"]`: what ties
+    clips.
+
+    Parameters
+    ----------
+    clips : DataFrame
+    group : str, optional
+        Column that says which clips are drawn as one; by default what `groups_of` finds.
+
+    Raises
+    ------
+    InputError
+        If there is no such column, or two that may be meant.
+    """
+    groups, ties = groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
+    clips = clips.assign(group=groups, content=_contents(clips))
+    clips.attrs["ties"] = ties
+    return clips
+
+
+def _contents(clips: pd.DataFrame) -> pd.Series:
+    """For each clip the first one of the same sound and words: a copy is no further evidence."""
+    columns = [name for name in ("sound", "text", "cue", "target", "foil", "side") if name in clips]
+    if "sound" not in columns:
+        return clips["clip"]
+    first = clips.groupby(columns, sort=False, dropna=False)["clip"].transform("first")
+    return first.where(clips["sound"].fillna("").ne(""), clips["clip"])
+
+
+def _column(clips: pd.DataFrame, name: str) -> str:
+    """Column of the clip table that a user means, who knows it as the manifest calls it."""
+    renamed = f"manifest_{name}"
+    if name in clips and renamed in clips:
+        raise InputError(f"{name!r} is a column of the run and one of the manifest: for the manifest's say {renamed!r}")
+    if name not in clips and renamed not in clips:
+        raise InputError(f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}")
+    return name if name in clips else renamed
+
+
+def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer `WHOLE_STACK`).
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `study_table`.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `compare_with_twins`, by `KEYS` and layer; one test over all rows of a model.
+    """
+    percent = in_percent(table)
+    if percent.empty:
+        return pd.DataFrame(columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"])
+    stacks = whole_stack(percent)
+    both = pd.concat([part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True)
+    return _ordered(compare_with_twins(both, by=[*KEYS, "layer"], group="group"))
+
+
+def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows in an order that does not depend on that of clips: sides, models as they come, stacks, Value Zeroing first."""
+    ranks = pd.DataFrame({
+        "side": cells["side"].astype(str),
+        "model": pd.factorize(cells["model"])[0],
+        "stack": cells["stack"].map({"encoder": 0, "decoder": 1, "cross": 2}).fillna(3),
+        "measure": cells["measure"].astype(str).where(cells["measure"] != "value_zeroing", ""),
+        "layer": cells["layer"],
+    })  # fmt: skip
+    columns = ["side", "model", "stack", "measure", "layer"]
+    return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
+
+
+def _plain_types(table: pd.DataFrame) -> dict[Hashable, Any]:
+    return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
+
+
+def of_layers(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows of single layers."""
+    return cells[cells["layer"] != WHOLE_STACK].reset_index(drop=True)
+
+
+def of_stacks(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows of whole stacks; more_in and less_in say of which of their layers a difference is claimed, as ranges."""
+    stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
+    layers = of_layers(cells)
+    for name, claim in (("more_in", "more"), ("less_in", "less")):
+        claimed = layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
+        places = pd.MultiIndex.from_frame(stacks[list(KEYS)])
+        stacks[name] = claimed.reindex(places).fillna("").to_numpy() if len(claimed) else ""
+    return stacks
+
+
+def in_percent(table: pd.DataFrame) -> pd.DataFrame:
+    """What the statistics need, without the control's clips; copies of a clip under its first name."""
+    names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
+    percent = taken(table, [name for name in names if name in table], table["control"] != "yes")
+    for name in ("contribution", *BASELINES):
+        if name in percent:
+            percent[name] = percent[name].astype(float) * 100
+    if "content" in table:
+        percent["clip"] = table["content"][table["control"] != "yes"]
+    return percent
+
+
+def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
+    """Layers of which it is claimed that trained and untrained differ, in words."""
+    if "claim" not in statistics:
+        return pd.DataFrame()
+    rows = []
+    for key, part in statistics.groupby(list(KEYS), sort=False):
+        differing = {
+            "more than untrained": _ranges(part[part.claim == "more"].layer),
+            "less than untrained": _ranges(part[part.claim == "less"].layer),
+        }
+        rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
+    return _without_single_side(pd.DataFrame(rows))
+
+
+def _ranges(layers: Iterable[int]) -> str:
+    """Layers as ranges: "0, 3 to 5"; "none" if there is none."""
+    ranges: list[list[int]] = []
+    for layer in sorted(set(map(int, layers))):
+        if ranges and ranges[-1][-1] == layer - 1:
+            ranges[-1][1:] = [layer]
+        else:
+            ranges.append([layer])
+    return ", ".join(" to ".join(map(str, ends)) for ends in ranges) or "none"
+
+
+def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
+    """For each side the row whose clips are looked at: Value Zeroing if there, with the largest difference."""
+    if headline.empty:
+        return headline
+    value = "difference" if "difference" in headline else "trained"
+    rows = headline[headline.measure == "value_zeroing"] if (headline.measure == "value_zeroing").any() else headline
+    rows = rows.assign(_value=rows[value].fillna(rows[["trained", "random"]].max(axis=1)))
+    return rows.sort_values("_value", ascending=False).drop_duplicates("side").drop(columns="_value").sort_index()
+
+
+def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
+    """Contribution of each clip in one stack of `of_stacks`, in %, over the whole stack: trained, random, difference.
+
+    `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one with the largest
+    difference.
+    """
+    names = [name for name in _OF_CLIPS if name in table]
+    table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
+    moving = _moving_layers(table)
+    layer = int(best_layers(moving).iloc[0]) if moving.contribution.notna().any() else int(table.layer.iloc[0])
+    needed = [name for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH) if name in table]
+    means = grouped_means(whole_stack(table[needed]), ["clip", "init"], "contribution")
+    means = means.astype({"clip": object, "init": object})
+    values = means.pivot(index="clip", columns="init", values="contribution").reindex(pd.unique(means["clip"]))
+    values = values.reindex(columns=["trained", "random"]) * 100
+    values["difference"] = values["trained"] - values["random"]
+    values.attrs["layer"] = layer
+    return values
+
+
+def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of layers that move the target in the trained model; all where none does, or where strengths are not known."""
+    if STRENGTH not in table:
+        return table
+    strength = table[table["init"] == "trained"].groupby("layer")[STRENGTH].mean()
+    moving = table[table["layer"].isin(strength.index[strength >= STRENGTH_FLOOR])]
+    return moving if len(moving) else table
+
+
+def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
+    """Share of clips (%) in which the target's own spelling wins, by what was ablated, and how many clips that is.
+
+    Parameters
+    ----------
+    run : StoredRun
+    by : str, optional
+        Column of the clip table with what the two spellings differ in: trained models alone, a row for each value. Empty
+        if the clips have no such column, or one value.
+    """
+    table = run.ablation
+    if table.empty:
+        return table
+    if "source" in table:  # the cue, in whole stacks; not its control, nor single layers
+        table = table[table["layer"].isna() & (table["source"] != CONTROL)]
+    columns = [name for name in ("side", by) if name in run.clips]
+    table = table.merge(run.clips[["clip", *columns]], on="clip")
+    if "side" not in table:
+        table["side"] = "all"
+    keys = ["side", "model", "init"]
+    if by is not None:
+        keys, table = ["side", "model", by], table[table.init == "trained"]
+        if by not in table or table[by].nunique() < 2:
+            return pd.DataFrame()
+    shares = table.groupby([*keys, "ablated"], sort=False).right.mean().mul(100).round(1)
+    counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
+    result = shares.unstack("ablated").join(counts).reset_index()
+    order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
+    headings = {"none": "nothing ablated", **{name: f"cue ablated in {name}" for name in order if name != "none"}}
+    return result[[*keys, *order, "clips"]].rename(columns=headings)
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table as people read it: rounded, an interval in one column, no column that says nothing."""
+    table = _without_single_side(table).copy()
+    if "positive" in table:
+        table["positive"] *= 100
+    if STRENGTH in table:
+        table[STRENGTH] = [said_strength(value) for value in table[STRENGTH]]
+    for low, high, name in (("low", "high", "95 % interval"), ("twin_low", "twin_high", "lowest to highest twin")):
+        if low in table:
+            pairs = zip(table[low], table[high], strict=True)
+            table.insert(
+                list(table).index(low), name, [said_interval(*pair, share=low == "twin_low") for pair in pairs]
+            )
+            table = table.drop(columns=[low, high])
+    if "p" in table:
+        table["p"] = table["p"].map(said_p)
+    if "effect" in table:
+        table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
+    table = table.rename(columns=_NAMES)
+    table = table.drop(
+        columns=[name for name in ("more in layers", "less in layers") if name in table and (table[name] == "").all()]
+    )
+    return table.round({name: 1 for name in table if name in _ROUNDED})
+
+
+def said_strength(value: float) -> str:
+    """A mixing strength in percent, with as many digits as tell it from nothing.
+
+    Examples
+    --------
+    >>> said_strength(0.312), said_strength(0.0123), said_strength(2.4e-6), said_strength(float("nan"))
+    ('31', '1.2', '0.0002', '')
+    """
+    return "" if value != value else f"{100 * value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 4}f}"
+
+
+def said_interval(low: float, high: float, *, share: bool = False) -> str:
+    """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
+
+    Examples
+    --------
+    >>> said_interval(-4.26, 19.5), said_interval(-4.26, 19.5, share=True), said_interval(float("nan"), float("nan"))
+    ('-4.3 to 19.5', '0.0 to 19.5', '')
+    """
+    if low != low:
+        return ""
+    low, high = (max(low, 0.0), min(high, 100.0)) if share else (low, high)
+    return f"{round(low, 1) + 0.0} to {round(high, 1) + 0.0}"
+
+
+def said_p(p: float) -> str:
+    """Return a p value as a table shows it, with three digits.
+
+    Examples
+    --------
+    >>> said_p(0.0002), said_p(0.0312), said_p(float("nan"))
+    ('< 0.001', '0.031', '')
+    """
+    return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _without_single_side(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

@@ -1,0 +1,81 @@
+"""The figures, for one's own axes: `from speechmix import plots`.
+
+Everything draws with matplotlib and returns what it drew on: an Axes where one panel is drawn (give ``ax=``), a Figure where
+there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the size it has in a paper.
+
+| of a map (`MixingMap`) | |
+|---|---|
+| `heat_map` | one layer, targets downwards, sources to the right |
+| `layer_grid`, `head_grid` | small multiples over layers; over layers and heads |
+| `coloured_tokens` | one row at a time, tokens coloured by their share: in a notebook, a page, a terminal |
+| `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
+| `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
+| `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
+| `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
+| `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
+| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.routes.Routes`) |
+| `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
+
+| of a table of contributions (`cue_contribution.parquet` of a run) | |
+|---|---|
+| `measure_heat_map`, `cue_heat_map` | layers by measures, trained beside random (Figures 1 and 2 of Mohebbi et al. 2023) |
+| `cue_difference_map` | the same for a difference of two conditions |
+| `layer_curves`, `cue_figure` | lines over layers or relative depth with bands; panels per measure, template, cue |
+| `model_panels` | many models: a panel for each, its stacks over relative depth |
+| `clip_distribution`, `distribution_figure` | how single clips are spread |
+| `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |
+| `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
+
+Examples
+--------
+>>> import pandas as pd
+>>> table = pd.DataFrame({"model": "a", "init": "trained", "clip": ["x", "x"], "stack": "encoder", "layer": [0, 1],
+...                       "measure": "attention", "contribution": [0.1, 0.3]})
+>>> layer_curves(table, x="depth").get_xlabel()
+'relative depth (0 first layer, 1 last)'
+"""
+
+from .coloured_tokens import coloured_tokens
+from .cue_curves import cue_figure, layer_curves
+from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
+from .decision_maps import decision_map
+from .distributions import clip_distribution, distribution_figure
+from .explanation_figures import explained_text, explained_word
+from .head_grids import head_grid
+from .map_figures import heat_map, layer_grid
+from .model_panels import model_panels
+from .one_clip import clip_figure
+from .probe_curves import probe_and_mixing, probe_figure
+from .published_figures import published_contributions, published_probing
+from .route_figures import routes_figure
+from .text_faithfulness import blank_out_figure, deletion_figure
+from .timed_maps import difference_map, sound_and_map, timed_map
+
+__all__ = [
+    "blank_out_figure",
+    "clip_distribution",
+    "clip_figure",
+    "coloured_tokens",
+    "cue_difference_map",
+    "cue_figure",
+    "cue_heat_map",
+    "decision_map",
+    "deletion_figure",
+    "difference_map",
+    "distribution_figure",
+    "explained_text",
+    "explained_word",
+    "head_grid",
+    "heat_map",
+    "layer_curves",
+    "layer_grid",
+    "measure_heat_map",
+    "model_panels",
+    "probe_and_mixing",
+    "probe_figure",
+    "published_contributions",
+    "published_probing",
+    "routes_figure",
+    "sound_and_map",
+    "timed_map",
+]

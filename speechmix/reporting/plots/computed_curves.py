@@ -1,0 +1,163 @@
+"""Curves of cue contribution over layers, computed once and drawn as often as one likes: wide and narrow.
+
+In: rows of a tidy table, `checked` (see `cue_tables`). Out: of a panel its curves with their bands (`PanelCurves`), and all
+panels of a figure (`CueCurves`); nothing here draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from ...evaluation.statistics.grouped_means import distinct, taken
+from .cue_tables import checked, counted, curve_table, said_rows, unit_means
+from .panels import LINE_COLORS
+from .published_figures import PUBLISHED_CLIP, published_beside
+
+_MOST_SINGLE_UNITS = 10
+_STRENGTH = "mixing_strength"  # column of a run's table of contributions
+
+
+@dataclass(frozen=True)
+class PanelCurves:
+    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its units if they are few.
+
+    `strengths` has the mixing strengths of trained models by layer (`layer_strengths`), where they are known.
+    """
+
+    lines: Mapping[tuple[str, str], tuple[pd.DataFrame, pd.DataFrame | None]]
+    counted: str
+    strengths: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+def panel_curves(
+    rows: pd.DataFrame, *, band: str = "interval", value: str = "contribution", means: pd.DataFrame | None = None
+) -> PanelCurves:
+    """Compute what `draw_curves` draws.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `checked`, of one stack and measure.
+    band, value
+        See `layer_curves`.
+    means : DataFrame, optional
+        `unit_means` of the rows, if they are at hand.
+    """
+    means = unit_means(rows, value=value) if means is None else means
+    curves, lines = curve_table(rows, band=band, value=value, means=means), {}
+    for model, init in curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None):
+        curve = curves[(curves["model"] == model) & (curves["init"] == init)]
+        if "low" in rows:
+            points = rows[(rows["model"] == model) & (rows["init"] == init)]
+            if points.low.notna().any():
+                # published ranges
+                curve = curve.assign(low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy())
+        single = None
+        if 1 < curve["units"].iloc[0] <= _MOST_SINGLE_UNITS:
+            units = means[(means["model"] == model) & (means["init"] == init)]
+            single = units.assign(value=units[value])[["layer", "depth", "unit", "value"]]
+        lines[model, init] = curve, single
+    return PanelCurves(lines, counted(rows), layer_strengths(rows))
+
+
+def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Mean mixing strength of each layer of each trained model: columns layer, depth, strength; none where it is not known.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `checked`, of one stack and measure.
+    """
+    if _STRENGTH not in rows or rows[_STRENGTH].isna().all():
+        return {}
+    known = taken(rows, list(rows), rows[_STRENGTH].notna() & (rows["init"] == "trained"))
+    if known.empty:
+        return {}
+    means = unit_means(known, value=_STRENGTH, scale=1)
+    by_layer = means.groupby(["model", "layer", "depth"], sort=False, observed=True)[_STRENGTH].mean()
+    table = by_layer.rename("strength").reset_index().sort_values("layer", kind="stable")
+    return {
+        str(model): part[["layer", "depth", "strength"]]
+        for model, part in table.groupby("model", sort=False, observed=True)
+    }
+
+
+@dataclass(frozen=True)
+class CueCurves:
+    """What `cue_figure` draws, computed: panels by (value of the rows, stack), in the order in which they are drawn."""
+
+    panels: Mapping[tuple[str, str], PanelCurves | None]
+    stacks: Sequence[str]
+    values: Sequence[str]
+    lines: Sequence[tuple[str, str]]  # (model, init) of the legend
+    colors: Mapping[str, str]
+    single_layer: bool
+    title: str
+
+    @property
+    def has_strips(self) -> bool:
+        """Whether mixing strengths are drawn below the curves."""
+        return any(panel is not None and panel.strengths for panel in self.panels.values())
+
+
+def cue_curves(
+    drawn: pd.DataFrame,
+    *,
+    stacks: Sequence[str],
+    values: Sequence[str],
+    rows: str = "measure",
+    band: str = "interval",
+    published: bool = False,
+    means: pd.DataFrame | None = None,
+) -> CueCurves:
+    """Compute what `draw_cue_figure` draws, once for figures of any width.
+
+    Parameters
+    ----------
+    drawn : DataFrame
+        `checked`.
+    stacks, values : sequence of str
+        Panels to the right, and of the column `rows` downwards.
+    rows, band, published
+        See `cue_figure`.
+    means : DataFrame, optional
+        `unit_means` of the rows, if they are at hand; taken where `rows` is "measure" and nothing published is beside.
+    """
+    drawn = _with_published(drawn, rows) if published else drawn
+    computed: dict[tuple[str, str], PanelCurves | None] = {}
+    for name, stack in itertools.product(values, stacks):
+        panel = _of(drawn, stack=stack, **{rows: name})
+        if published and len(panel):
+            # The target's rows are chosen by now; the published curves go into their places.
+            panel = checked(panel.drop(columns="rows", errors="ignore"))
+        of_panel = means if rows == "measure" and not published else None
+        of_panel = None if of_panel is None else _of(of_panel, stack=stack, measure=name)
+        computed[name, stack] = panel_curves(panel, band=band, means=of_panel) if len(panel) else None
+    return CueCurves(
+        computed, stacks, values, list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),
+        colors_of(drawn), drawn["layer"].nunique() == 1, said_rows(drawn),
+    )  # fmt: skip
+
+
+def _of(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
+    """Rows with these values; the table itself where all have them."""
+    here = np.logical_and.reduce([table[name].eq(cell).to_numpy(dtype=bool) for name, cell in cells.items()])
+    return table if here.all() else table.take(np.flatnonzero(here))
+
+
+def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
+    """Add published curves of the same stacks and measures, in every row of panels."""
+    curves = published_beside(table)
+    if rows != "measure":
+        curves = pd.concat([curves.assign(**{rows: name}) for name in table[rows].unique()])
+    return pd.concat([table, curves.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
+
+
+def colors_of(table: pd.DataFrame) -> dict[str, str]:
+    """A colour for each model, in their order."""
+    return {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())}

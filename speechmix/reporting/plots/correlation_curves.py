@@ -1,0 +1,183 @@
+"""How far measures draw the map that gradients draw, and what the norms' outlier weights do: curves over layers.
+
+In: means of `speechmix.evaluation.statistics.map_correlations`, and a table of `speechmix.evaluation.outlier_weights`. Out: a Figure in
+the manner of Figures 4 and 5 of Modarressi et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on
+dotted lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ...errors import InputError
+from . import panels
+from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE
+from .published_figures import published
+
+COLUMNS = ("model", "init", "stack", "measure", "layer", "statistic", "mean", "low", "high", "items")
+_CONTROLS: dict[str, dict[str, Any]] = {
+    "identity": {"linestyle": "--", "color": "0.2"},
+    "random": {"linestyle": "--", "color": "0.6"},
+}
+_PUBLISHED: dict[str, Any] = {
+    "linestyle": ":",
+    "marker": "o",
+    "markersize": 3,
+    "markerfacecolor": "white",
+    "linewidth": 0.9,
+}
+
+
+def correlation_figure(
+    means: pd.DataFrame,
+    *,
+    statistic: str = "pearson",
+    outliers: pd.DataFrame | None = None,
+    beside: bool = True,
+    note: str = "",
+) -> Figure:
+    """Draw correlations over layers with their intervals, and the outlier weights to the right.
+
+    Parameters
+    ----------
+    means : DataFrame
+        From `mean_correlations`, of one model and stack; the reference of all is `hta`, or is named in `note`.
+    statistic : {"pearson", "spearman"}
+    outliers : DataFrame, optional
+        From `outlier_weights`, of the same model.
+    beside : bool
+        Draw the published curves of the measures that are there: Pearson's, with the diagonal. Spearman's, and r without the
+        diagonal (means that lack the row "identity"), have none.
+    note : str
+        A line below, e.g. where the sentences come from.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or there are several models or stacks.
+    """
+    missing = [column for column in COLUMNS if column not in means.columns]
+    if missing:
+        raise InputError(f"expected means with the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}")
+    several = [name for name in ("model", "init", "stack") if means[name].nunique() > 1]
+    own = means[means["statistic"] == statistic]
+    if several or own.empty:
+        listed = ", ".join(f"{name} {sorted(means[name].unique())}" for name in several) or f"no {statistic!r}"
+        raise InputError(f"expected means of one model and stack with {statistic}, found {listed}: draw one at a time")
+    with_diagonal = "identity" in set(own["measure"])
+    beside = beside and statistic == "pearson" and with_diagonal
+    lines = _lines(note, beside, with_diagonal)
+    width = 4.3 + (3.3 if outliers is not None else 0.0)
+    figure = panels.new_figure(width, 3.1 + 0.13 * len("\n".join(panels.wrapped(t, width) for t in lines).split("\n")))
+    axes = figure.subplots(
+        1, 1 if outliers is None else 2, squeeze=False, width_ratios=[4.3, 3.3][: 1 + (outliers is not None)]
+    )[0]
+    handles = _draw_correlations(axes[0], own, beside)
+    first = own.iloc[0]
+    axes[0].set_title(
+        f"{panels.model_name(first['model'])}, {first['init']}, {first['stack']} ({int(own['items'].max()):,} items)",
+        size=TITLE_SIZE, loc="left", parse_math=False,
+    )  # fmt: skip
+    axes[0].set_ylabel(f"{statistic.capitalize()}'s r with the reference map", size=LABEL_SIZE)
+    if outliers is not None:
+        _draw_outliers(axes[1], outliers, beside)
+    panels.add_legend(figure, handles, columns=3 if outliers is not None else 2, loc="outside upper center")
+    if lines:
+        figure.supxlabel("\n".join(panels.wrapped(text, width) for text in lines), size=panels.TICK_SIZE, x=0.01, ha="left",
+                         parse_math=False)  # fmt: skip
+    return figure
+
+
+def published_correlations() -> pd.DataFrame:
+    """GlobEnc's Figure 4: Pearson's r of single-layer maps with HTA.
+
+    Returns
+    -------
+    DataFrame
+        Columns measure, layer (from 0), statistic, mean.
+
+    Examples
+    --------
+    >>> table = published_correlations()
+    >>> float(table[(table.measure == "globenc") & (table.layer == 0)]["mean"].iloc[0])
+    0.99
+    """
+    content = published("globenc_hta")
+    rows = [
+        (measure, layer, content["statistic"], value)
+        for measure, values in content["correlations"].items()
+        for layer, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=["measure", "layer", "statistic", "mean"])
+
+
+def published_outlier_weights() -> pd.DataFrame:
+    """GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and correlation."""
+    return pd.DataFrame(enumerate(published("globenc_hta")["outlier_weights"]), columns=["layer", "correlation"])
+
+
+def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D]:
+    """Draw a line for each measure; returns the legend's entries."""
+    handles = []
+    curves = published_correlations()
+    for color, (measure, part) in zip(_colors(own), own.groupby("measure", sort=False), strict=True):
+        part = part.sort_values("layer")
+        style: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(str(measure), {})
+        single: dict[str, Any] = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
+        ax.plot(part["layer"], part["mean"], **style, **single)
+        ax.fill_between(part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0)
+        handles.append(Line2D([], [], label=panels.spoken(str(measure)), **style))
+        theirs = curves[curves["measure"] == measure]
+        if beside and len(theirs):
+            ax.plot(theirs["layer"], theirs["mean"], color=color, **_PUBLISHED)
+    if beside and own["measure"].isin(curves["measure"]).any():
+        handles.append(Line2D([], [], label="published", color="0.4", **_PUBLISHED))
+    ax.axhline(0, color="0.6", linewidth=0.8)
+    ax.set_ylim(top=1.02)
+    ax.set_xlabel(panels.LAYER_LABEL, size=LABEL_SIZE)
+    panels.style_layer_axis(ax)
+    return handles
+
+
+def _draw_outliers(ax: Axes, outliers: pd.DataFrame, beside: bool) -> None:
+    outliers = outliers.sort_values("layer")
+    ax.fill_between(outliers["layer"], outliers["null_low"], outliers["null_high"], color="0.85", linewidth=0)
+    ax.plot(outliers["layer"], outliers["null"], color="0.6", linewidth=0.8)
+    ax.plot(outliers["layer"], outliers["correlation"], "o-", color=CUE_COLOR, markersize=3.5, linewidth=1.4)
+    if beside:
+        theirs = published_outlier_weights()
+        ax.plot(theirs["layer"], theirs["correlation"], color="0.4", **_PUBLISHED)
+    if outliers["correlation"].isna().all():
+        ax.text(
+            0.5, 0.95, "no layer has three outlier dimensions", transform=ax.transAxes, size=LABEL_SIZE, ha="center"
+        )
+    ax.axhline(0, color="0.6", linewidth=0.8)
+    ax.set_ylim(-1.02, 1.02)
+    ax.set_title("outlier weights of the two norms", size=TITLE_SIZE, loc="left")
+    ax.set_xlabel(panels.LAYER_LABEL, size=LABEL_SIZE)
+    ax.set_ylabel("Pearson's r (grey: gains permuted)", size=LABEL_SIZE)
+    panels.style_layer_axis(ax)
+
+
+def _colors(own: pd.DataFrame) -> list[str]:
+    """A colour for each measure, greys for controls."""
+    free = iter(LINE_COLORS * 3)
+    return ["0.5" if measure in _CONTROLS else next(free) for measure in own["measure"].unique()]
+
+
+def _lines(note: str, beside: bool, with_diagonal: bool) -> list[str]:
+    diagonal = "Identity: a map of nothing but the diagonal." if with_diagonal else "The diagonal is left out."
+    told = [f"Bands: 95 % intervals of means over items. {diagonal}"]
+    if beside:
+        content = published("globenc_hta")
+        told.append(f"Published: {content['source']} ({content['evidence']}; not known: {content['unknown']}).")
+    return [text for text in (note, *told) if text]

@@ -1,0 +1,271 @@
+"""Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each stack and measure.
+
+In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published curves dotted. With x="depth"
+models of different depth lie above each other. Where the table has mixing strengths, a strip below shows those of the trained
+models, and layers below the floor are grey (`strength_strips`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ...errors import InputError
+from . import panels
+from .computed_curves import CueCurves, PanelCurves, colors_of, cue_curves, panel_curves
+from .cue_tables import DECIDING, checked, order_of
+from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
+from .published_figures import ALL_ROWS, PUBLISHED
+from .strength_strips import IDLE_COLOR, STRIP_HEIGHT, STRIP_NOTE, axes_with_strips, draw_strip, idle_layers, pieces
+
+_X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
+_BANDS = {
+    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to the highest",
+    "clips": "bands: the middle half of the clips",
+    "none": "",
+}
+
+
+def layer_curves(
+    table: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    x: str = "layer",
+    band: str = "interval",
+    value: str = "contribution",
+    label: str = CUE_LABEL,
+    colors: Mapping[str, str] | None = None,
+) -> Axes:
+    """Draw one stack and measure: a line for each model and init.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns model, init, clip, stack, layer, measure and `value`; one stack and one measure.
+    ax : Axes, optional
+        By default a new figure, with title and legend, and a strip of mixing strengths where they are known.
+    x : {"layer", "depth"}
+        Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
+    band : {"interval", "clips", "none"}
+        With "interval", a trained model has the 95 % interval of its mean over groups of clips (none below
+        `evaluation.intervals.FEWEST_GROUPS`), and two untrained twins or more have a band from the lowest to the highest.
+        "clips" is the middle half of the clips.
+    value, label : str
+        Which column, drawn in percent, and what it is called.
+    colors : mapping of model to colour, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If a column is missing, no row is left, or the table holds several stacks or measures.
+    """
+    _check_axis(x)
+    rows = _one_panel(table, value)
+    panel = panel_curves(rows, band=band, value=value)
+    colors = colors or colors_of(rows)
+    figure = strip = None
+    if ax is None:
+        figure = panels.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
+        [ax], [strip] = _axes_of(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
+    draw_curves(ax, panel, x=x, label=label, colors=colors)
+    if strip is not None:
+        draw_strip(strip, panel, x=x, colors=colors)
+        strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
+        ax.set_xlabel("")
+    if figure is not None:
+        title = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
+        notes = [_BANDS[band], STRIP_NOTE if panel.strengths else ""]
+        _add_legend(figure, list(panel.lines), colors, notes, single_layer=rows["layer"].nunique() == 1)
+    return ax
+
+
+def draw_curves(ax: Axes, panel: PanelCurves, *, x: str, label: str = CUE_LABEL, colors: Mapping[str, str]) -> None:
+    """Draw the lines of one panel with their bands, and label its axes; options as in `layer_curves`."""
+    for (model, init), (curve, units) in panel.lines.items():
+        style = _style(colors[model], model, init, single_layer=len(curve) == 1)
+        idle = idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
+        _draw_line(ax, curve, units, x, style, idle)
+    if x == "layer":
+        panels.style_layer_axis(ax)
+    else:
+        panels.style_curve_axis(ax)
+    ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
+    ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
+
+
+def cue_figure(
+    table: pd.DataFrame,
+    *,
+    stacks: Sequence[str] | None = None,
+    measures: Sequence[str] | None = None,
+    rows: str = "measure",
+    x: str = "layer",
+    band: str = "interval",
+    published: bool = False,
+    target_rows: str | None = None,
+    narrow: bool = False,
+) -> Figure:
+    """Draw cue contribution over layers: a panel for each stack and measure, a line for each model and init.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1). Seeds are averaged for each clip, clips for
+        each `group` where there is such a column. Up to 10 clips (groups) are drawn one by one as well.
+    stacks, measures : sequence of str, optional
+        Which panels, in this order; all of the table by default.
+    rows : str
+        What makes the rows of panels: "measure", or a column that parts the clips, as "template", "number" or "cue"; then
+        for a single measure.
+    x, band
+        See `layer_curves`.
+    published : bool
+        Draw the published curves of XLSR-53 and Whisper-medium beside them (`published_contributions`), dotted.
+    target_rows : {"target", "deciding"}, optional
+        As in `cue_heat_map`; the title says which rows are drawn.
+    narrow : bool
+        All panels below each other: as wide as a column of a paper, or a phone.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a column is missing, no row is left, or `rows` asks for several measures at once.
+    """
+    _check_axis(x)
+    target_rows = target_rows or (ALL_ROWS if published else DECIDING)
+    drawn = checked(table, stacks=stacks, measures=measures, target_rows=target_rows)
+    if rows not in drawn:
+        raise InputError(f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}")
+    if rows != "measure" and drawn["measure"].nunique() > 1:
+        raise InputError(f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: choose one")
+    stacks, values = order_of(drawn, "stack", stacks), order_of(drawn, rows, measures if rows == "measure" else None)
+    curves = cue_curves(drawn, stacks=stacks, values=values, rows=rows, band=band, published=published)
+    return draw_cue_figure(curves, x=x, band=band, narrow=narrow)
+
+
+def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "interval", narrow: bool = False) -> Figure:
+    """Draw what `cue_curves` computed; see `cue_figure`."""
+    values, stacks = curves.values, curves.stacks
+    n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
+    width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
+    height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
+    figure = panels.new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
+    axes, strips = _axes_of(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
+    for number, (name, stack) in enumerate(itertools.product(values, stacks)):
+        ax, strip, panel = axes[number], strips[number], curves.panels[name, stack]
+        bottom = ax if strip is None else strip
+        if panel is not None:
+            draw_curves(ax, panel, x=x, colors=curves.colors)
+            if strip is not None:
+                draw_strip(strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0)
+        told = "no clips" if panel is None else panel.counted
+        ax.set_title(f"{panels.spoken(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
+        ax.set(xlabel="", ylabel="")
+        if number >= len(axes) - n_columns and panel is not None:
+            bottom.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
+    axes[0].set_ylim(bottom=0)
+    figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
+    if curves.title:
+        figure.suptitle(panels.wrapped(curves.title, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    notes = [_BANDS[band], STRIP_NOTE if curves.has_strips else ""]
+    _add_legend(
+        figure, curves.lines, curves.colors, notes, single_layer=curves.single_layer, columns=1 if narrow else 2
+    )
+    return figure
+
+
+def _axes_of(
+    figure: Figure, n_lines: int, n_columns: int, height: float, *, with_strips: bool
+) -> tuple[list[Axes], list[Axes | None]]:
+    """Axes of curves, which share y, line by line; and those of the strips below them, if there are any."""
+    if not with_strips:
+        axes = list(figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flat)
+        return axes, [None] * len(axes)
+    pairs = axes_with_strips(figure, n_lines, n_columns, height)
+    return [curves for curves, _ in pairs], [strip for _, strip in pairs]
+
+
+def _check_axis(x: str) -> None:
+    if x not in _X_LABELS:
+        raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
+
+
+def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Rows of a table of one stack and measure."""
+    rows = checked(table, value=value)
+    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
+    if several:
+        listed = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
+        raise InputError(f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure")
+    return rows
+
+
+def _add_legend(
+    figure: Figure,
+    lines: Sequence[tuple[str, str]],
+    colors: Mapping[str, str],
+    notes: Sequence[str],
+    *,
+    single_layer: bool,
+    columns: int = 2,
+) -> None:
+    handles = [
+        Line2D(
+            [],
+            [],
+            label=f"{panels.model_name(model)}, {init}",
+            **_style(colors[model], model, init, single_layer=single_layer),
+        )
+        for model, init in lines
+    ]
+    title = "\n".join(panels.wrapped(note, figure.get_figwidth()) for note in notes if note) or None
+    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
+
+
+def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str, Any]:
+    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so no line."""
+    published = str(model).endswith(PUBLISHED)
+    dots = {"marker": "o", "markersize": 5, "markerfacecolor": color if init == "trained" else "white"}
+    line = {
+        "linestyle": ":" if published and init == "trained" else INIT_DASHES.get(init, ":"),
+        "linewidth": 0.9 if published else 1.4,
+    }
+    return {"color": color, **line, **(dots if single_layer else {})}
+
+
+def _draw_line(
+    ax: Axes, curve: pd.DataFrame, units: pd.DataFrame | None, x: str, style: dict[str, Any], idle: np.ndarray
+) -> None:
+    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
+    if units is not None:
+        single = units.pivot(index=x, columns="unit", values="value").sort_index()
+        ax.plot(single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5})
+    if curve["low"].notna().any():
+        if len(curve) == 1:  # a band over one layer would have no width
+            ax.vlines(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3)
+        ax.fill_between(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0)
+    if not idle.any():
+        ax.plot(curve[x], curve["mean"], **style)
+        return
+    for which, is_grey in pieces(idle):
+        ax.plot(
+            curve[x].iloc[which], curve["mean"].iloc[which], **(style | {"color": IDLE_COLOR} if is_grey else style)
+        )
+    points = {"marker": "o", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 3}
+    ax.plot(curve[x][idle], curve["mean"][idle], **style | points)

@@ -1,0 +1,242 @@
+"""Figures of mixing maps: one layer, small multiples over layers; and the door to the figures of clips and tables.
+
+In: a `MixingMap` with raw scores. Out: matplotlib Axes or Figure, nothing written. Rows are targets (they receive),
+columns sources (they give), as everywhere; by default each row is shown as shares that sum to 100 %. Maps with heads
+are normalised first and averaged after, the order of Mohebbi et al. 2023.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ...errors import InputError
+from ...mixing.maps.mixing_map import MixingMap
+from . import panels, unit_labels
+from .cue_curves import cue_figure
+from .cue_heat_maps import cue_heat_map
+from .one_clip import clip_figure
+from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
+
+T = TypeVar("T")
+
+__all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
+
+_MOST_PANELS = 12
+
+
+def heat_map(
+    mixing_map: MixingMap,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    ax: Axes | None = None,
+    normalize: bool = True,
+    signed: bool = False,
+    label: str | None = None,
+) -> Axes:
+    """Draw one layer of a map: targets downwards, sources to the right.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+    layer : int, optional
+        Counted from 0; the last layer of the map by default.
+    head : int, optional
+        Counted from 0, of a map that keeps its heads (``mix(..., heads="each")``); the mean over heads by default.
+    ax : Axes, optional
+        Where to draw; by default a new pyplot figure, which a notebook shows.
+    normalize : bool
+        Show rows as shares in percent; else scores as they are. All-zero rows stay zero.
+    signed : bool
+        Colours with white at zero, as far below it as above.
+    label : str, optional
+        What the colour bar counts.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If the map does not have this layer or head, or has no units.
+
+    Examples
+    --------
+    >>> from speechmix.inputs.words.spans import Span
+    >>> words = (Span(0, 10, "les"), Span(10, 30, "livres"))
+    >>> one = MixingMap(np.array([[[3.0, 1.0], [1.0, 1.0]]]), words, words, "value_zeroing", "encoder", (3,))
+    >>> heat_map(one, ax=Figure().add_subplot()).get_title()
+    'value zeroing, encoder, layer 3'
+    """
+    check_drawable(mixing_map)
+    mixing_map = mixing_map if head is None else mixing_map.head(head)
+    layer = mixing_map.layers[-1] if layer is None else layer
+    mixing_map.layer(layer)  # raises if there is none
+    values = panels.displayed(mixing_map, normalize=normalize)[mixing_map.layers.index(layer)]
+    if ax is None:
+        from matplotlib import pyplot
+
+        width, height = (min(max(0.2 * len(side), 1.4), 6.6) for side in (mixing_map.sources, mixing_map.targets))
+        size = _around(mixing_map, width, height)
+        ax = pyplot.figure(figsize=size, layout="constrained", facecolor="white").add_subplot()
+    else:
+        place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
+        width, height = place.width, place.height
+    if signed:
+        limits, cmap = panels.limits_around_zero([values]), panels.DIFFERENCE_COLORS
+    else:
+        limits, cmap = panels.color_limits([values]), panels.SHARE_COLORS
+    cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
+    x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
+    y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
+    column_name, row_name = unit_labels.side_names(mixing_map)
+    ax.set_xlabel(named(column_name, x_unit), size=LABEL_SIZE)
+    ax.set_ylabel(named(row_name, y_unit), size=LABEL_SIZE)
+    of_layer = panels.layer_title(mixing_map, layer, "\nmixing strength")
+    title = f"{panels.title_of(mixing_map)}, {of_layer}"
+    ax.set_title(title, size=TITLE_SIZE, parse_math=False)
+    label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
+    panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
+    return ax
+
+
+def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) -> Figure:
+    """Draw a map of every layer, with one colour scale and labels only at the outer edge.
+
+    Parameters
+    ----------
+    mixing_map : MixingMap
+    layers : sequence of int, optional
+        Counted from 0. By default all, or 12 of them evenly chosen if there are more, with the first and the last.
+
+    Returns
+    -------
+    Figure
+        A notebook shows it; `figure.savefig("x.pdf")` writes it.
+
+    Raises
+    ------
+    InputError
+        If the map does not have one of the layers, or has no units.
+    """
+    check_drawable(mixing_map)
+    layers = evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
+    if not layers:
+        raise InputError(f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for all")
+    for layer in layers:
+        mixing_map.layer(layer)
+    values = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
+    limits = panels.color_limits(list(values))
+    columns, width, height = _panels(mixing_map, len(layers))
+    rows = math.ceil(len(layers) / columns)
+    figure = panels.new_figure(*_around(mixing_map, width, height, columns=columns, rows=rows, most=16))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for index, ax in enumerate(axes.flat):
+        if index >= len(layers):
+            ax.set_axis_off()
+            continue
+        cells = panels.draw_cells(ax, values[index], limits=limits)
+        ax.set_title(panels.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
+        x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
+        y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
+        ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
+    column_name, row_name = unit_labels.side_names(mixing_map)
+    figure.supxlabel(named(column_name, x_unit), size=LABEL_SIZE)
+    figure.supylabel(named(row_name, y_unit), size=LABEL_SIZE)
+    parts = map_title(mixing_map).splitlines()
+    title = "\n".join(panels.wrapped(part, 0.75 * figure.get_figwidth()) for part in parts)
+    figure.set_figheight(figure.get_figheight() + 0.16 * title.count("\n"))  # each line more has its room
+    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
+    panels.add_color_bar(figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25))
+    return figure
+
+
+def as_html(figure: Figure, *, caption: str) -> str:
+    """Return the figure as an HTML element that needs no other file: an inline PNG with alternative text and caption.
+
+    Parameters
+    ----------
+    figure : Figure
+    caption : str
+        Plain text; it is escaped.
+    """
+    data = base64.b64encode(panels.png(figure)).decode("ascii")
+    text = html.escape(caption, quote=True)
+    return (
+        f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
+    )
+
+
+def evenly(layers: Sequence[T], most: int) -> list[T]:
+    """Up to `most` of the layers (or of whatever), as evenly as can be, always the first and the last.
+
+    Examples
+    --------
+    >>> evenly(range(24), 5)
+    [0, 6, 12, 17, 23]
+    """
+    if len(layers) <= most:
+        return list(layers)
+    return [layers[int(i + 0.5)] for i in np.linspace(0, len(layers) - 1, most)]
+
+
+def check_drawable(mixing_map: MixingMap) -> None:
+    """Raise if a map has no cells."""
+    if not mixing_map.scores.size:
+        raise InputError(f"{mixing_map!r} has no cells to draw: keep at least one layer, target and source")
+
+
+def named(name: str, unit: str) -> str:
+    """An axis with what it counts, if it counts something."""
+    return f"{name}, {unit}" if unit else name
+
+
+def _score_label(mixing_map: MixingMap) -> str:
+    steps = mixing_map.provenance.get("steps", [])
+    return "score (" + ", ".join(steps) + ")" if steps else "raw score"
+
+
+def map_title(mixing_map: MixingMap) -> str:
+    """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say it."""
+    provenance = mixing_map.provenance
+    parts = [panels.title_of(mixing_map)]
+    if provenance.get("model"):
+        parts.append(panels.model_title(provenance))
+    if provenance.get("clip"):
+        parts.append(panels.shortened(provenance["clip"], 40))
+    told = panels.fed_text(provenance)
+    return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
+
+
+def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int = 1, rows: int = 1, most: int = 22):
+    """Size of a figure, in inches, whose panels are this large: room for labels, titles and the colour bar is added."""
+    left = unit_labels.label_room(mixing_map.targets, most=most) + 0.3
+    below = unit_labels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
+    whole = (
+        columns * (width + 0.12) + left + 0.85,
+        rows * (height + 0.27) + below + (0.3 if rows * columns > 1 else 0.1),
+    )
+    return max(whole[0], 3.2), max(whole[1], 2.0)
+
+
+def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
+    """Columns of the grid, and width and height of a panel in inches, in the proportions of the map if moderate."""
+    ratio = len(mixing_map.targets) / len(mixing_map.sources)
+    if ratio < 1 / 3:  # strips: below each other
+        columns = 1 if n_panels <= 6 else 2
+    elif n_panels <= 5:
+        columns = n_panels
+    else:
+        columns = next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
+    width = min(max(panels.LINE_PITCH * len(mixing_map.sources), 1.4), 10.0 / columns, 2.6 if ratio >= 1 / 3 else 5.0)
+    return columns, width, min(max(width * ratio, 0.3), 2.6)

@@ -1,0 +1,266 @@
+"""One clip at a glance: what was said and when, which word builds which in some layers, and how the cue fares.
+
+In: a `Clip` and its maps. Out: a Figure: waveform and spectrogram with the words on top, a row of word-by-word maps for
+each measure and stack below, and, where cue and target are known, the cue contribution over layers at the bottom, that of
+untrained twins as a thin line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from ...errors import InputError
+from ...evaluation.cue_contribution import deciding_row
+from ...inputs.clips.clip import Clip
+from ...mixing.maps.mixing_map import MixingMap
+from . import panels, unit_labels
+from .clip_curves import Key, curves_of, draw_curves
+from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
+from .sound_panels import draw_sound, roles, sound_height
+
+_Draw = Callable[[SubFigure], None]
+
+_MOST_LETTERS = 16
+_MOST_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
+_MOST_COLUMNS_WIDTH = 9.6  # inches, of all columns of maps
+_TITLE_ROOM = 0.42  # inches, of a stack's heading and the layers' titles
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of panels: one map in some layers."""
+
+    key: Key
+    map: MixingMap
+    layers: list[int]
+    peak: int | None  # the layer in which the cue gives most, if it was looked for
+    first: bool  # of its stack: has the titles
+    labelled: bool  # the last before other sources follow: has the words below
+
+    @property
+    def values(self) -> list[np.ma.MaskedArray]:
+        shares = panels.displayed(self.map)
+        return [shares[self.map.layers.index(layer)] for layer in self.layers]
+
+
+def clip_figure(
+    clip: Clip,
+    maps: Mapping[Key, MixingMap],
+    *,
+    layers: Sequence[int] | None = None,
+    contributions: Mapping[Key, np.ndarray] | None = None,
+    twins: Sequence[Mapping[Key, MixingMap]] = (),
+) -> Figure:
+    """Draw a clip with its maps.
+
+    Silence and padding are left out before rows become shares, as in the cue contribution, so that the outlined cells and
+    the curves show the same numbers (and padding, which can hold nearly all of a row, does not bleach the words).
+
+    Parameters
+    ----------
+    clip : Clip
+    maps : mapping of (measure, stack) to MixingMap
+        As `speechmix.mix` returns it; may be empty.
+    layers : sequence of int, optional
+        Counted from 0. By default the same in all stacks: first, middle and last, and, if cue and target are known, the
+        one of each stack in which the cue contribution by Value Zeroing peaks, which its title says. Stacks that do not have
+        the same layers have a choice of their own.
+    contributions : mapping of (measure, stack) to ndarray [L], optional
+        Cue contribution, 0 to 1, in each layer of the map. By default computed from the maps if both words are known: of the
+        deciding row where there is one, else of the target rows; the panel's title says which.
+    twins : sequence of such mappings
+        Maps of the same clip in untrained models, whose cue contribution is drawn as a thin line beside each curve.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    InputError
+        If a map does not have one of the layers, or the audio cannot be read.
+
+    Examples
+    --------
+    >>> from speechmix.inputs.words.spans import Span
+    >>> clip = Clip.from_array(np.zeros(8000), 16_000, words=[("les", 0, 0.2), ("livres", 0.2, 0.5)], cue=0, target=1)
+    >>> units = (Span(0, 10, "les", word=0), Span(10, 25, "livres", word=1))
+    >>> trained, twin = (MixingMap(np.array([[[3.0, 1.0], [x, 1.0]]]), units, units, "value_zeroing", "encoder", (0,))
+    ...                  for x in (3.0, 1.0))
+    >>> key = ("value_zeroing", "encoder")
+    >>> figure = clip_figure(clip, {key: trained}, twins=[{key: twin}])
+    >>> [line.get_ydata().tolist() for line in figure.axes[-1].lines]
+    [[75.0], [50.0]]
+    """
+    named_rows: dict[str, str] = {}
+    if contributions is None:
+        contributions, named_rows = curves_of(clip, maps)
+    rows = _rows({key: _words_of(mixing_map) for key, mixing_map in maps.items()}, layers, contributions)
+    n_columns = max((len(row.layers) for row in rows), default=0)
+    sources = max((len(row.map.sources) for row in rows), default=0)
+    targets = max((len(row.map.targets) for row in rows), default=0)
+    panel = min(max(panels.LINE_PITCH * sources, 1.5), 2.4, _MOST_COLUMNS_WIDTH / max(n_columns, 1))
+    # Many rows get lower, so that the figure stays about twice as tall as wide.
+    height = max(min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MOST_ROWS_HEIGHT / max(len(rows), 1)), 0.8)
+    width = max(7.5, n_columns * (panel + 0.12) + 2.0)
+    parts: list[tuple[float, _Draw]] = [
+        (sound_height(clip, width - 1.5), lambda part: draw_sound(part, clip, width - 1.5))
+    ]
+    if rows:
+        parts.append((_maps_height(rows, panel, height), lambda part: _draw_maps(part, rows, clip, panel, height)))
+    if contributions:
+        untrained = [curves_of(clip, maps_of_twin)[0] for maps_of_twin in twins]
+        order = list(dict.fromkeys([row.key for row in rows] + list(contributions)))
+        contributions = {key: contributions[key] for key in order if key in contributions}
+        parts.append((1.9, lambda part: draw_curves(part, maps, contributions, untrained, named_rows)))
+    heights = [inches for inches, _ in parts]
+    figure = panels.new_figure(width, sum(heights) + 0.2)
+    models = {panels.model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")}
+    title = " · ".join([panels.shortened(clip.name, 60), *models])
+    figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
+    places = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for place, (_, draw) in zip(places, parts, strict=True):
+        draw(place)
+    return figure
+
+
+def _maps_height(rows: Sequence[_Row], width: float, height: float) -> float:
+    """Inches that all rows of maps take with labels and titles, panels being this large."""
+    below = [unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=width) for row in rows if row.labelled]
+    return len(rows) * (height + 0.1) + sum(below) + _TITLE_ROOM * sum(row.first for row in rows) + 0.3
+
+
+def _words_of(mixing_map: MixingMap) -> MixingMap:
+    words = mixing_map.without("silence", "padding")
+    return words if words.scores.size else mixing_map
+
+
+def _rows(
+    maps: Mapping[Key, MixingMap], layers: Sequence[int] | None, contributions: Mapping[Key, np.ndarray]
+) -> list[_Row]:
+    """Rows in an order in which maps of a stack, and stacks with the same sources, are neighbours."""
+    stacks = list(dict.fromkeys(stack for _, stack in maps))
+    words = {stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks}
+    stacks = sorted(stacks, key=lambda stack: next(i for i, other in enumerate(stacks) if words[other] == words[stack]))
+    keys = [key for stack in stacks for key in maps if key[1] == stack]
+    peaks = {stack: _peak(maps, stack, contributions) for stack in stacks} if layers is None else {}
+    layers_of = _layers_shown(maps, stacks, layers, peaks)
+    return [
+        _Row(
+            key=key,
+            map=maps[key],
+            layers=layers_of[key[1]],
+            peak=peaks.get(key[1]),
+            first=index == 0 or keys[index - 1][1] != key[1],
+            labelled=index + 1 == len(keys) or maps[keys[index + 1]].sources != maps[key].sources,
+        )
+        for index, key in enumerate(keys)
+    ]
+
+
+def _peak(maps: Mapping[Key, MixingMap], stack: str, contributions: Mapping[Key, np.ndarray]) -> int | None:
+    """Layer of a stack in which the cue gives most by Value Zeroing."""
+    key = ("value_zeroing", stack)
+    if key not in maps or key not in contributions or not np.isfinite(contributions[key]).any():
+        return None
+    return maps[key].layers[int(np.nanargmax(contributions[key]))]
+
+
+def _layers_shown(
+    maps: Mapping[Key, MixingMap], stacks: Sequence[str], layers: Sequence[int] | None, peaks: Mapping[str, int | None]
+) -> dict[str, list[int]]:
+    """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks together if their layers agree."""
+    if layers is not None:
+        if not layers:
+            raise InputError("layers is empty: name at least one, or leave it out")
+        for mixing_map in maps.values():
+            for layer in layers:
+                mixing_map.layer(layer)  # raises if there is none
+        return {stack: list(layers) for stack in stacks}
+    common = {stack: _common_layers(maps, stack) for stack in stacks}
+    if len(set(map(tuple, common.values()))) == 1:
+        return {stack: _some_layers(common[stack], peaks.values()) for stack in stacks}
+    return {stack: _some_layers(common[stack], [peaks[stack]]) for stack in stacks}
+
+
+def _common_layers(maps: Mapping[Key, MixingMap], stack: str) -> list[int]:
+    of_stack = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
+    common = [layer for layer in of_stack[0].layers if all(layer in other.layers for other in of_stack)]
+    if not common:
+        raise InputError(f"the maps of the {stack} have no layer in common: draw them in figures of their own")
+    return common
+
+
+def _some_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int]:
+    """First, middle, last and peaks; where a peak is one of these, the layer farthest from all fills the row."""
+    sought = {peak for peak in peaks if peak is not None and peak in common}
+    shown = {common[0], common[len(common) // 2], common[-1]} | sought
+    while sought and len(shown) < min(4, len(common)):
+        shown.add(max(common, key=lambda layer: min(abs(layer - other) for other in shown)))
+    return sorted(shown)
+
+
+def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, height: float) -> None:
+    """One row of panels for each measure and stack, all on one colour scale."""
+    shown = [array for row in rows for array in row.values]
+    limits = panels.color_limits(shown)
+    axes = part.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
+    for row, line in zip(rows, axes, strict=True):
+        for ax in line[len(row.layers) :]:
+            ax.set_axis_off()
+        for column, (ax, values) in enumerate(zip(line, row.values, strict=False)):
+            cells = panels.draw_cells(ax, values, limits=limits)
+            ax.set_aspect("auto")
+            _label_panel(ax, row, clip, width, height)
+            ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
+            if row.first:
+                layer = row.layers[column]
+                ax.set_title(f"\nlayer {layer}{', peak' if layer == row.peak else ''}", size=LABEL_SIZE, pad=3)
+        if row.first:
+            _write_heading(line[0], row.map)
+        line[0].set_ylabel(f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False)
+    part.supxlabel(_legend(rows, clip), size=LABEL_SIZE)
+    panels.add_color_bar(part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height)
+
+
+def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -> None:
+    """Words and tokens on both sides, a line around what the cue gives the target, a mark beside the deciding row."""
+    marked = {word: color for word, (_, color) in roles(clip).items()}
+    # Where labels are thinned, the cue comes first among the sources and the target among the targets.
+    target_first = dict(reversed(marked.items()))
+    deciding = deciding_row(row.map)
+    always = {} if deciding is None else {deciding: TARGET_COLOR}
+    unit_labels.label_units(ax, "x", row.map.sources, inches=width, highlight=marked, most=_MOST_LETTERS)
+    unit_labels.label_units(
+        ax, "y", row.map.targets, inches=height, highlight=target_first, always=always, most=_MOST_LETTERS
+    )
+    panels.outline(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
+    if deciding is not None:
+        panels.mark_row(ax, deciding)
+
+
+def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
+    """Above the first panel of a stack: its name, and what a row and a column is."""
+    column, row = unit_labels.side_names(mixing_map)
+    heading = ax.annotate(
+        f"{mixing_map.stack}: row = {row}, column = {column}", (0, 1), (0, 15), xycoords="axes fraction",
+        textcoords="offset points", size=LABEL_SIZE, parse_math=False, annotation_clip=False,
+    )  # fmt: skip
+    heading.set_in_layout(False)  # it runs on over the other panels, above their titles
+
+
+def _legend(rows: Sequence[_Row], clip: Clip) -> str:
+    """What outline and mark stand for, and which layers are drawn where they were not asked for."""
+    told = []
+    if clip.cue_words and clip.target is not None:
+        told.append("outlined: what the cue gives the target")
+    if any(deciding_row(row.map) is not None for row in rows):
+        told.append("\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: its token tells target from foil")
+    if any(row.peak is not None for row in rows):
+        told.append("peak: the cue gives most, by value zeroing")
+    return "; ".join(told)

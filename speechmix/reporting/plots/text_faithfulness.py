@@ -1,0 +1,143 @@
+"""Figures of text faithfulness: blank-out correlations, layers by measures; deletion curves.
+
+In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`BlankOut`, `DeletionCurves`). Out: a Figure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from . import panels
+from .panels import DIFFERENCE_COLORS, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+
+if TYPE_CHECKING:
+    from ...evaluation.faithfulness.blank_out import BlankOut
+    from ...evaluation.faithfulness.deletion_results import DeletionCurves
+
+_CELL_WIDTH, _CELL_HEIGHT = 0.36, 0.19  # inches
+_MODEL = ["model", "init", "seed"]
+_BASELINES = ("random", "oracle")
+
+
+def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
+    """Draw the rank correlations: layers downwards, measures to the right, a panel for each model; zero is white.
+
+    Parameters
+    ----------
+    blanked : BlankOut
+    fill : str, optional
+        As for `BlankOut.of_fill`: the mean over fills by default.
+
+    Returns
+    -------
+    Figure
+        Rolled-out maps and means over layers stand below the layers; what random order, length and position get, under the
+        title.
+
+    Raises
+    ------
+    InputError
+        If nothing was judged, or there is no such fill.
+    """
+    tables = [table for _, table in blanked.of_fill(fill).groupby(_MODEL, sort=False, dropna=False)]
+    grids = [_grid(table) for table in tables]
+    widths = [max(_CELL_WIDTH * len(grid.columns), 2.1) for grid in grids]
+    inches = _CELL_HEIGHT * max(len(grid) for grid in grids)
+    names = 0.06 * max(len(name) for grid in grids for name in grid.columns)
+    figure = panels.new_figure(sum(widths) + 0.6 * len(grids) + 1.0, inches + names + 1.2)
+    axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0]
+    values = [np.ma.masked_invalid(grid.to_numpy(dtype=float)) for grid in grids]
+    for ax, grid, array, table in zip(axes, grids, values, tables, strict=True):
+        cells = panels.draw_cells(ax, array, limits=(-1.0, 1.0), cmap=DIFFERENCE_COLORS)
+        panels.write_numbers(ax, cells, array, places=2)
+        ax.set(aspect="auto")
+        ax.xaxis.tick_top()
+        columns = [panels.spoken(name) for name in grid.columns]
+        ax.set_xticks(np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False)
+        rows = [name.removeprefix("layer ") for name in grid.index]
+        ax.set_yticks(np.arange(len(rows)) + 0.5, rows, size=TICK_SIZE)
+        ax.set_title(_title(table), size=TITLE_SIZE, loc="left", parse_math=False)
+        ax.spines[:].set_visible(False)
+    axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
+    panels.add_color_bar(figure, cells, list(axes), values=values, label="Spearman", inches=inches)
+    told = blanked.provenance
+    figure.supxlabel(
+        f"Spearman of the target's row with the drop of its {str(told['value']).replace('_', ' ')}, each {told['units']} "
+        "blanked;\nmean over sentences.",
+        size=TICK_SIZE, x=0.01, ha="left", parse_math=False,
+    )  # fmt: skip
+    return figure
+
+
+def _grid(table: pd.DataFrame) -> pd.DataFrame:
+    """Correlations [layers, measures]: layers by number, then what puts them together."""
+    rows = table[table["layers"] != ""]
+    order = rows.drop_duplicates("layers").sort_values("layer", na_position="last", kind="stable")["layers"]
+    grid = rows.pivot_table(index="layers", columns="measure", values="spearman", sort=False)
+    return grid.reindex(index=order, columns=rows["measure"].unique())
+
+
+def _title(table: pd.DataFrame) -> str:
+    first = table.iloc[0]
+    twin = "" if first["init"] == "trained" else ", random"
+    orders = table[table["layers"] == ""].drop_duplicates("measure").set_index("measure")["spearman"]
+    told = ", ".join(f"{name} {orders[name]:.2f}" for name in ("random", "length", "position") if name in orders)
+    sentences = f"{int(table['sentences'].max()):,} sentences, {first['fill']}"
+    return f"{panels.model_name(first['model'])}{twin}\n{sentences}\n{told}"
+
+
+def deletion_figure(curves: DeletionCurves) -> Figure:
+    """Draw mean probability left with the first tokens of each measure's order removed, and with only those kept.
+
+    Parameters
+    ----------
+    curves : DeletionCurves
+
+    Returns
+    -------
+    Figure
+        Two panels; random order dotted, and dashed the order of what each token alone costs ("oracle"). A good measure is low
+        on the left, high on the right.
+
+    Raises
+    ------
+    InputError
+        If nothing was judged.
+    """
+    means = curves.mean_curves()
+    measures = [name for name in means["measure"].unique() if name not in ("length", "position", *_BASELINES)]
+    figure = panels.new_figure(6.4, 2.9)
+    axes = figure.subplots(1, 2, sharey=True)
+    handles = [
+        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.spoken(name))
+        for place, name in enumerate(measures)
+    ]
+    handles += [
+        Line2D([], [], color="0.55", linestyle=":", label="random"),
+        Line2D([], [], color="0.55", linestyle="--", label="oracle"),
+    ]
+    for ax, column, what in zip(axes, ("removed", "kept"), ("removed", "kept alone"), strict=True):
+        for name, handle in zip([*measures, *_BASELINES], handles, strict=True):
+            _draw_curve(ax, means[means["measure"] == name], column, handle)
+        ax.set_xlabel(f"{curves.provenance['units']}s {what}, most important first (%)", size=LABEL_SIZE)
+        panels.style_curve_axis(ax)
+        ax.set_ylim(0, min(1.0, 1.1 * float(means[["removed", "kept"]].to_numpy().max())))
+    axes[0].set_ylabel("probability of the label", size=LABEL_SIZE)
+    title = f"{panels.model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
+    axes[0].set_title(title, size=TITLE_SIZE, loc="left", parse_math=False)
+    panels.add_legend(figure, handles, columns=4, loc="outside lower center")
+    return figure
+
+
+def _draw_curve(ax: Axes, part: pd.DataFrame, column: str, style: Line2D) -> None:
+    mark = "o" if part["share"].nunique() < 10 else ""
+    ax.plot(
+        part["share"], part[column], color=style.get_color(), linestyle=style.get_linestyle(), linewidth=1.2, marker=mark,
+        markersize=2.5,
+    )  # fmt: skip

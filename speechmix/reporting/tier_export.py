@@ -1,0 +1,130 @@
+"""What a run found of a clip, as tiers for Praat and ELAN.
+
+In: a run's folder, the name of a clip. Out: for each trained model a file with the clip's words and the shares in a word, layer
+by layer. Nothing is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+
+from ..errors import InputError
+from ..files.names import safe_name
+from ..inputs.words.cue_and_target import find_cue_and_target
+from ..inputs.words.spans import Word
+from ..mixing.maps.mixing_map import MixingMap
+from ..mixing.maps.tiers import Layers, layers_of_maps, score_tiers, write_tiers_as
+from ..runs.results.open_run import open_run
+from ..runs.results.stored_clips import clip_row, provenance_of, sound_of
+
+
+def _target(words: Sequence[Word], target: str | int, clip: str) -> int | None:
+    """Index of the word that is asked for, as `Clip` finds it."""
+    return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")["target"]
+
+
+def _own_layers(chosen: str | tuple[int, ...], maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
+    """Those of the layers that one model has."""
+    there = {layer for mixing_map in maps for layer in mixing_map.layers}
+    return chosen if isinstance(chosen, str) else tuple(layer for layer in chosen if layer in there)
+
+
+def export_tiers(
+    run: str | PathLike,
+    clip: str,
+    *,
+    ending: str = ".TextGrid",
+    out: str | PathLike | None = None,
+    target: str | int | None = None,
+    measures: Sequence[str] | None = None,
+    stacks: Sequence[str] | None = None,
+    layers: Layers = "all",
+    audio: str | PathLike | None = None,
+) -> list[Path]:
+    """Write the tiers of a clip, a file for each trained model.
+
+    Parameters
+    ----------
+    run : path
+        Folder of a run.
+    clip : str
+        Name of the clip.
+    ending : {".TextGrid", ".eaf"}
+    out : path, optional
+        Folder, made if it is not there; by default ``tiers`` in the run's.
+    target : str or int, optional
+        The word that receives, as `Clip` takes it; by default the clip's target.
+    measures, stacks : sequence of str, optional
+    layers : "all", "best", int or sequence of int
+        See `speechmix.mixing.maps.tiers.score_tiers`; each of at least one of the models, which gives those that it has.
+    audio : path, optional
+        Folder to look for the recording in, which an .eaf names.
+
+    Returns
+    -------
+    list of Path
+
+    Raises
+    ------
+    InputError
+        If the run has no such clip or no maps of its words, no model has anything of what was asked for, or `out` is a file's
+        name. A model that has nothing of it is passed over.
+    """
+    if out is not None and Path(out).suffix.lower() in (".textgrid", ".eaf"):
+        raise InputError(
+            f"{out}: expected a folder, in which each trained model gets a file of its own, found the name of a file"
+        )
+    opened = open_run(run)
+    row, by_model = clip_row(opened, clip), opened.maps(clip)
+    provenance = provenance_of(by_model)
+    words = [Word(*word) for word in provenance.get("words") or ()]
+    if not words:
+        raise InputError(f"{opened.out} has no maps of {clip!r} with words: score it with word times or a text")
+    role = provenance.get("target") if target is None else _target(words, target, clip)
+    if role is None:
+        raise InputError(
+            f"{clip!r} has no target: name the word that receives, --target {words[0].text} (target= in Python)"
+        )
+    seconds, sound = float(row["seconds"]), sound_of(opened, clip, audio=audio)
+    cue = provenance.get("cue")
+    paths: list[Path] = []
+    refused: list[InputError] = []
+    asked_of = {
+        model: {
+            place: mixing_map
+            for place, mixing_map in maps.items()
+            if place[0] in (measures or (place[0],)) and place[1] in (stacks or (place[1],))
+        }
+        for (model, init, _), maps in by_model.items()
+        if init == "trained"
+    }
+    maps_asked = [mixing_map for asked in asked_of.values() for mixing_map in asked.values()]
+    chosen = layers_of_maps(layers, maps_asked) if maps_asked else "all"
+    for model, asked in asked_of.items():
+        own = _own_layers(chosen, asked.values())
+        if not own:
+            continue
+        try:
+            tiers = score_tiers(
+                asked,
+                words,
+                target=role,
+                duration=seconds,
+                cue=tuple(cue) if isinstance(cue, list) else cue,
+                layers=own,
+            )
+        except InputError as error:  # another model may have the stack
+            refused.append(error)
+            continue
+        folder = Path(out) if out else opened.out / "tiers"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{safe_name(f'{safe_name(clip)}.{safe_name(model)}')}{ending}"
+        write_tiers_as(path, tiers, seconds, audio=sound)
+        paths.append(path)
+    if not paths:
+        if refused:
+            raise refused[0]
+        raise InputError(f"{opened.out} has no maps of {clip!r} by a trained model")
+    return paths

@@ -1,0 +1,236 @@
+"""Scores as columns of a data set of Hugging Face `datasets`: ``dataset.map(speechmix.scorer("openai/whisper-small"))``.
+
+In: a row (or a batch) with the columns of a manifest, the recording in `audio`. Out: plain columns, for each measure and
+stack its scores in one list with their shape and labels, and the cue's contribution. What is wrong with a row is a column, too.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..adapters.loading.load import load
+from ..adapters.model import Model
+from ..alignment import align
+from ..errors import InputError, SpeechmixError
+from ..evaluation.cue_contribution import cue_contribution
+from ..inputs.clips.clip import Clip
+from ..inputs.clips.manifest_rows import TEXTS
+from ..inputs.formats.word_files import words_from_items
+from ..mixing.maps.mixing_map import Maps, MixingMap
+from ..mixing.passes.mix import mix_one
+from ..mixing.passes.request import Question
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+_AUDIO = ("audio", "path", "file_name")
+_AS_THEY_ARE = ("cue", "target", "foil", "language", "translation", "name")
+_ERROR, _DOUBTS = "score_error", "score_doubts"
+# What is said of each map: the ending of its column, and the type in its lists as `datasets` names it.
+_PARTS = {
+    "scores": "float32",
+    "shape": "int64",
+    "targets": "string",
+    "sources": "string",
+    "layers": "int64",
+    "cue_contribution": "float64",
+}
+
+
+def scorer(
+    model: Model | str | PathLike,
+    *,
+    aligner: Model | str | PathLike | None = None,
+    method: str = "auto",
+    **options: Any,
+) -> Scorer:
+    """A function for `datasets.Dataset.map` that scores each row.
+
+    Parameters
+    ----------
+    model : Model, str or path
+        Of a hub id or a folder only the name is pickled: each process of ``map(num_proc=...)`` loads it once.
+    aligner : Model, str or path, optional
+        Aligns rows that have a text and no words; without one by synthesis, which needs the row's language.
+    method : str
+        Of `speechmix.align`.
+    **options
+        Of `speechmix.mix`: measures, stacks, layers, units, ...
+
+    Returns
+    -------
+    Scorer
+
+    Raises
+    ------
+    InputError
+        For an option that `mix` does not know.
+
+    Examples
+    --------
+    >>> from datasets import load_dataset                                                        # doctest: +SKIP
+    >>> rows = load_dataset("audiofolder", data_dir="clips", split="train")                      # doctest: +SKIP
+    >>> score = speechmix.scorer("openai/whisper-small", measures="attention", stacks="encoder")  # doctest: +SKIP
+    >>> scored = rows.map(score, features=score.features(rows.features))                         # doctest: +SKIP
+    >>> np.reshape(scored[0]["attention_encoder_scores"], scored[0]["attention_encoder_shape"])  # doctest: +SKIP
+    """
+    return Scorer(model, aligner, method, Question.of_run(options))
+
+
+class Scorer:
+    """Rows in, columns out; see `scorer`.
+
+    A row has the recording in `audio` (what a column of type `Audio` gives, decoded or not, or a path) or `path`, and may have
+    text, words (a list of [text, start, end] or of word, start, end, or the path of a word file), cue, target, foil, language.
+    For every measure and stack come the columns ``<measure>_<stack>_``: scores (flat), shape, targets, sources, layers,
+    cue_contribution; and `score_doubts` about word times, and `score_error`, null where all is well.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | PathLike,
+        aligner: Model | str | PathLike | None,
+        method: str,
+        question: Question,
+    ):
+        self._model, self._aligner, self._method, self._question = model, aligner, method, question
+        self._loaded: dict[str, Model] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": {}}
+
+    def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Columns of a row; of a batch, lists of them."""
+        recordings = next((rows[name] for name in _AUDIO if name in rows and rows[name] is not None), None)
+        if not any(name in rows for name in _AUDIO):
+            raise InputError(f"expected one of the columns {', '.join(_AUDIO)}, found {', '.join(rows)}")
+        if not isinstance(recordings, list):
+            return self._scored(rows)
+        scored = [self._scored({name: rows[name][index] for name in rows}) for index in range(len(recordings))]
+        return {name: [columns[name] for columns in scored] for name in self._columns}
+
+    def features(self, of_rows: Features) -> Features:
+        """Types of a data set's columns and of those that come: give them to `map`, whose first rows may all be errors."""
+        from datasets import Features, List, Value
+
+        parts = {name: Value(kind) for name, kind in self._columns.items() if name in (_ERROR, _DOUBTS)}
+        lists = {name: List(Value(kind)) for name, kind in self._columns.items() if name not in parts}
+        return Features({**of_rows, **lists, **parts})
+
+    @property
+    def _columns(self) -> dict[str, str]:
+        stacks = self._question.stacks or tuple(self._at_hand("model").stacks)
+        places = [f"{measure}_{stack}" for measure in self._question.measures for stack in stacks]
+        columns = {f"{place}_{part}": kind for place in places for part, kind in _PARTS.items()}
+        return {**columns, _DOUBTS: "string", _ERROR: "string"}
+
+    def _at_hand(self, role: str) -> Model:
+        source = self._model if role == "model" else self._aligner
+        if isinstance(source, Model):
+            return source
+        if role not in self._loaded:
+            self._loaded[role] = load(str(source))
+        return self._loaded[role]
+
+    def _scored(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        columns: dict[str, Any] = dict.fromkeys(self._columns)
+        try:
+            clip = self._aligned(clip_of_cells(row))
+            maps = mix_one(self._at_hand("model"), clip, **self._question.options)
+            return {**columns, **_cells(maps, clip), _DOUBTS: " ".join(clip.doubts) or None}
+        except SpeechmixError as error:
+            return {**columns, _ERROR: str(error)}
+
+    def _aligned(self, clip: Clip) -> Clip:
+        if clip.words is not None or not clip.text or self._question.units != "word":
+            return clip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # doubts are a column
+            return align(clip, model=None if self._aligner is None else self._at_hand("aligner"), method=self._method)
+
+
+def clip_of_cells(row: Mapping[str, Any]) -> Clip:
+    """Return the clip of a row of a data set.
+
+    Raises
+    ------
+    InputError
+        If there is no recording, it cannot be read, or the words cannot be right.
+
+    Examples
+    --------
+    >>> sound = {"array": np.zeros(16_000), "sampling_rate": 16_000}
+    >>> clip_of_cells({"audio": sound, "text": "les livres", "words": [["les", 0, 0.4], ["livres", 0.4, 1]], "cue": "les"}).cue
+    0
+    """
+    details = {name: row[name] for name in _AS_THEY_ARE if row.get(name) not in (None, "")}
+    details["text"] = next((row[name] for name in TEXTS if row.get(name)), None)
+    if not isinstance(details["text"], str | None):
+        raise InputError(f"expected a text, found {details['text']!r:.80}")
+    words = row.get("words")
+    words = (words.tolist() if isinstance(words, np.ndarray) else words) or None  # rows in the format "numpy"
+    if not isinstance(words, str | list | tuple | None):
+        raise InputError(
+            f"expected words as a list of [text, start, end], or the path of a word file, found {words!r:.80}"
+        )
+    details["words"] = words if words is None or isinstance(words, str) else words_from_items(words)
+    sound: Any = next((row[name] for name in _AUDIO if row.get(name) is not None), None)
+    if isinstance(sound, str):
+        return Clip.from_file(sound, **details)
+    if isinstance(sound, Mapping) and sound.get("array") is None:
+        if sound.get("bytes") is None:
+            if not sound.get("path"):
+                raise InputError("expected a recording, found none")
+            return Clip.from_file(sound["path"], **details)
+        return Clip.from_array(*_decoded(sound["bytes"]), **details)
+    try:  # a dictionary, or the decoder that newer releases of datasets give
+        samples, rate = np.asarray(sound["array"], np.float32), int(sound["sampling_rate"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected a recording as a column Audio gives it (array, sampling_rate), found {type(sound).__name__}: {error}"
+        ) from error
+    return Clip.from_array(samples, rate, **details)
+
+
+def _decoded(content: bytes) -> tuple[np.ndarray, int]:
+    import soundfile
+
+    try:
+        return soundfile.read(io.BytesIO(content), dtype="float32")
+    except (soundfile.LibsndfileError, TypeError) as error:
+        raise InputError(f"the recording cannot be read ({error}): expected WAV, FLAC, OGG or MP3") from error
+
+
+def _cells(maps: Maps, clip: Clip) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for (measure, stack), mixing_map in maps.items():
+        of_map = {
+            "scores": mixing_map.scores.ravel().astype(np.float32),
+            "shape": list(mixing_map.scores.shape),
+            "targets": _labels(mixing_map.targets),
+            "sources": _labels(mixing_map.sources),
+            "layers": list(mixing_map.layers),
+            "cue_contribution": _contribution(mixing_map, clip),
+        }
+        cells |= {f"{measure}_{stack}_{part}": cell for part, cell in of_map.items()}
+    return cells
+
+
+def _labels(units: Sequence[Any]) -> list[str]:
+    return [unit.label for unit in units]
+
+
+def _contribution(mixing_map: MixingMap, clip: Clip) -> list[float] | None:
+    """The cue's share, layer by layer; None where the map cannot be asked."""
+    if clip.cue is None or clip.target is None:
+        return None
+    try:
+        return cue_contribution(mixing_map, cue=clip.cue, target=clip.target).tolist()
+    except InputError:  # the cue comes after the target in a decoder, or the map is of frames
+        return None

@@ -1,0 +1,222 @@
+"""The driver of a run whose clips are handed out in blocks: what is given to whom is an engine's, all else is here.
+
+In: what a run of one process takes, and an engine that carries blocks to workers (block_worker.py) and their rows back, in any
+order. Out: the folder of one process, file by file. Part files of many blocks are merged on the way, so that they stay few;
+clips of which nothing was heard are given out again, a few times.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import secrets
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ...adapters.model import Model
+from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
+from ...files.cache_keys import digest
+from ...files.names import refuse_doubled_label
+from ...files.shards import Shard
+from ...inputs.clips.clip import Clip
+from ..aligned_clips import Progress, shown
+from ..merging import Marker
+from ..model_run import Wanted
+from ..results.part_files import Owner, Part, part_paths
+from ..results.result_store import Key, Results
+from ..results.run_folder import RunFolder
+from ..scored_run import Run
+from .block_worker import Pass, row_of
+
+Report = Callable[[str], None]
+Load = Callable[[], Model]
+
+_MERGED_TOGETHER = 32  # blocks whose part files become one
+_ROUNDS = 3  # of a model: what came to nothing is given out again
+_LOOKS, _SECONDS_BETWEEN_LOOKS = 10, 6.0  # for what workers have written
+
+
+_STOPS = {
+    kind.__name__: kind for kind in (InputError, ModelError, AlignmentError, StorageError)
+}  # made of a text alone
+
+
+class EngineError(Exception):
+    """What an engine could not carry to an end; it is tried again."""
+
+
+class BlockEngine(ABC):
+    """An engine that carries blocks of clips to workers."""
+
+    @abstractmethod
+    def connected(self) -> AbstractContextManager[None]:
+        """Be connected to the workers."""
+
+    @abstractmethod
+    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[dict[str, Any]]:
+        """Rows (`block_worker.ROW`) of the clips, those of one block together.
+
+        Raises
+        ------
+        EngineError
+            If they do not all come.
+        """
+
+    def score(
+        self,
+        run: Run,
+        folder: RunFolder,
+        models: Iterable[Model | Load],
+        ready: Sequence[Clip],
+        wanted: Wanted,
+        marker: Marker,
+        report: Report,
+        progress: Progress,
+    ) -> None:
+        """Score the clips with one model after the other, and note in the marker where its results are.
+
+        One after the other, so that no worker holds two models, and a random twin finds what its trained model wrote.
+
+        Raises
+        ------
+        InputError
+            If a model is no function that loads one.
+        SpeechmixError
+            If a model cannot be loaded, or the folder cannot be written to, by a worker.
+        """
+        labels: dict[str, str] = {}
+        owners: list[Owner] = []
+        here = RunFolder(folder.path.resolve())  # workers may have other working directories
+        notes = here.path / "results" / f".attempts-{secrets.token_hex(4)}"
+        for former in folder.path.glob("results/.attempts-*"):  # deaths that went with a driver are no clip's fault
+            shutil.rmtree(former, ignore_errors=True)
+        with self.connected():
+            for load in models:
+                if isinstance(load, Model):
+                    raise InputError(
+                        f"expected functions that load a model, for each worker loads its own, found {load.label}: give "
+                        "functools.partial(speechmix.load, ...)"
+                    )
+                asked = Pass(here.path, load, wanted, tuple(owners), tuple(here.part_files()), notes / str(len(owners)))
+                of_model = _OfModel(folder, ready, run, report)
+                self._score_model(of_model, asked, progress)
+                if of_model.owner is not None:
+                    refuse_doubled_label(labels, str(of_model.owner.label))
+                    owners.append(of_model.owner)
+                    marker.add(folder, of_model.owner, of_model.settled(), probed=of_model.probed)
+        shutil.rmtree(notes, ignore_errors=True)
+
+    def _score_model(self, of_model: _OfModel, asked: Pass, progress: Progress) -> None:
+        """Give the clips out, and again those of which nothing was heard."""
+        failure: Exception | None = None
+        for _ in range(_ROUNDS):
+            missing = of_model.missing()
+            if not missing:
+                return
+            try:
+                for row in shown(self.rows(asked, missing), progress, "score", total=len(missing)):
+                    of_model.take(row)
+            except EngineError as error:
+                failure = error
+        if of_model.owner is None:
+            raise ModelError(f"no worker could begin with a model, {_ROUNDS} times: {failure}")
+        for clip in of_model.missing():
+            of_model.leave_out(clip, f"no worker was done with it, {_ROUNDS} times{f' ({failure})' if failure else ''}")
+
+
+def blocks_of(clips: Sequence[Clip], size: int) -> list[pa.Table]:
+    """Tables of `size` clips; the name of one is that of its clips, so it is the same in every start."""
+    tables = []
+    for start in range(0, len(clips), size):
+        some = clips[start : start + size]
+        name = f"block-{digest([clip.name for clip in some])[:16]}"
+        tables.append(pa.table({"block": [name] * len(some), "clip": [pickle.dumps(clip) for clip in some]}))
+    return tables
+
+
+@dataclass
+class _OfModel:
+    """What the driver has heard of one model's pass."""
+
+    folder: RunFolder
+    ready: Sequence[Clip]
+    run: Run
+    report: Report
+    owner: Owner | None = None
+    probed: bool = False
+    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # by clip
+    _unmerged: dict[str, list[str]] = field(default_factory=dict)  # clips by block
+
+    def missing(self) -> list[Clip]:
+        """Clips of which nothing was heard."""
+        return [clip for clip in self.ready if clip.name not in self._rows]
+
+    def take(self, row: dict[str, Any]) -> None:
+        """Take a clip's row.
+
+        Raises
+        ------
+        SpeechmixError
+            If a worker says that it cannot go on, and no other could.
+        """
+        if row["stops"]:
+            raise _STOPS.get(row["stops"], SpeechmixError)(row["reason"])
+        for line in row["lines"]:
+            self.report(line)
+        if self.owner is None:
+            self.owner, self.probed = Owner(**json.loads(row["owner"])), row["probed"]
+        self._rows[row["clip"]] = {name: row[name] for name in ("clip", "keys", "reason", "is_heard")}
+        self._unmerged.setdefault(row["block"], []).append(row["clip"])
+        if len(self._unmerged) > _MERGED_TOGETHER:
+            self._merge()
+
+    def leave_out(self, clip: Clip, reason: str) -> None:
+        """Record a clip of which nothing was heard."""
+        self.report(f"{clip.name}  SKIPPED: {reason}")
+        self._rows[clip.name] = {**row_of(self.owner, clip.name, ""), "reason": reason, "is_heard": True}
+
+    def _merge(self) -> None:
+        """One part file of those of many blocks that are done, so that they stay few however many clips there are."""
+        *done, _last = self._unmerged  # rows of the last may be under way
+        keys = [key for block in done for name in self._unmerged.pop(block) for key in self._keys(name)]
+        parts = part_paths(self.folder.results(self.owner.label if self.owner else None))
+        paths = [path for path in parts if path.name.partition(".")[0] in done]
+        if self.owner is not None and len(paths) > 1:
+            with Results(self.folder, self.owner, Shard(), self.report, paths=paths) as results:
+                results.settled([key for key in keys if key in results])
+
+    def _keys(self, name: str) -> list[Key]:
+        return [Key(name, kind, question) for kind, question in self._rows[name]["keys"]]
+
+    def settled(self) -> list[Part]:
+        """Count what was done, and return the part files of the model, as a single process makes them."""
+        owner = self.owner or Owner()
+        rows = [self._rows[clip.name] for clip in self.ready if self._rows[clip.name]["is_heard"]]
+        for row in rows:
+            if row["reason"] is None:
+                self.run.done += 1
+            else:
+                self.run.skip(row["clip"], row["reason"], str(owner.label))
+        return self._settled([key for row in rows for key in self._keys(row["clip"])])
+
+    def _settled(self, keys: Sequence[Key]) -> list[Part]:
+        """As few parts as may be of what workers wrote, once it is seen here: network file systems show it a little later."""
+        for last in (False,) * _LOOKS + (True,):
+            with Results(self.folder, self.owner or Owner(), Shard(), self.report) as results:
+                unseen = [key for key in keys if key not in results]
+                if not unseen:
+                    return results.settled(keys)
+            if not last:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        others = len({key.clip for key in unseen}) - 1
+        raise StorageError(
+            f"{self.folder.path} lacks what workers wrote of {unseen[0].clip!r} and {others} other clips: has it the same path "
+            "on all machines? The same command makes what is missing"
+        )

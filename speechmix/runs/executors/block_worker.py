@@ -1,0 +1,200 @@
+"""One worker of a run that an engine drives: it loads one model, and works on blocks of clips as they come.
+
+In: what the pass of a model is about, then blocks of clips. Out: a row for each clip, small, that says what is kept of it or
+why it is left out. What is kept lies in the run's folder before the row is returned, in part files named after the block: they
+are the checkpoint. Whoever is given a block that another died at finds there what that one had done, and no list of finished
+clips has to be kept in step with the results. Workers take no lock: files named after a block are its worker's own.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...adapters.model import Model
+from ...errors import SpeechmixError, StorageError
+from ...files.shards import Shard
+from ...inputs.clips.clip import Clip
+from ..model_run import Answer, ModelRun, Wanted
+from ..results.part_files import Owner
+from ..results.result_store import Results
+from ..results.run_folder import RunFolder
+from .attempts import MOST_DEATHS, Attempts
+
+# A row a clip; of a pass that cannot go on, one row with what is wrong.
+ROW = pa.schema(
+    {
+        "clip": pa.string(),
+        "block": pa.string(),
+        "owner": pa.string(),
+        "probed": pa.bool_(),
+        "keys": pa.list_(pa.list_(pa.string())),
+        "reason": pa.string(),
+        "is_heard": pa.bool_(),
+        "lines": pa.list_(pa.string()),
+        "stops": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Block(Shard):
+    """A shard that is a block of clips, of whatever names; the names of its files begin with the block's."""
+
+    name: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its files begin with."""
+        return f"{self.name}."
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a worker has to know of a pass of one model through the clips.
+
+    Attributes
+    ----------
+    folder : Path
+        The run's, at the same place on all machines.
+    load : callable
+        Loads the model.
+    wanted : Wanted
+    former : sequence of Owner
+        The models of the run that had their pass before.
+    parts : sequence of Path
+        Part files that are there when the pass begins.
+    attempts : Path
+        Folder of notes (`Attempts`).
+    """
+
+    folder: Path
+    load: Callable[[], Model]
+    wanted: Wanted
+    former: Sequence[Owner]
+    parts: Sequence[Path]
+    attempts: Path
+
+
+@dataclass
+class BlockWorker:
+    """A worker with its model.
+
+    Parameters
+    ----------
+    asked : Pass
+    node : str
+        The machine it is on.
+    alive_nodes : callable
+        Of `Attempts`.
+
+    Raises
+    ------
+    SpeechmixError
+        If the model cannot be loaded.
+    """
+
+    asked: Pass
+    node: str
+    alive_nodes: Callable[[], Collection[str]]
+    _open: ExitStack = field(default_factory=ExitStack, init=False)
+    _lines: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        folder, model = RunFolder(self.asked.folder), self.asked.load()
+        model.forget_fingerprint()
+        twin = sum((owner.name, owner.init) == (model.name, "random") for owner in self.asked.former)
+        self.owner = Owner.of(model)
+        self.run = ModelRun(folder, model, self.owner, self.asked.wanted, twin=twin)
+        self._attempts = Attempts(self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes)
+        own = [path for path in self.asked.parts if path.parent == folder.results(model.label)]
+        self._results = self._open.enter_context(Results(folder, self.owner, Shard(), self._lines.append, paths=own))
+        self._open.enter_context(model.unchanged())
+
+    def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[dict[str, Any]]:
+        """Work on a block; its results are on the disk when the first row comes.
+
+        Parameters
+        ----------
+        block : str
+            Its name, the same whenever the block is given out.
+        clips : sequence of Clip
+
+        Raises
+        ------
+        StorageError
+            If the run's folder cannot be written to.
+        """
+        self._results.go_over_to(Block(name=block))
+        deaths = self._attempts.deaths(block)
+        heard = self.run.heard(clips)
+        answers = {answer.clip.name: answer for answer in self._answers(block, heard, deaths)}
+        self._results.write()
+        self._attempts.end()
+        lines = list(self._lines)
+        self._lines.clear()  # the list itself is what `Results` reports to
+        for position, clip in enumerate(clips):
+            answer = answers.get(clip.name)
+            yield {
+                **row_of(self.owner, clip.name, block),
+                "probed": self.run.probed,
+                "keys": [list(key[1:]) for key in answer.keys] if answer else [],
+                "reason": str(answer.error) if answer and answer.error is not None else None,
+                "is_heard": answer is not None,
+                "lines": lines if position == 0 else [],
+            }
+
+    def _answers(self, block: str, clips: Sequence[Clip], deaths: Mapping[str, int]) -> Iterator[Answer]:
+        """What became of each clip. Where a worker died before, one clip at a time, so that the next death has one cause."""
+        todo = {clip.name: clip for clip in clips}
+        if not deaths:
+            try:
+                for answer in self._answered(block, clips):
+                    del todo[answer.clip.name]
+                    yield answer
+            except StorageError:
+                raise
+            except Exception as error:  # of one of them: the others are done below
+                self._lines.append(f"block {block}: {type(error).__name__}: {error}: its clips are tried one by one")
+        for clip in sorted(todo.values(), key=lambda clip: deaths.get(clip.name, 0)):
+            if deaths.get(clip.name):
+                self._results.write()  # should it be the one, nothing is lost with it
+            yield self._alone(block, clip, deaths.get(clip.name, 0))
+
+    def _alone(self, block: str, clip: Clip, deaths: int) -> Answer:
+        """Answer of one clip; an error that nobody foresaw costs this clip alone."""
+        if deaths >= MOST_DEATHS:
+            return self._left_out(
+                clip,
+                f"{deaths} workers died at this clip, so it is left out; the same command tries it again",
+            )
+        try:
+            [answer] = self._answered(block, [clip])
+            return answer
+        except StorageError:
+            raise
+        except Exception as error:
+            return self._left_out(clip, f"{type(error).__name__}: {error}")
+
+    def _answered(self, block: str, clips: Sequence[Clip]) -> Iterator[Answer]:
+        def begins(group: Sequence[Clip]) -> None:
+            self._attempts.begin(block, [clip.name for clip in group])
+
+        return self.run.answers(self._results, clips, self._lines.append, False, begins)
+
+    def _left_out(self, clip: Clip, reason: str) -> Answer:
+        self._lines.append(f"{clip.name}  {self.owner.label}  SKIPPED: {reason}")
+        return Answer(clip, [], SpeechmixError(reason))
+
+
+def row_of(owner: Owner | None, clip: str, block: str) -> dict[str, Any]:
+    """Return an empty row."""
+    told = None if owner is None else json.dumps(vars(owner))
+    return {**dict.fromkeys(ROW.names), "clip": clip, "block": block, "owner": told, "lines": [], "keys": []}

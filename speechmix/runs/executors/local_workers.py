@@ -1,0 +1,264 @@
+"""Workers: a run by several processes of one machine, each with a GPU, or a share of the cores, of its own.
+
+In: what `score_clips` takes, models as functions that load them, and how many workers. Out: the run of one process: of four,
+worker 3 does shard 3/4 of it in the same folder (files/shards.py), and the one that ends last writes the tables. What workers
+say comes here, with their number; one that dies is started again once; when this process is stopped, or dies, they write what
+they have and end.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...adapters.model import Model
+from ...errors import InputError, SpeechmixError
+from ...files.shards import Shard
+from ...inputs.clips.clip import Clip
+from ..merging import distinct_reasons
+from ..results.run_folder import RunFolder
+from ..run_status import clips_of_shard
+from ..scored_run import Run
+from .machine_resources import environment, gpu_of
+from .worker_process import CLIP, DONE, FAILED, LINE, Job, begin
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+STARTS = 2  # of a worker that dies
+
+
+def score_in_workers(
+    models: Sequence[Callable[[], Model]],
+    clips: Sequence[Clip],
+    out: str | Path,
+    *,
+    workers: int,
+    device: str | None = None,
+    aligner: Callable[[], Model] | None = None,
+    progress: bool = True,
+    report: Callable[[str], None] = print,
+    **options: Any,
+) -> Run:
+    """Score clips with models into a run folder, by several processes of this machine.
+
+    Parameters
+    ----------
+    models : sequence of functions that load a model
+        Each process calls them, so they must be such as can be sent there: ``functools.partial(speechmix.load, "...")``, or
+        functions of a module.
+    clips : sequence of Clip
+    out : path
+    workers : int
+        How many (see `speechmix.runs.executors.machine_resources.workers_for`); no more than there are clips. Each loads the models.
+    device : str, optional
+        Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs, each worker sees one of
+        them alone.
+    aligner : function that loads a model, optional
+    progress : bool
+        Show one bar on standard error, of all workers.
+    report : callable
+        Gets the lines of all workers, with their number.
+    **options
+        Of `score_clips`, but `shard`.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    InputError, StorageError
+        As `score_clips`; and if a model is none that can be sent to a process.
+    SpeechmixError
+        If a worker died twice. What it and the others did is kept, and the same call goes on there.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import speechmix
+    >>> models = [partial(speechmix.load, "openai/whisper-small")]
+    >>> clips = speechmix.read_clips("clips.tsv")                                         # doctest: +SKIP
+    >>> score_in_workers(models, clips, "runs/small", workers=4)                          # doctest: +SKIP
+    """
+    models, clips = list(models), list(clips)
+    if workers < 1:
+        raise InputError(f"expected at least one worker, found {workers}")
+    if any(isinstance(model, Model) for model in (*models, aligner)):
+        raise InputError(
+            "each worker loads its models: expected functions that do, such as functools.partial(speechmix.load, "
+            "'openai/whisper-small'), found a model"
+        )
+    count = min(workers, max(1, len(clips)))
+    job = _sent(Job(models, clips, Path(out), aligner, options))
+    threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
+    workers_at_work = [
+        _Worker(Shard(index, count), job, threads | gpu_of(index, device)) for index in range(1, count + 1)
+    ]
+    with _bar(len(clips) * len(models), count, progress) as show:
+        try:
+            _run(workers_at_work, clips, report, show)
+        finally:
+            _stop(workers_at_work)
+    _refuse_dead(workers_at_work, clips, len(models), RunFolder(Path(out)))
+    run = Run(Path(out), done=sum(worker.scored for worker in workers_at_work))
+    run.skipped += distinct_reasons(row for worker in workers_at_work for row in worker.skipped)
+    return run
+
+
+@dataclass
+class _Worker:
+    """One worker, in the process that started it."""
+
+    shard: Shard
+    job: bytes
+    environment: Mapping[str, str]
+    starts: int = 0
+    scored: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    is_done: bool = False
+    clips_by_model: dict[str, int] = field(default_factory=dict)  # clips that are behind it
+    process: SpawnProcess | None = None
+    channel: Connection | None = None
+
+    def start(self) -> Connection:
+        """Start the process, or start it again; returns what it is heard by."""
+        context = get_context("spawn")
+        self.channel, theirs = context.Pipe(duplex=False)
+        self.process = context.Process(
+            target=begin, args=(self.job, str(self.shard), theirs), name=f"worker {self.shard}"
+        )
+        self.starts += 1
+        self.clips_by_model.clear()
+        with environment(self.environment):
+            self.process.start()
+        theirs.close()  # so that the end of the process is the end of what comes
+        return self.channel
+
+    def end(self) -> str:
+        """Say how it ended."""
+        if self.process is None:
+            raise RuntimeError("end of a worker that was not started")
+        self.process.join()
+        code = self.process.exitcode or 0
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def _run(
+    workers: Sequence[_Worker],
+    clips: Sequence[Clip],
+    report: Callable[[str], None],
+    show: Callable[[int], None],
+) -> None:
+    """Start workers and hear them until the last has ended; an error of one is raised here."""
+    own = {worker.shard: sum(worker.shard.holds(clip.name) for clip in clips) for worker in workers}
+    at_work = {worker.start(): worker for worker in workers}
+    while at_work:
+        ready = wait([*at_work])
+        for channel in [channel for channel in at_work if channel in ready]:
+            worker = at_work[channel]
+            try:
+                message = channel.recv()
+            except (EOFError, OSError):
+                del at_work[channel]
+                again = None if worker.is_done else _started_again(worker, report)
+                if again is not None:
+                    at_work[again] = worker
+                continue
+            _hear(worker, message, own[worker.shard], report)
+            if message[0] == CLIP:
+                show(sum(sum(other.clips_by_model.values()) for other in workers))
+
+
+def _hear(worker: _Worker, message: tuple[Any, ...], own: int, report: Callable[[str], None]) -> None:
+    """Take in what a worker says, who has so many clips of its own."""
+    kind, *content = message
+    if kind == LINE:
+        report(f"[{worker.shard}] {content[0]}")
+    elif kind == CLIP:
+        stage, done, total = content
+        worker.clips_by_model[stage] = own - total + done
+    elif kind == DONE:
+        worker.is_done, worker.scored, worker.skipped = True, *content
+    elif kind == FAILED:
+        worker.is_done = True
+        error, text = content
+        raise error(text)
+
+
+def _started_again(worker: _Worker, report: Callable[[str], None]) -> Connection | None:
+    """Start a worker that died again, unless it was before; returns what it is heard by."""
+    how = worker.end()
+    again = worker.starts < STARTS
+    report(f"[{worker.shard}] the worker died ({how}): {'started again' if again else 'its clips are missing'}")
+    return worker.start() if again else None
+
+
+def _stop(workers: Sequence[_Worker]) -> None:
+    """Have workers that are still at work write what they have, and wait until they have ended."""
+    processes = [worker.process for worker in workers if worker.process is not None]
+    try:
+        for worker in workers:
+            if worker.process is not None and worker.process.is_alive() and not worker.is_done:
+                worker.process.terminate()
+            if worker.channel is not None:
+                worker.channel.close()  # who still has something to say does not wait to be heard
+        for process in processes:
+            process.join()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+        raise
+
+
+def _refuse_dead(workers: Sequence[_Worker], clips: Sequence[Clip], models: int, folder: RunFolder) -> None:
+    """Raise an error that names the clips that are missing, where a worker died twice."""
+    dead = [worker for worker in workers if not worker.is_done]
+    if not dead:
+        return
+    missing = []
+    for worker in dead:
+        finished = clips_of_shard(folder, worker.shard, models=models)
+        missing += [clip.name for clip in clips if worker.shard.holds(clip.name) and clip.name not in finished]
+    named = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+    numbers = ", ".join(f"{worker.shard} ({worker.end()})" for worker in dead)
+    raise SpeechmixError(
+        f"workers died twice: {numbers}; clips that are missing: {named or 'none, but tables are not written'}. What is done "
+        f"is kept, `speechmix status {folder.path}` shows it; the same command goes on, with fewer workers if memory ran out"
+    )
+
+
+def _sent(job: Job) -> bytes:
+    try:
+        return pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"the models cannot be sent to a process ({error}): expected functions of a module, or functools.partial of one, "
+            "as functools.partial(speechmix.load, 'openai/whisper-small')"
+        ) from error
+
+
+@contextmanager
+def _bar(total: int, workers: int, progress: bool) -> Iterator[Callable[[int], None]]:
+    """One bar of all workers; what is given is told how many (clip, model) pairs are behind them."""
+    if not progress:
+        yield lambda done: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc=f"score, {workers} workers", unit="clip", leave=False) as bar:
+
+        def show(done: int) -> None:
+            bar.n = done
+            bar.refresh()
+
+        yield show

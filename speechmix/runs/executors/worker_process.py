@@ -1,0 +1,107 @@
+"""What one worker does: its shard of a run, in a process of its own; what it has to say goes to the one that started it.
+
+In: a `Job`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end what was done, or why it
+cannot be. SIGTERM, and the death of the process that started it, have it write what it has and end.
+"""
+
+from __future__ import annotations
+
+import _thread
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from ...adapters.model import Model
+from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
+from ...inputs.clips.clip import Clip
+from ..aligned_clips import ALIGN
+from ..score_clips import score_clips
+
+LINE, CLIP, DONE, FAILED = "line", "clip", "done", "failed"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker of a run is told.
+
+    Attributes
+    ----------
+    models : sequence of functions that load a model
+    clips : sequence of Clip
+        All of the run.
+    out : Path
+    aligner : function that loads a model, or None
+    options : dict
+        Of `score_clips`.
+    """
+
+    models: Sequence[Callable[[], Model]]
+    clips: Sequence[Clip]
+    out: Path
+    aligner: Callable[[], Model] | None
+    options: Mapping[str, Any]
+
+
+def begin(job: bytes, shard: str, channel: Connection) -> None:
+    """Do a shard of a pickled job in this process, which is there for nothing else."""
+    # Ctrl-C is for the process that started this one, which says what follows.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    Thread(target=_stop_with_parent, daemon=True).start()
+
+    def say(*message: object) -> None:
+        with suppress(OSError):  # nobody listens any more
+            channel.send(message)
+
+    try:
+        say(*_done(job, shard, say))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except SpeechmixError as error:
+        kinds = (InputError, ModelError, AlignmentError, StorageError)
+        say(FAILED, next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError), str(error))
+
+
+def _done(pickled: bytes, shard: str, say: Callable[..., None]) -> tuple[str, int, list[dict[str, str]]]:
+    try:
+        job: Job = pickle.loads(pickled)
+    except (AttributeError, ImportError) as error:
+        raise InputError(
+            f"a worker does not find the functions that load models ({error}): put them into a module that can be imported"
+        ) from error
+
+    def tell(stage: str, done: int, total: int) -> None:
+        if stage != ALIGN:
+            say(CLIP, stage, done, total)
+
+    run = score_clips(
+        job.models,
+        job.clips,
+        job.out,
+        shard=shard,
+        aligner=job.aligner and job.aligner(),
+        progress=tell,
+        report=lambda line: say(LINE, line),
+        **job.options,
+    )
+    return DONE, run.done, run.skipped
+
+
+def _stop(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is written now is not to be cut short
+    raise KeyboardInterrupt
+
+
+def _stop_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        _thread.interrupt_main(signal.SIGTERM)

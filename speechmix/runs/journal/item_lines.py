@@ -1,0 +1,133 @@
+"""Answers about items, one JSON line each, in a folder that holds one question: what a recipe needs to be stopped and resumed.
+
+In: items with names, what decides an item's answer, and a function that answers. Out: the answers, in the order of the items;
+those of an earlier start are read back where all that decides them is the same.
+
+Stages that read each other, or are done in shards, have `stages.journal`; a run of clips has `experiments.run`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ...errors import InputError, SpeechmixError
+from ...files.text_files import read_text
+from ...files.whole_files import write_json, write_text
+
+
+class _HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=_HasName)
+
+
+def folder_for_question(folder: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
+
+    Raises
+    ------
+    InputError
+        If it holds a run with other options, or its description is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "run"
+    >>> folder_for_question(folder, {"units": "token"})
+    >>> folder_for_question(folder, {"units": "word"})  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ...
+    speechmix.errors.InputError: ... holds a run with other options (units 'token', now 'word'): ...
+    """
+    asked = json.loads(json.dumps(question))
+    path = folder / "run.json"
+    if path.is_file() and not overwrite:
+        earlier = _question_of(path)
+        other = [name for name in asked if earlier.get(name) != asked[name]]
+        if other:
+            shown = ", ".join(f"{name} {earlier.get(name)!r}, now {asked[name]!r}" for name in other)
+            raise InputError(f"{folder} holds a run with other options ({shown}): choose another --out, or --overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, asked)
+
+
+def answers(
+    path: Path,
+    items: Iterable[Named],
+    *,
+    asked: Callable[[Named], dict[str, Any]],
+    answer: Callable[[Named], list],
+    is_whole: Callable[[list], bool],
+    refused: Callable[[Named, SpeechmixError], object],
+) -> Iterator[tuple[Named, list]]:
+    """Answer items, or read their answers back.
+
+    Parameters
+    ----------
+    path : Path
+        JSON lines; a damaged one, or one that was cut off, is removed and made again.
+    items : iterable
+        Each with a `name`.
+    asked : callable
+        Item to everything that decides its answer.
+    answer : callable
+        Item to a list of plain values.
+    is_whole : callable
+        Whether a stored answer has the form of one.
+    refused : callable
+        Told of an item that raises an error of this package; it is left out.
+
+    Yields
+    ------
+    item, answer
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = _stored(path, is_whole)
+    with path.open("a", encoding="utf-8") as file:
+        for item in items:
+            name = item.name
+            question = {"item": name, **json.loads(json.dumps(asked(item)))}
+            line = stored.get(name, {})
+            if line.get("asked") != question:
+                try:
+                    line = {"asked": question, "rows": answer(item)}
+                except SpeechmixError as error:
+                    refused(item, error)
+                    continue
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+            yield item, line["rows"]
+
+
+def _stored(path: Path, is_whole: Callable[[list], bool]) -> dict[str, dict]:
+    """Lines of an earlier start, by item."""
+    if not path.is_file():
+        return {}
+    lines, whole = {}, []
+    for text in path.read_bytes().decode("utf-8", "replace").split("\n"):
+        try:
+            line = json.loads(text)
+            usable = isinstance(line["asked"]["item"], str) and is_whole(line["rows"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if not usable:
+            continue
+        lines[line["asked"]["item"]] = line
+        whole.append(text)
+    write_text(path, "".join(f"{text}\n" for text in whole))
+    return lines
+
+
+def _question_of(path: Path) -> dict[str, Any]:
+    try:
+        question = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        question = error
+    if not isinstance(question, dict):
+        raise InputError(f"{path} is damaged (expected a JSON object, found {question}): --overwrite starts afresh")
+    return question

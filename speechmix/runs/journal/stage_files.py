@@ -1,0 +1,231 @@
+"""Which files the output of a stage is: one, or one a shard; which of them are there.
+
+In: an output by the name that one process gives it, `pairs.jsonl`, and perhaps the shard that asks. Out: that file, or those
+of a stage that was done in shards, `pairs/1-of-48.jsonl` to `pairs/48-of-48.jsonl`. A file that has its name is finished; while
+it is made it is called `<name>.unfinished`. How many shards there are stands in the names alone: nobody keeps a list of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+
+from ...errors import InputError
+from ...files.shards import Shard
+
+UNFINISHED = ".unfinished"
+TRIALS = "faithfulness"  # folder of a trial's outputs, one a model
+_COMMANDS = {"pairs": "mine", "words": "align"}  # of outputs by their names
+_COMMANDS_OF_MODELS = {
+    "transcripts": "transcribe",
+    TRIALS: "faithfulness",
+}  # by their folder's, where there is one a model
+
+
+@dataclass(frozen=True)
+class StageFiles:
+    """Shards of an output, counted from 1; what one process does alone is one shard.
+
+    Parameters
+    ----------
+    count : int
+        How many there should be; 0 where none was begun.
+    done, unfinished : frozenset of int
+        Those whose file is complete, and those whose file is not: at work, or stopped.
+    """
+
+    count: int
+    done: frozenset[int] = frozenset()
+    unfinished: frozenset[int] = frozenset()
+
+    @property
+    def missing(self) -> list[int]:
+        """Shards that are not done, begun or not."""
+        return [index for index in range(1, self.count + 1) if index not in self.done]
+
+
+def shard_file(output: Path, shard: Shard) -> Path:
+    """Return the file of a shard.
+
+    Examples
+    --------
+    >>> shard_file(Path("study/pairs.jsonl"), Shard(3, 48)).as_posix()
+    'study/pairs/3-of-48.jsonl'
+    >>> shard_file(Path("study/pairs.jsonl"), Shard()).as_posix()
+    'study/pairs.jsonl'
+    """
+    return output if shard.count == 1 else _folder(output) / f"{shard.label}.jsonl"
+
+
+def stage_files(output: Path) -> StageFiles:
+    """Which shards of an output there are.
+
+    Raises
+    ------
+    InputError
+        If shards of several counts lie there, or shards beside the output of one process: then every clip is there twice.
+    """
+    states: dict[int, dict[bool, set[int]]] = {}
+    for path in (output, output.with_name(f"{output.name}{UNFINISHED}")):
+        if path.is_file():
+            states.setdefault(1, {True: set(), False: set()})[path == output].add(1)
+    for shard, done in _shards_in(_folder(output)):
+        states.setdefault(shard.count, {True: set(), False: set()})[done].add(shard.index)
+    if len(states) > 1:
+        layouts = " and ".join(f"{count} shards" if count > 1 else "one process" for count in sorted(states))
+        raise InputError(
+            f"{output.parent} holds {output.stem} by {layouts}: expected one of them. Delete what is not wanted: "
+            f"{', '.join(_wanted_or_not(output, count) for count in sorted(states))}"
+        )
+    for count, state in states.items():
+        return StageFiles(count, frozenset(state[True]), frozenset(state[False] - state[True]))
+    return StageFiles(0)
+
+
+def begun_shards(output: Path) -> list[Shard]:
+    """All shards of an output as it was begun, done or not; where it was not, all of it as one.
+
+    Examples
+    --------
+    >>> begun_shards(Path("nowhere/pairs.jsonl"))
+    [Shard(index=1, count=1)]
+    """
+    count = stage_files(output).count or 1
+    return [Shard(index, count) for index in range(1, count + 1)]
+
+
+def refuse_another_count(output: Path, shard: Shard) -> None:
+    """Refuse to begin a shard where the output is made in another number of shards, or by one process.
+
+    Raises
+    ------
+    InputError
+        If it is.
+    """
+    files = stage_files(output)
+    if files.count in (0, shard.count):
+        return
+    made = f"in {files.count} shards" if files.count > 1 else "by one process"
+    go_on = f"go on with --shard i/{files.count}" if files.count > 1 else "go on without --shard"
+    asked = f"--shard {shard}" if shard.count > 1 else "no --shard"
+    raise InputError(
+        f"{output.stem} in {output.parent} is made {made}, and this is {asked}: {go_on}, or delete "
+        f"{_wanted_or_not(output, files.count)} to begin again"
+    )
+
+
+def shards_needed(output: Path, shard: Shard) -> list[Shard]:
+    """Return the shards of an output that hold the clips of a shard: of the same count just this one.
+
+    Of 24 shards, 3/48 needs 3/24 alone: place modulo 48 decides place modulo 24.
+
+    Raises
+    ------
+    InputError
+        If one of them is not done; it says which, and how to do them.
+    """
+    files = stage_files(output)
+    first = f"run it first (speechmix {command_of(output)})"
+    if not files.count:
+        raise InputError(f"the stage {output.stem} was not done in {output.parent}: {first}")
+    common = common_shard(shard, files.count)
+    missing = [index for index in files.missing if common.index == (index - 1) % common.count + 1]
+    if missing and files.count == 1:
+        raise InputError(f"the stage {output.stem} was stopped before its end in {output.parent}: {first}")
+    if missing:
+        raise InputError(_lacks(output, files, missing))
+    return [Shard(index, files.count) for index in range(common.index, files.count + 1, common.count)]
+
+
+def common_shard(shard: Shard, count: int) -> Shard:
+    """Return the smallest shard that holds the clips of this one and is made of whole shards of another count.
+
+    Examples
+    --------
+    >>> print(common_shard(Shard(3, 48), 48), common_shard(Shard(3, 48), 24), common_shard(Shard(3, 48), 32))
+    3/48 3/24 3/16
+    >>> print(common_shard(Shard(), 48), common_shard(Shard(3, 48), 1))
+    1/1 1/1
+    """
+    common = gcd(shard.count, count)
+    return Shard((shard.index - 1) % common + 1, common)
+
+
+def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
+    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also the unfinished ones.
+
+    Parameters
+    ----------
+    folder : Path
+    begun : bool
+        Also those that one process has begun and not finished.
+    """
+    outputs = set(folder.glob("*.jsonl"))
+    if begun:
+        outputs |= {path.with_name(path.name.removesuffix(UNFINISHED)) for path in folder.glob(f"*.jsonl{UNFINISHED}")}
+    outputs |= {path.with_name(f"{path.name}.jsonl") for path in folder.glob("*") if path.is_dir() and _shards_in(path)}
+    return sorted(outputs)
+
+
+def command_of(output: Path) -> str:
+    """Return the command that makes an output: "mine", "align", "transcribe" or "faithfulness"."""
+    return _COMMANDS.get(output.stem) or _COMMANDS_OF_MODELS.get(output.parent.name, output.stem)
+
+
+def index_list(indices: Iterable[int]) -> str:
+    """Return numbers as `sbatch --array` takes them.
+
+    Examples
+    --------
+    >>> index_list([12, 7, 20, 21, 22])
+    '7,12,20-22'
+    """
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+
+
+def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
+    """Say which shards are missing, and how they are made."""
+    names = [f"{index}/{files.count}" for index in missing]
+    few = f"shard {names[0]}" if len(names) == 1 else f"shards {', '.join(names[:-1])} and {names[-1]}"
+    shards = few if len(names) <= 4 else f"{len(names)} of {files.count} shards ({index_list(missing)})"
+    unfinished = files.unfinished & set(missing)
+    state = f" ({index_list(unfinished)} unfinished: at work, or stopped)" if unfinished else ""
+    command = command_of(output)
+    where, title = output.parent, output.stem
+    if command in _COMMANDS_OF_MODELS.values():
+        where, title = where.parent, f"{where.name} of {title}"
+    return (
+        f"{title} lack {shards}{state}: speechmix {command} ... --shard {names[0]}. "
+        f"`speechmix status {where} --missing {command}` lists them all"
+    )
+
+
+def _folder(output: Path) -> Path:
+    """Folder of an output's shards."""
+    return output.with_suffix("")
+
+
+def _shards_in(folder: Path) -> list[tuple[Shard, bool]]:
+    """Shards in a folder, each with whether it is complete."""
+    shards = []
+    for path in folder.glob("*-of-*"):
+        name = re.fullmatch(rf"([1-9]\d*)-of-([1-9]\d*)\.jsonl({re.escape(UNFINISHED)})?", path.name)
+        if name and 1 < int(name[2]) >= int(name[1]):
+            shards.append((Shard(int(name[1]), int(name[2])), not name[3]))
+    return shards
+
+
+def _wanted_or_not(output: Path, count: int) -> str:
+    """What to delete to be rid of an output in so many shards."""
+    if count > 1:
+        return f"{_folder(output)}/*-of-{count}.*"
+    return str(output if output.is_file() else output.with_name(f"{output.name}{UNFINISHED}"))

@@ -1,0 +1,280 @@
+"""A stage of a long job: one item after the other, one line each, stopped and resumed at any point.
+
+In: items and the work to do on one. Out: a JSON-lines file, read again by `stage_lines`
+
+    {"stage", "options", "versions", ...}            first line: how it was made
+    {"key", (ingredients,) result or why, "sum"}     a line an item, in their order, with a checksum of itself
+    {"end", "inputs", "versions", "sum"}             last line: how many items, and of which inputs
+
+While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete, so an output is whole or not
+there. A stage that is killed loses at most the item at hand and a tenth of a second's work before it. At each start lines are
+used again if item and ingredients are still the same; the others are made again, and damaged ones too. What a stage has in the
+end does not depend on its past.
+
+A shard does the same in a file of its own (see `stage_files`), whose first line names it. Shards of one output run at once, on
+several machines; each holds a lock of its own, and none writes a file of another.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import InputError, SpeechmixError, StorageError
+from ...files.locks import writing_to
+from ...files.shards import WHOLE, Shard
+from ...files.versions import package_versions
+from .stage_files import UNFINISHED, refuse_another_count, shard_file
+from .stage_lines import checked, header_of, line_of, options_of
+
+_MOST_LOST = 0.1  # seconds of work on quick items; a slow one is written when it is done
+
+
+class LeftOut(SpeechmixError):
+    """An item that a stage leaves out, with the kind of reason ("missing clip"), the reason, and what else to note."""
+
+    def __init__(self, why: str, reason: str, **noted: Any):
+        super().__init__(reason)
+        self.why, self.noted = why, noted
+
+
+def run_stage(
+    path: Path,
+    items: Iterable[tuple[str, Any]],
+    work: Callable[[Any], dict[str, Any]],
+    *,
+    options: dict[str, Any],
+    ingredients: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda item, stored: {},
+    unimportant: tuple[str, ...] = (),
+    inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+    why: str = "cannot be used",
+    shard: Shard = WHOLE,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Do a stage, or what is left of it.
+
+    Parameters
+    ----------
+    path : Path
+        Its output, ending in .jsonl.
+    items : iterable of (key, item)
+    work : callable
+        Item -> what to keep of it. An error of this package drops the item; any other stops the stage.
+    options : dict
+        What decides the result of every item. An output made with others is not mixed with this one.
+    ingredients : callable
+        (item, stored line or {}) -> what decides the result of this item; kept in its line, which is used again only if it
+        is the same.
+    unimportant : tuple of str
+        Names of ingredients that may change (a file's time, where its content has a hash of its own).
+    inputs : dict, or a function that returns one, optional
+        Which inputs the items are of, for `stage_lines.inputs_of`; a function is asked when all items were read.
+    why : str
+        Kind of reason for errors that are not `LeftOut`.
+    shard : Shard
+        The one whose items these are. Their `ingredients` then say each one's place among the items of all shards
+        (`stage_lines.AT`), in this order.
+    overwrite : bool
+        Start afresh if there is an output made with other options.
+
+    Returns
+    -------
+    Path
+        `path`, or the file of the shard.
+
+    Raises
+    ------
+    InputError
+        If there is an output made with other options, or in another number of shards.
+    StorageError
+        If another process writes to the folder (the shard), or the disk is full.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "lengths.jsonl"
+    >>> _ = run_stage(path, [("a", "le"), ("b", "livres")], lambda text: {"length": len(text)}, options={})
+    >>> from speechmix.runs.journal.stage_lines import kept
+    >>> [line["length"] for line in kept(path)]
+    [2, 6]
+    """
+    options = json.loads(json.dumps(options, default=str))
+    header: dict[str, Any] = {"stage": path.stem, "options": options, "versions": package_versions()}
+    refuse_another_count(path, shard)
+    if shard.count > 1:
+        header["shard"] = shard.label
+        if not overwrite:
+            _refuse_unlike(path, options)
+    path = shard_file(path, shard)
+    with writing_to(path.parent, shard.label if shard.count > 1 else ""):
+        unfinished = path.with_name(f"{path.name}{UNFINISHED}")
+        for stored_file in (path, unfinished):
+            _refuse_others(stored_file, options, overwrite)
+
+        def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
+            asked = _as_stored(ingredients(item, stored or {}))
+            if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
+                return {**stored, **asked}
+            try:
+                return {"key": key, **asked, **_done(work, item, why)}
+            except Exception as error:
+                error.add_note(
+                    f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
+                )
+                raise
+
+        with StoredLines(path) as former, _reopened(unfinished, header) as file:
+            count = _go_on(file, _shown(items, header["stage"], progress), made, former)
+            inputs = inputs() if callable(inputs) else inputs
+            file.write(checked({"end": count, "inputs": inputs or {}, "versions": package_versions()}))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    return path
+
+
+def _as_stored(entries: dict[str, Any]) -> dict[str, Any]:
+    """Entries as they are read again from a line: JSON makes lists of tuples."""
+    if all(entry is None or type(entry) in (str, int) for entry in entries.values()):
+        return entries
+    return json.loads(json.dumps(entries, default=str))
+
+
+def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str) -> dict[str, Any]:
+    """What the work on an item gives, or why it is left out."""
+    try:
+        return work(item)
+    except StorageError:
+        raise
+    except SpeechmixError as error:
+        return {"why": getattr(error, "why", why), "reason": str(error), **getattr(error, "noted", {})}
+
+
+def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: StoredLines) -> int:
+    """Write the lines that the unfinished file lacks, behind those that still stand; returns how many items there are."""
+    count, whole, standing, flushed = 0, file.tell(), True, -math.inf
+    for key, item in items:
+        stored = line_of(file.readline()) if standing else None
+        stored = stored if stored and stored.get("key") == key else None
+        line = made(key, item, stored or former.line_of(key))
+        count += 1
+        if standing and line == stored:
+            whole = file.tell()
+            continue
+        if standing:  # what follows was cut off, or is of other items
+            standing = False
+            file.seek(whole)
+            file.truncate()
+        file.write(checked(line))
+        if (now := time.monotonic()) - flushed > _MOST_LOST:
+            file.flush()
+            flushed = now
+    if standing:
+        file.seek(whole)
+        file.truncate()
+    return count
+
+
+class StoredLines:
+    """Lines of an earlier, complete output, by key: one after the other while the items are in the same order."""
+
+    def __init__(self, path: Path):
+        self._file = path.open("rb") if path.is_file() else None
+        self._places: dict[str, int] | None = None
+        if self._file is not None:
+            self._file.readline()
+
+    def line_of(self, key: str) -> dict[str, Any] | None:
+        """Return the line of a key; None if there is none, or it is damaged."""
+        if self._file is None:
+            return None
+        if self._places is None:
+            line = line_of(self._file.readline())
+            if line is not None and line.get("key") == key:
+                return line
+            self._places = self._all_places(self._file)
+        if key not in self._places:
+            return None
+        self._file.seek(self._places[key])
+        return line_of(self._file.readline())
+
+    @staticmethod
+    def _all_places(file: BinaryIO) -> dict[str, int]:
+        file.seek(0)
+        place = len(file.readline())
+        places = {}
+        for text in file:
+            line = line_of(text)
+            if line is not None and "key" in line:
+                places[line["key"]] = place
+            place += len(text)
+        return places
+
+    def __enter__(self) -> StoredLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
+    """Refuse an output made with other options, or remove it if it may be overwritten; one without a header is set aside."""
+    if not path.is_file():
+        return
+    header = header_of(path)
+    if not header:
+        if path.stat().st_size and not path.name.endswith(UNFINISHED):
+            aside = path.with_name(f"{path.name}.damaged")
+            os.replace(path, aside)
+            warnings.warn(
+                f"{path} is damaged (or of an older version): set aside as {aside.name} and made again", stacklevel=3
+            )
+            return
+        path.unlink()
+    elif header["options"] != options:
+        if not overwrite:
+            raise InputError(
+                f"{path} was made with other options ({_difference(header['options'], options)}): "
+                "choose another folder, or overwrite it"
+            )
+        path.unlink()
+
+
+def _refuse_unlike(output: Path, options: dict[str, Any]) -> None:
+    """Refuse a shard that is not of the options of the other shards of the output."""
+    others = options_of(output)
+    if others and others != options:
+        raise InputError(
+            f"the shards of {output.stem} in {output.parent} are made with other options ({_difference(others, options)}): use "
+            "theirs, choose another folder, or overwrite all of them"
+        )
+
+
+def _difference(stored: dict[str, Any], now: dict[str, Any]) -> str:
+    names = sorted(name for name in {*stored, *now} if stored.get(name) != now.get(name))
+    return "; ".join(f"{name}: {stored.get(name)!r}, now {now.get(name)!r}" for name in names)[:500]
+
+
+def _reopened(unfinished: Path, header: dict[str, Any]) -> BinaryIO:
+    """Open the unfinished output, made if it is not there, behind its first line."""
+    if not unfinished.is_file():
+        unfinished.write_bytes(checked(header))
+    file = unfinished.open("r+b")
+    file.readline()
+    return file
+
+
+def _shown(items: Iterable, name: str, progress: bool) -> Iterable:
+    if not progress:
+        return items
+    from tqdm.auto import tqdm
+
+    return tqdm(items, desc=name, unit=" clips", smoothing=0.05)

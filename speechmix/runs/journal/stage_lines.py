@@ -1,0 +1,247 @@
+"""Lines of a stage's output: written with checksums, read again, counted.
+
+In: JSON lines as `stages.journal` writes them, in one file or in one a shard. Out: its lines, if it is whole; its
+options and inputs; a digest of what a later stage reads of it.
+
+The files of shards are read as one: each of their lines says at which place of the corpus its clip stands (`AT`), and they are
+merged by it. So the lines and their order are those of one process, whatever the number of shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...files.shards import WHOLE, Shard, shard_of
+from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
+
+AT = "at"
+_AT_ONCE = 2**16  # bytes
+_SUM = b', "sum": "'
+_AS_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
+
+def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+    """Lines of a complete output, dropped items included, without the first and the last.
+
+    Parameters
+    ----------
+    path : Path
+        The output, by the name that one process gives it, or the file of one shard.
+    shard : Shard
+        Only the clips that it holds; shards of the output that hold none of them need not be there.
+
+    Raises
+    ------
+    InputError
+        If the stage was not done, or not to its end (it says which shards are missing), or a file is damaged.
+    """
+    return ({name: line[name] for name in line if name != AT} for line in numbered_lines(path, shard))
+
+
+def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+    """Lines as `lines` has them, each with its clip's place in the corpus (`AT`)."""
+    parts = shards_needed(path, shard)
+    files = [shard_file(path, part) for part in parts]
+    _refuse_unlike(path, files)
+    merged = heapq.merge(*map(_lines_of_file, files), key=lambda line: line[AT])
+    return (line for line in merged if shard.holds(line["key"])) if shard.count > 1 else iter(merged)
+
+
+def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
+    """Lines of one file, whole or an error; a line that does not say its place is of one process, and they are in order."""
+    _readable_header(path)
+    last: dict[str, Any] = {}
+    count = 0
+    for number, text in enumerate(_texts(path), start=1):
+        if number == 1:
+            continue
+        ended = "end" in last
+        if last and not ended:
+            yield {AT: count, **last}
+            count += 1
+        line = line_of(text)
+        if line is None or ended or not line.keys() & {"key", "end"}:
+            raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
+        last = line
+    if "end" not in last:
+        raise InputError(f"{path} ends too early (or was written by an older version): run the stage again")
+    if last["end"] != count:
+        raise InputError(f"{path}: expected {last['end']} items, found {count}: it is damaged, run the stage again")
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are too many to hold open."""
+    place = 0
+    first_mark: tuple[int, int, int] | None = None
+    try:
+        while True:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                mark = (status.st_ino, status.st_size, status.st_mtime_ns)
+                if mark != (first_mark := first_mark or mark):
+                    raise InputError(f"{path} was written again while it was read: try again")
+                file.seek(place)
+                texts = file.readlines(_AT_ONCE)
+                place = file.tell()
+            if not texts:
+                return
+            yield from texts
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error})") from error
+
+
+def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
+    """Refuse shards that were made with unlike options or of unlike corpora, and files that were renamed."""
+    if len(files) == 1:
+        return
+    first = made_of(files[0])
+    for file in files:
+        label = _readable_header(file).get("shard")
+        if label != file.stem:
+            raise InputError(f"{file} is the shard {label}: give it its name again, or delete it")
+        made = made_of(file)
+        unlike = [name for name in made if made[name] != first[name]]
+        if unlike:
+            raise InputError(
+                f"{file} is of other {' and '.join(unlike)} than {files[0].name}: shards of one output need the same. Run "
+                "those that are not as they should be again (with --overwrite where the options are others)"
+            )
+
+
+def made_of(file: Path) -> dict[str, Any]:
+    """What the shards of one output have in common: options, and a hash of the corpus where they say it."""
+    return {"options": _readable_header(file)["options"], "corpus": inputs_of(file).get("corpus")}
+
+
+def _readable_header(file: Path) -> dict[str, Any]:
+    header = header_of(file)
+    if not header:
+        raise InputError(
+            f"{file}, line 1, is damaged (or of an older version): run the stage again, and it is made again"
+        )
+    return header
+
+
+def kept(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+    """Lines of a complete output that were not dropped."""
+    return (line for line in lines(path, shard) if "why" not in line)
+
+
+def counted(path: Path) -> str:
+    """Return one line that counts what a stage, which is just done, kept and why it dropped the rest.
+
+    Examples
+    --------
+    >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
+    'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
+    """
+    dropped = Counter(_whys(path))
+    n_kept = dropped.pop("", 0)
+    reasons = said_reasons(dropped)
+    header = header_of(path)
+    title = f"{header['stage']}, shard {path.stem}" if "shard" in header else path.stem
+    return f"{title}: {n_kept} kept, {dropped.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+
+
+def _whys(path: Path) -> Iterator[str]:
+    """Why each item of an output that was just written was dropped, "" if it was kept; lines without a "why" are not parsed."""
+    for part in shards_needed(path, WHOLE):
+        for text in _texts(shard_file(path, part)):
+            if text.startswith(b'{"key": '):
+                yield (line_of(text) or {}).get("why", "") if b'"why": ' in text else ""
+
+
+def kept_and_dropped(stage_lines: Iterable[Mapping[str, Any]]) -> tuple[int, Counter[str]]:
+    """How many items were kept, and how many were dropped by kind of reason."""
+    whys = Counter(line.get("why", "") for line in stage_lines)
+    n_kept = whys.pop("", 0)
+    return n_kept, whys
+
+
+def said_reasons(dropped: Counter[str]) -> str:
+    """Kinds of reasons with their counts, the most frequent first."""
+    return ", ".join(f"{why} {count}" for why, count in dropped.most_common())
+
+
+def options_of(path: Path) -> dict[str, Any]:
+    """Options that an output, or the first of its shards whose first line can be read, was or is made with; else nothing."""
+    files = stage_files(path)
+    for indices, ending in ((files.done, ""), (files.unfinished, UNFINISHED)):
+        for index in sorted(indices):
+            file = shard_file(path, Shard(index, files.count))
+            header = header_of(file.with_name(f"{file.name}{ending}"))
+            if header:
+                return header["options"]
+    return {}
+
+
+def inputs_of(path: Path) -> dict[str, Any]:
+    """Inputs that a complete output is of."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2**16))
+            text = file.read().splitlines(keepends=True)
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error}): run the stage first") from error
+    return (line_of(text[-1]) or {}).get("inputs", {}) if text else {}
+
+
+def input_digest(path: Path, *names: str, shard: Shard = WHOLE) -> str:
+    """Short hash of what a later stage reads of an output: these entries of the items kept, of one shard or of all."""
+    return input_digests(path, *names, shards=[shard])[0]
+
+
+def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]:
+    """Hashes as `input_digest` makes them, of shards of one count, in one pass; what holds no clip of theirs is not read."""
+    count = shards[0].count
+    entries = {shard.index: hashlib.sha256() for shard in shards}
+    step = gcd(count, *(shard.index - shards[0].index for shard in shards))
+    for line in kept(path, Shard((shards[0].index - 1) % step + 1, step)):
+        place = shard_of(line["key"], count)
+        if place in entries:
+            text = json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False)
+            entries[place].update(text.encode("utf-8"))
+    return [entries[shard.index].hexdigest()[:16] for shard in shards]
+
+
+def checked(line: dict[str, Any]) -> bytes:
+    """Return a line with its checksum, as it is written."""
+    text = _AS_TEXT(line).encode("utf-8", "backslashreplace")
+    return text[:-1] + _SUM + _sum(text) + b'"}\n'
+
+
+def line_of(text: bytes) -> dict[str, Any] | None:
+    """Return a line as it was written; None if it is not whole or was changed."""
+    start, mark, end = text.rpartition(_SUM)
+    if not mark or not text.endswith(b'"}\n') or end[:-3] != _sum(start + b"}"):
+        return None
+    try:
+        line = json.loads(start + b"}")
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _sum(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).hexdigest().encode("ascii")
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """First line of an output; nothing if there is no such file, or the line is damaged."""
+    try:
+        with path.open("rb") as file:
+            header = line_of(file.readline())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error}): expected the output of a stage") from error
+    return header if header is not None and isinstance(header.get("options"), dict) else {}

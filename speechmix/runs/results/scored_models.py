@@ -1,0 +1,73 @@
+"""Which models a run scored, with which weights and how many clips; and their maps, clip by clip.
+
+In: a run that is open. Out: a `ScoredModel` for each model and twin.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import SpeechmixError
+from ...mixing.maps.mixing_map import MixingMap
+from .open_run import StoredRun
+from .part_files import Owner, Part
+
+
+@dataclass(frozen=True)
+class ScoredModel:
+    """A model of a run.
+
+    Attributes
+    ----------
+    name, init : str
+    seed : int, optional
+    weights : str
+        Fingerprint; empty where it was not recorded.
+    clips : sequence of str
+        Names of the clips that were scored.
+    """
+
+    name: str
+    init: str
+    seed: int | None
+    weights: str
+    clips: Sequence[str]
+    _maps_of: Callable[[str], Mapping[tuple[str, str], MixingMap]]
+
+    def maps(self, clip: str) -> Mapping[tuple[str, str], MixingMap]:
+        """Maps of a clip by (measure, stack): those that can be read; none of a further twin, of which none are kept."""
+        with suppress(SpeechmixError):
+            return self._maps_of(clip)
+        return {}
+
+
+def scored_models(run: StoredRun) -> list[ScoredModel]:
+    """Return the models of a run, trained ones before their twins."""
+    return sorted(_of_parts(run), key=lambda model: (model.name, model.init != "trained", model.seed or 0))
+
+
+def _of_parts(run: StoredRun) -> list[ScoredModel]:
+    by_owner: dict[Owner, list[Part]] = defaultdict(list)
+    for part in run.parts:
+        if part.owner.name is not None:
+            by_owner[part.owner].append(part)
+    return [_of_owner(run, owner, parts) for owner, parts in by_owner.items()]
+
+
+def _of_owner(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredModel:
+    measures = pa.array(run.description.get("options", {}).get("measures", ()), pa.string())
+    place: dict[str, Part] = {}
+    for part in parts:
+        rows = part.read(("clip", "kind"))
+        scored = rows.filter(pc.is_in(rows["kind"], value_set=measures))
+        place |= dict.fromkeys(scored["clip"].to_pylist(), part)
+    return ScoredModel(
+        owner.name or "", owner.init or "", owner.seed, owner.weights or "", list(place),
+        lambda clip: run.maps_in_part(place[clip], clip) if place[clip].scores or place[clip].maps else {},
+    )  # fmt: skip

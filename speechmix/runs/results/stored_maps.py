@@ -1,0 +1,154 @@
+"""Maps of a run, put together again from what is kept: labels from a part file, scores from the table of scores or from shards.
+
+In: a part, a clip. Out: its maps as they were computed, to the last bit. A further random twin has no rows in the table of
+scores, and so no maps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...errors import InputError, SpeechmixError
+from ...files.file_fingerprints import FileMark
+from ...files.parquet_files import mark_of, readable_parquet, row_groups_of
+from ...inputs.words.word_lookup import check_words
+from ...mixing.maps.map_headers import labels_from_text
+from ...mixing.maps.mixing_map import MixingMap
+from .map_files import frame_map_scores, tensor_name
+from .part_files import Part
+from .run_folder import RunFolder
+from .score_files import file_name, partition
+
+Labels = Mapping[str, Any]
+_PLACES = ("layer", "head", "target", "source")
+
+
+def maps_in_part(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
+    """Maps of a clip that a part holds, by (measure, stack).
+
+    Raises
+    ------
+    InputError
+        If they are damaged.
+    """
+    contents = part.rows_of(clip, ("clip", "content"))["content"].to_pylist()
+    return {
+        (mixing_map.measure, mixing_map.stack): mixing_map
+        for content in contents
+        for mixing_map in maps_of_row(folder, part, clip, content)
+    }
+
+
+def maps_of_row(folder: RunFolder, part: Part, clip: str, content: str) -> Iterator[MixingMap]:
+    """Maps that the content of a part's row speaks of; raises what `maps_in_part` raises."""
+    if content.startswith('[{"measure"'):
+        for labels in json.loads(content):
+            mixing_map = _stored_map(folder, part, clip, labels)
+            if mixing_map is not None:
+                yield mixing_map
+
+
+def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> MixingMap | None:
+    """One map; None if its scores were not asked to be kept."""
+    where = f"{part.path}, clip {clip!r}"
+    try:
+        told = labels_from_text(dict(labels))
+        shape, dtype = tuple(labels["shape"]), np.dtype(labels["dtype"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where}: labels of a map that cannot be read ({error!r:.200}): make the run again"
+        ) from error
+    if "digests" in labels:
+        name = tensor_name(clip, told["measure"], told["stack"])
+        stored = frame_map_scores(folder.maps, part, name, labels["digests"])
+        if stored.shape != shape:
+            raise _damaged(where, f"scores {name!r} of the shape {shape}, found {stored.shape}")
+        return checked_map(MixingMap(scores=stored, **told), where)
+    owner = part.owner
+    place = partition(owner.name or "", owner.init or "", told["measure"], told["stack"])
+    names = [name for name in part.scores if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")]
+    if not names:
+        return None
+    scores = np.full(shape, np.nan)
+    count = 0
+    for name in names:
+        for rows in _rows_of_clip(folder.scores / name, part.scores[name], clip):
+            layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
+            index = [np.searchsorted(told["layers"], layer), target, source]
+            if len(shape) == 4:
+                index.insert(1, head.astype(int))
+            scores[tuple(index)] = rows["score"].to_numpy()
+            count += rows.num_rows
+    if count != scores.size:
+        raise InputError(f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found {count}")
+    return checked_map(MixingMap(scores=scores.astype(dtype), **told), where)
+
+
+def _rows_of_clip(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table]:
+    """Rows of a clip in a file of scores, a row group at a time."""
+    with readable_parquet(path):
+        mark = mark_of(path)
+        _check(path, written, mark)
+        for group in row_groups_of(path, "clip").get(clip, ()):
+            rows = _row_group(path, group, mark)
+            names = rows["clip"].combine_chunks()  # numbers of a dictionary: compared three times as fast as names
+            number = names.dictionary.index(clip).as_py()
+            yield rows.take(np.flatnonzero(names.indices.to_numpy() == number))
+
+
+@lru_cache(maxsize=1_000)
+def _check(path: Path, written: FileMark, mark: object) -> None:
+    """Compare a file with what was written, once while it stays the same."""
+    written.check(path)
+
+
+@lru_cache(maxsize=2)
+def _row_group(path: Path, group: int, mark: object) -> pa.Table:
+    """A row group: the next clip that is asked for may well lie in it too."""
+    file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=["clip"])
+    rows = file.read_row_group(group, columns=["clip", *_PLACES, "score"])
+    pa.default_memory_pool().release_unused()  # what unpacking took: of many row groups a quarter of a gigabyte
+    return rows
+
+
+def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
+    """Return a map that says of which model and clip it is.
+
+    Raises
+    ------
+    InputError
+        If it does not.
+    """
+    provenance = mixing_map.provenance
+    words, texts = provenance.get("words") or (), ("text", "foil", "alignment")
+    right = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)
+    right &= isinstance(provenance.get("seed"), int | None) and all(
+        isinstance(provenance.get(name), str | None) for name in texts
+    )
+    right &= isinstance(words, list | tuple) and all(
+        isinstance(word, list | tuple) and len(word) in (3, 5) for word in words
+    )
+    if not right:
+        raise _damaged(where, "a map that says of which model and clip it is")
+    if words:
+        check_words(words, where=str(where))
+    for role in ("cue", "target"):
+        stored = provenance.get(role)
+        indices = stored if role == "cue" and isinstance(stored, list | tuple) and stored else [stored]
+        if stored is not None and not all(isinstance(index, int) and 0 <= index < len(words) for index in indices):
+            raise _damaged(where, f"a {role} that is one of the {len(words)} words, found {stored!r}")
+    return mixing_map
+
+
+def _damaged(where: object, expected: str) -> SpeechmixError:
+    return InputError(
+        f"{where} is damaged or of another version: expected {expected}. Score the clips again into this folder"
+    )

@@ -1,0 +1,287 @@
+"""Tidy tables of a run: what their rows are, and a writer that grows them clip by clip.
+
+The same rows go to Parquet and to CSV, and are never all in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...adapters import Model
+from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, strength_of_target
+from ...evaluation.length_baseline import length_matched_share
+from ...evaluation.statistics.twin_comparison import BASELINES
+from ...evaluation.transcript_accuracy import transcript_judged
+from ...files.recorded_checksums import remove_recorded, replace_recorded
+from ...files.text_files import neutral
+from ...files.unfinished_files import unfinished_name
+from ...inputs.clips.clip import Clip
+from ...inputs.words.cue_and_target import Cue, cue_words, spelled_cue
+from ...mixing.maps.mixing_map import MixingMap
+
+MOST_CSV_ROWS = 1_000_000
+_ROWS_AT_ONCE = 100_000
+
+_SHARE_COLUMNS = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution"]
+AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
+STRENGTH = "mixing_strength"  # column: how far the block moves the rows that the contribution is of
+_SHARE_COLUMNS += [*BASELINES, AFTER_TARGET, STRENGTH]
+
+
+def contribution_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
+    """Cue contribution of one clip, with columns that say of which clip and model; see `share_rows`."""
+    return identified(pd.DataFrame(share_rows(maps, clip, model), columns=_SHARE_COLUMNS), clip, model)
+
+
+def share_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> list[dict[str, Any]]:
+    """Cue contribution per stack, measure and layer; nothing without cue and target.
+
+    `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
+    `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length` is what the cue would get if every
+    frame (token) of the sources counted the same, `length_matched` what words of its length get by this measure
+    (`speechmix.evaluation.length_baseline`). `after_target` is what the word after the target gives it, which tells nothing of it: a
+    control; missing where there is none, or it comes too late to be seen (decoder). `mixing_strength` is how far the layer's
+    attention block moves the same rows (`MixingMap.mixing_strength`, their mean).
+    """
+    rows: list[dict[str, Any]] = []
+    if clip.words and clip.cue is not None and clip.target is not None:
+        cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
+        for (measure, stack), mixing_map in maps.items():
+            sources = mixing_map.without("silence", "padding").sources
+            length = sum(len(s) for s in sources if s.word in clip.cue_words) / sum(map(len, sources))
+            cells = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
+            cells["length_matched"] = length_matched_share(mixing_map, cue=clip.cue)
+            deepest = max(len(model.stacks[stack]) - 1, 1)
+            for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
+                shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
+                strengths = strength_of_target(mixing_map, target=clip.target, rows=which)
+                controls = _given_by_word_after_target(mixing_map, clip, which)
+                rows += [
+                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share}
+                    | {**control, STRENGTH: strength}
+                    for layer, share, control, strength in zip(
+                        mixing_map.layers, shares.tolist(), controls, strengths.tolist(), strict=True
+                    )
+                ]
+    return rows
+
+
+def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) -> list[dict[str, float]]:
+    """For each layer what the first word after the target that is not the cue gives; missing where it gives nothing to see."""
+    words, target = clip.words or (), clip.target or 0
+    after = next((word for word in range(target + 1, len(words)) if word not in clip.cue_words), None)
+    held = {source.word for source in mixing_map.sources}
+    if after is None or mixing_map.stack == "decoder" or after not in held:
+        return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
+    shares = cue_contribution(mixing_map, cue=after, target=target, rows=rows)
+    return [{AFTER_TARGET: share} for share in shares.tolist()]
+
+
+def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
+    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at.
+
+    None of a decoder that was fed another text than the clip's: its own transcript, or a translation.
+    """
+    if mixing_map.stack != "encoder" and "decoder_text_by" in mixing_map.provenance:
+        return []
+    if mixing_map.stack == "decoder" and min(cue_words(cue)) > target:
+        return []
+    deciding = mixing_map.stack != "encoder" and "deciding_position" in mixing_map.provenance
+    return ["target", "deciding"] if deciding else ["target"]
+
+
+_OF_A_CLIP = ("clip", "seconds", "text", "cue", "target", "foil", "alignment", "doubts", "language")
+_OF_ITS_SOURCE = ("audio_file", "fingerprint", "sound")
+# Columns of the other tables, and those the report puts beside them: merged with the clips they must keep their meaning.
+_OF_OTHER_TABLES = """
+    model init seed stack measure rows layer depth contribution share_of_length length_matched head source target_label
+    source_label target_kind source_kind target_onset target_offset source_onset source_offset score share ablated margin
+    right after_target mixing_strength transcript character_error_rate boundaries reason group run unit trained random
+    difference
+""".split()
+
+
+def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
+    """One row per clip, with the further columns of its manifest.
+
+    A manifest's column that is called like one of a run's tables (clip, seconds, alignment, fingerprint, model, layer, ...)
+    is here `manifest_<name>`, so that it can neither replace it nor clash with it when tables are merged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="a", meta={"clip": "b", "model": "c", "speaker": "d"})
+    >>> clip_table([clip]).loc[0, ["clip", "manifest_clip", "manifest_model", "speaker"]].tolist()
+    ['a', 'b', 'c', 'd']
+    """
+    return table_of_facts([facts_of(clip) for clip in clips])
+
+
+def facts_of(clip: Clip) -> dict[str, dict[str, Any]]:
+    """What the clip table says of a clip: its own columns, the manifest's, and where it comes from."""
+    words = clip.words or ()
+    cue, target = (spelled_cue(words, index) for index in (clip.cue, clip.target))
+    own = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
+    own |= {"foil": clip.foil, "alignment": clip.alignment, "doubts": " ".join(clip.doubts), "language": clip.language}
+    source = {"audio_file": str(clip.path.resolve()) if clip.path else ""}
+    source |= {name: getattr(clip, name, "") for name in ("fingerprint", "sound")}
+    return {"own": own, "meta": dict(clip.meta), "source": source}
+
+
+def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Any]]]) -> pd.DataFrame:
+    """The clip table of what `facts_of` says of each clip."""
+    names = manifest_columns([column for of_clip in facts for column in of_clip["meta"]])
+    rows = [
+        {**row["own"], **{names[column]: cell for column, cell in row["meta"].items()}, **row["source"]}
+        for row in facts
+    ]
+    return pd.DataFrame(rows, columns=[*_OF_A_CLIP, *names.values(), *_OF_ITS_SOURCE])
+
+
+def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
+    """What each further column of a manifest is called in the clip table.
+
+    Examples
+    --------
+    >>> manifest_columns(["speaker", "seconds", "manifest_seconds"])
+    {'speaker': 'speaker', 'seconds': 'manifest_seconds-2', 'manifest_seconds': 'manifest_seconds'}
+    """
+    reserved = {*_OF_A_CLIP, *_OF_ITS_SOURCE, *_OF_OTHER_TABLES}
+    names = {column: column for column in dict.fromkeys(columns)}
+    taken = reserved | {column for column in names if column not in reserved}
+    for column in names:
+        if column in reserved:
+            names[column] = renamed = f"manifest_{column}"
+            number = 1
+            while names[column] in taken:
+                number += 1
+                names[column] = f"{renamed}-{number}"
+            taken.add(names[column])
+    return names
+
+
+def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]], transcript: str | None = None) -> str:
+    """One line a clip: length, words, why their times are doubtful, what the model writes, where the cue contributes most.
+
+    Parameters
+    ----------
+    clip, model
+    shares : sequence of dict
+        Of `share_rows`, of one or more measures.
+    transcript : str, optional
+        What the model writes, if it was asked; it is compared with the clip's text.
+    """
+    parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
+    if clip.doubts:
+        parts.append(f"word times DOUBTFUL: {' '.join(clip.doubts)}")
+    if transcript is not None:
+        parts.append(transcript_judged(transcript, clip.text))
+    if shares and clip.words and clip.cue is not None and clip.target is not None:
+        cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
+        measure = shares[0]["measure"]
+        decided = {row["stack"] for row in shares if row["rows"] == "deciding"}  # what figures and the page tell of
+        peaks: dict[str, Mapping[str, Any]] = {}
+        for row in shares:
+            if row["rows"] == ("deciding" if row["stack"] in decided else "target") and row["measure"] == measure:
+                highest = peaks.setdefault(row["stack"], row)
+                if row["contribution"] > highest["contribution"]:
+                    peaks[row["stack"]] = row
+        shown = ", ".join(
+            f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer {p['layer']})"
+            for p in peaks.values()
+        )
+        parts.append(f"{cue} -> {target}: {measure} peaks at {shown}")
+    return "  ".join(parts)
+
+
+def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
+    """Put columns that say of which clip and model the rows are before the others."""
+    names: dict[str, Any] = {"clip": clip.name, "fingerprint": clip.fingerprint}
+    names |= {"model": model.name, "init": model.init, "seed": model.seed}
+    for position, (column, value) in enumerate(names.items()):
+        table.insert(position, column, value)
+    return table.astype({"seed": "Int64"})
+
+
+class TableWriter:
+    """Context manager that appends data frames to ``<stem>.parquet`` and ``<stem>.csv``.
+
+    The files take the place of older ones when the block is left without an error; an empty table leaves no file. Rows are
+    written some hundred thousand at a time. Numbers have seven digits in the CSV, and all in Parquet. A table of more than
+    `MOST_CSV_ROWS` has no CSV, which nobody could open.
+
+    Parameters
+    ----------
+    stem : Path
+        Path without an ending.
+    """
+
+    def __init__(self, stem: Path):
+        self._final = {ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")}
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pd.DataFrame] = []
+        self._rows = self._rows_waiting = 0
+        self.keep_former = False  # set it, and the block leaves the files of before as they are
+
+    def __enter__(self) -> TableWriter:
+        self._unfinished = {ending: unfinished_name(path) for ending, path in self._final.items()}
+        return self
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether anything was appended."""
+        return self._writer is not None or bool(self._waiting)
+
+    def append(self, table: pd.DataFrame) -> None:
+        """Add rows; all tables must have the same columns."""
+        if table.empty:
+            return
+        self._waiting.append(table)
+        self._rows_waiting += len(table)
+        if self._rows_waiting >= _ROWS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        """One row group, and the same rows as CSV."""
+        if not self._waiting:
+            return
+        if self._writer is None:
+            self._schema = pa.Schema.from_pandas(self._waiting[0], preserve_index=False)
+            self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema, write_page_checksum=True)
+        rows = pa.concat_tables(
+            pa.Table.from_pandas(table, schema=self._schema, preserve_index=False) for table in self._waiting
+        )
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        first, self._rows = self._rows == 0, self._rows + rows.num_rows
+        if self._rows <= MOST_CSV_ROWS:
+            table = neutral(pd.concat(self._waiting, ignore_index=True))
+            table.to_csv(
+                self._unfinished["csv"], mode="a", header=first, index=False, encoding="utf-8", float_format="%.7g"
+            )
+        else:
+            self._unfinished["csv"].unlink(missing_ok=True)
+        self._waiting, self._rows_waiting = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._write()
+            if self._writer is not None:
+                self._writer.close()
+            if kind is None and not self.keep_former:
+                for ending, path in self._final.items():
+                    if self._unfinished[ending].is_file():
+                        replace_recorded(self._unfinished[ending], path)
+                    else:
+                        remove_recorded(path)
+        finally:
+            for path in self._unfinished.values():
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)

@@ -1,0 +1,170 @@
+"""Probes of a run: states of each clip kept beside its maps, and what is read off them at the run's end.
+
+In: models and clips while a run scores them, one plain pass a clip. Out: in the run's folder
+
+    results/<model>/                    mean state of target and deciding position in every layer, a row for each clip
+    probes.csv, probe_answers.csv       `evaluation.probing`: trained models beside some of their random twins
+
+States are kept like everything else of a run: a later start uses them if model, clip and cue are still the same. The probes are
+fitted again only if some state, label or group has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from ..adapters.model import Model
+from ..errors import InputError, SpeechmixError
+from ..evaluation.probing.fits import Settings
+from ..evaluation.probing.positions import States, states_at
+from ..evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
+from ..evaluation.probing.task import Task
+from ..files.cache_keys import digest
+from ..files.text_files import read_csv, write_csv
+from ..files.timing import phase
+from ..files.whole_files import write_json
+from ..inputs.clips.clip import Clip
+from .out_of_memory import memory_errors_named
+from .results.part_files import Owner, Part
+from .results.result_store import Key, Results
+from .results.run_folder import RunFolder
+from .revisions import revision_entry
+
+Report = Callable[[str], None]
+POSITIONS = ("target", "deciding")
+LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that the study asks about
+PROBED_TWINS = 5  # of each model: the band in which a new one would lie needs no more
+STATES = "states"  # kind of result
+_REVISION = 2  # of the tables: raised when the same states give other columns or numbers
+_SETTINGS = Settings(controls=2)
+_TWIN_CONTROLS = 0  # which clips' words can be learned by heart is asked of the trained model
+
+
+def keep_states(results: Results, model: Model, clip: Clip) -> Key:
+    """Keep the states of a clip, unless they are there already."""
+    key = Key(clip.name, STATES, _question(model, clip))
+    if key not in results:
+        with phase(STATES), memory_errors_named():
+            states = states_at(model, clip, POSITIONS)
+        missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
+        results.put(key, content=json.dumps(missing, ensure_ascii=False), vectors=_as_bytes(states))
+    return key
+
+
+def _question(model: Model, clip: Clip) -> str:
+    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), "at": POSITIONS, **clip.ingredients}
+    return digest({**asked, **revision_entry(STATES)})
+
+
+def _as_bytes(states: States) -> bytes:
+    from safetensors.numpy import save
+
+    return save({f"{stack} {position}": np.ascontiguousarray(at) for (stack, position), at in states.at.items()})
+
+
+def stored_states(parts: Sequence[Part]) -> dict[str, States]:
+    """States that lie in parts of one model, by clip; a damaged part is an `InputError`."""
+    from safetensors.numpy import load
+
+    by_clip = {}
+    for part in parts:
+        rows = part.read(("clip", "kind", "content", "vectors"))
+        for row in rows.filter(pc.equal(rows["kind"], STATES)).to_pylist():
+            vectors = load(row["vectors"])
+            at: dict[tuple[str, str | int], np.ndarray] = {
+                (name.partition(" ")[0], name.partition(" ")[2]): vector for name, vector in vectors.items()
+            }
+            missing = {(stack, position): reason for stack, position, reason in json.loads(row["content"])}
+            by_clip[row["clip"]] = States(at, missing)
+    return by_clip
+
+
+def write_probes(
+    folder: RunFolder, models: Mapping[Owner, Mapping[str, States]], clips: Sequence[Clip], report: Report
+) -> None:
+    """Fit the probes of a run and write their tables; none where no clip has a number that the cue decides.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    models : mapping of Owner to mapping of str to States
+        States of each model, by clip.
+    clips : sequence of Clip
+    report : callable
+        Gets a line for what cannot be probed.
+    """
+    asked = [clip for clip in clips if clip.meta.get(CONTROL) != "yes"]
+    try:
+        by = SIDE if any(clip.meta.get(SIDE) for clip in asked) else None
+        task = Task.of(asked, LABEL, by=by)
+    except InputError as error:
+        report(f"nothing is probed: {error}")
+        return
+    unread = "its states were not read in this run"
+    states: dict[Owner, list[States | str]] = {
+        model: [by_clip.get(item.name, unread) if isinstance(item, Clip) else unread for item in task.items]
+        for model, by_clip in models.items()
+    }
+    question = _question_of_probes(folder, task, states)
+    noted = folder.probes_question
+    tables = [folder.path / FILE, folder.path / ANSWERS_FILE]
+    if noted.is_file() and all(path.is_file() for path in tables) and _noted(noted) == question:
+        return
+    for path in tables:
+        _drop_label(path)
+    probes = probes_of(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
+    for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
+        report(f"not probed: {reason}")
+    if len(probes.table):
+        probes.write(folder.path)
+    write_json(noted, {"question": question})
+
+
+def _question_of_probes(folder: RunFolder, task: Task, states: Mapping[Owner, Sequence[States | str]]) -> str:
+    """Hash of all that the tables are made of."""
+    numbers = {
+        str(tuple(vars(model).values())): [
+            of_item if isinstance(of_item, str) else [(str(key), at.tobytes().hex()) for key, at in of_item.at.items()]
+            for of_item in of_model
+        ]
+        for model, of_model in states.items()
+    }
+    arrays = {name: getattr(task, name).tolist() for name in ("labels", "groups", "types", "parts")}
+    return digest(
+        {
+            "states": digest(numbers),
+            "names": task.names,
+            **arrays,
+            **vars(_SETTINGS),
+            "twins": _TWIN_CONTROLS,
+            "revision": _REVISION,
+        }
+    )
+
+
+def _drop_label(path: Path) -> None:
+    """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe --out RUN`) stay."""
+    try:
+        table = read_csv(path) if path.is_file() else pd.DataFrame({"label": []})
+        others = table[table["label"] != LABEL]
+    except (InputError, KeyError):
+        others = pd.DataFrame()
+    if len(others):
+        write_csv(others, path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _noted(path: Path) -> str | None:
+    from ..files.json_files import read_json_object
+
+    try:
+        return read_json_object(path).get("question")
+    except SpeechmixError:
+        return None

@@ -1,0 +1,195 @@
+"""How far a run is: what each of its shards has done, what is missing and what failed.
+
+In: a run's folder, while processes work there or after they have died. Out: a table and text; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from ..files.json_files import read_json_object
+from ..files.locks import is_held
+from ..files.shards import Shard
+from .generated_texts import WRITTEN
+from .journal.stage_files import index_list
+from .merging import FACTS, Marker
+from .results.part_files import Part, opened_part
+from .results.run_folder import COMPLETE, RunFolder
+
+DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
+OUTDATED, DAMAGED = "outdated", "damaged"
+_COLUMNS = ["shard", "state", "model", "clips", "failed"]
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How far a run is.
+
+    Attributes
+    ----------
+    folder : Path
+    state : str
+        "running", or "complete" when all tables stand.
+    table : DataFrame
+        A row for each shard and model: shard, state, model, clips with results, clips that failed. A shard without results
+        has one row without a model. States are "done", "at work", "stopped", "not begun"; "outdated" for one that was asked
+        something else (other clips, options) than the one that began last, or had other models than the one that ended last;
+        "damaged" for one whose results are no longer whole.
+    failures : DataFrame
+        clip, model, reason, as the shards that are done recorded them.
+    """
+
+    folder: Path
+    state: str
+    table: pd.DataFrame
+    failures: pd.DataFrame
+
+    @property
+    def missing(self) -> list[int]:
+        """Shards that are neither done nor at work, to be started again."""
+        open_shards = self.table[~self.table["state"].isin([DONE, AT_WORK])]
+        return sorted({int(name.partition("-of-")[0]) for name in open_shards["shard"]})
+
+    def text(self) -> str:
+        """What the command prints."""
+        states = Counter(self.table.drop_duplicates("shard")["state"])
+        count = states.total()
+        of_states = (DONE, AT_WORK, STOPPED, MISSING, OUTDATED, DAMAGED)
+        counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
+        told = f"{count} shards: {counted}" if count > 1 else next(iter(states))
+        lines = [f"{self.folder}: {self.state}; {told}"]
+        by_model = self.table.dropna(subset=["model"]).groupby("model", sort=False)[["clips", "failed"]].sum()
+        lines += [f"  {model}: {row.clips} clips, {row.failed} failed" for model, row in by_model.iterrows()]
+        if self.missing:
+            what = f"--shard {index_list(self.missing)}" if count > 1 else "the same command goes on"
+            lines.append(f"  to be started (again): {what}")
+        elif self.state != COMPLETE and states[DONE] == count:
+            lines.append("  all shards are done and the tables are not written: start any shard again")
+        reasons = Counter(self.failures["reason"])
+        lines += [f"  failed {count} times: {reason}" for reason, count in reasons.most_common(10)]
+        return "\n".join(lines)
+
+
+def run_status(path: str | PathLike) -> RunStatus:
+    """Read how far a run is.
+
+    Parameters
+    ----------
+    path : path
+        The run's folder.
+
+    Returns
+    -------
+    RunStatus
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run.
+    """
+    folder = RunFolder(Path(path))
+    if not folder.description.is_file():
+        raise InputError(f"{folder.path} holds no run: expected run.json, as `speechmix score` leaves it")
+    description = read_json_object(folder.description)
+    if not isinstance(description.get("options"), dict):
+        raise InputError(f"{folder.description} is not of a run of `speechmix score` or `study`, or is damaged")
+    state, count = str(description.get("state", COMPLETE)), description.get("shards", 1)
+    if type(count) is not int or count < 1:
+        raise InputError(f"{folder.description} is damaged, its number of shards is {count!r:.40}: start the run again")
+    shards = [Shard(index, count) for index in range(1, count + 1)]
+    markers, last_asked = _markers(folder, shards, str(description.get("asked", "")))
+    parts = _readable_parts(folder)
+    paths = {*folder.relative([part for part, _ in parts])}
+    failures: list[dict[str, str]] = []
+    rows: list[dict[str, object]] = []
+    for shard in shards:
+        marker = markers.get(shard)
+        clips = _clips_by_model(parts, shard)
+        if marker is None:
+            of_shard = _state_of_unmarked(folder, shard, has_results=bool(clips))
+        else:
+            of_shard = OUTDATED if marker.asked != last_asked else DONE if paths.issuperset(_paths(marker)) else DAMAGED
+        skipped = marker.skipped if marker and of_shard != OUTDATED else []
+        failures += skipped
+        failed = Counter(row["model"] for row in skipped)
+        told = {"shard": shard.label, "state": of_shard}
+        labels = [
+            *clips,
+            *(label for label in failed if label and label not in clips),
+        ]  # one may have failed on every clip
+        rows += [
+            {**told, "model": label, "clips": len(clips.get(label, ())), "failed": failed[label]} for label in labels
+        ]
+        if not labels:
+            rows.append({**told, "model": None, "clips": 0, "failed": sum(failed.values())})
+    return RunStatus(
+        folder.path,
+        state,
+        pd.DataFrame(rows, columns=_COLUMNS),
+        pd.DataFrame(failures, columns=["clip", "model", "reason"]),
+    )
+
+
+def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
+    """Names of the clips that a shard, done or not, has results of by so many models."""
+    clips = list(_clips_by_model(_readable_parts(folder), shard).values())
+    return set.intersection(*clips) if len(clips) == models > 0 else set()
+
+
+def _markers(folder: RunFolder, shards: Sequence[Shard], asked_of_all: str) -> tuple[dict[Shard, Marker], str]:
+    """Markers of the shards that are done; and what the last to end was asked, of those that were asked what the run is now."""
+    markers: dict[Shard, Marker] = {}
+    last: tuple[int, str] = (0, "")
+    for shard in shards:
+        marker = Marker.read(folder, shard)
+        if marker is not None:
+            with suppress(OSError):  # started again since
+                ended = (folder.shards / f"{shard.label}.json").stat().st_mtime_ns
+                markers[shard] = marker
+                if marker.is_of(asked_of_all):
+                    last = max(last, (ended, marker.asked))
+    return markers, last[1]
+
+
+def _paths(marker: Marker) -> list[str]:
+    """Part files that hold what a shard has done."""
+    return [*marker.clips, *(path for _, paths, _ in marker.models for path in paths)]
+
+
+def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:
+    """State of a shard that does not say that it is done."""
+    part = "" if shard.count == 1 else shard.label
+    if is_held(folder.path if shard.count == 1 else folder.shards, part):
+        return AT_WORK
+    return STOPPED if has_results else MISSING
+
+
+def _readable_parts(folder: RunFolder) -> list[tuple[Part, set[str]]]:
+    """Part files, each with the names of the clips that it has results of; without what is damaged, or was removed since."""
+    parts = []
+    for path in folder.part_files():
+        with suppress(InputError, FileNotFoundError):
+            part = opened_part(path)
+            rows = part.read(("clip", "kind"))
+            of_results = pc.invert(pc.is_in(rows["kind"], pa.array([FACTS, WRITTEN])))
+            parts.append((part, {*rows.filter(of_results)["clip"].to_pylist()}))
+    return parts
+
+
+def _clips_by_model(parts: Sequence[tuple[Part, set[str]]], shard: Shard) -> dict[str, set[str]]:
+    """Names of the clips that a shard has results of, by the labels of models."""
+    clips: dict[str, set[str]] = {}
+    for part, names in parts:
+        if part.shard == shard.label and part.owner.label is not None:
+            clips.setdefault(part.owner.label, set()).update(names)
+    return clips

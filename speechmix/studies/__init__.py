@@ -1,0 +1,1 @@
+"""Studies from data to a page: French homophony, agreement."""

@@ -1,0 +1,1 @@
+"""The agreement study (BLiMP): items, scoring, fine-tuning, tables."""

@@ -1,0 +1,91 @@
+"""What an agreement run found, as files and as text: accuracy first, then the tables, drawn beside the published ones.
+
+In: cue alignment and decisions of every sentence (`evaluation.cue_alignment`, `evaluation.task_accuracy`). Out: CSV files, a
+figure for each metric, and the same as text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from ...evaluation.cue_alignment import SHARES, mean_alignment
+from ...files.text_files import write_csv
+from ...reporting.plots.alignment_table import alignment_figure, alignment_text
+from ...reporting.plots.panels import write_figure
+from .task_accuracy import accuracy
+
+_PARTS = ["paradigm", "number"]
+
+
+def write_agreement(
+    table: pd.DataFrame,
+    decisions: pd.DataFrame,
+    folder: Path,
+    *,
+    published: pd.DataFrame | None = None,
+    note: str = "",
+) -> str:
+    """Write the tables and figures of a run into its folder, and return them as text.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of `cue_alignment`, with item, paradigm, number, model, init, seed, stack, measure.
+    decisions : DataFrame
+        Columns item, paradigm, number, model, init, seed, margin (nats), right.
+    folder : Path
+        Gets accuracy.csv, cue_alignment.csv, decisions.csv, means.csv, means_by_paradigm.csv, and <metric>.png and .svg.
+    published : DataFrame, optional
+        From `published_alignment`.
+    note : str
+        Where the sentences come from; stands under each figure.
+
+    Returns
+    -------
+    str
+        Accuracy by paradigm and number, then a table of layers and measures for each metric and model.
+    """
+    write_csv(table, folder / "cue_alignment.csv")
+    write_csv(decisions, folder / "decisions.csv")
+    shares, parts = accuracy(decisions), accuracy(decisions, by=["model", "init", *_PARTS])
+    every = pd.concat([shares.assign(paradigm="all", number="all"), parts])
+    write_csv(every[["model", "init", *_PARTS, "accuracy", "low", "high", "items"]], folder / "accuracy.csv")
+    means = mean_alignment(table).merge(shares[["model", "init", "accuracy"]], how="left")
+    write_csv(means, folder / "means.csv")
+    write_csv(
+        mean_alignment(table, by=["paradigm", "model", "init", "stack", "measure", "layer"]),
+        folder / "means_by_paradigm.csv",
+    )
+    texts = [accuracy_text(parts)]
+    for metric in means["metric"].unique():
+        if metric not in SHARES:
+            figure = alignment_figure(means, metric=metric, published=published, note=note)
+            for ending in ("png", "svg"):
+                write_figure(figure, folder / f"{metric}.{ending}", dpi=150)
+        for (name, init), part in means[means["metric"] == metric].groupby(["model", "init"], sort=False):
+            told = f"{metric.replace('_', ' ')}, {name} ({init}), {part['items'].max():,} sentences"
+            told += "" if part["chance"].isna().all() else f", chance {part['chance'].mean():.3f}"
+            texts.append(f"{told}\n{alignment_text(part, metric=metric)}")
+    return "\n\n".join(texts)
+
+
+def accuracy_text(shares: pd.DataFrame) -> str:
+    """Return accuracy by paradigm and number as text: a model that always writes one number is found out here.
+
+    Examples
+    --------
+    >>> shares = pd.DataFrame({"paradigm": "anaphor", "number": ["plural", "singular"], "model": "m", "init": "trained",
+    ...                        "accuracy": [0.05, 0.96]})
+    >>> print(accuracy_text(shares))
+    init     trained
+    number    plural singular
+    paradigm
+    anaphor      5 %     96 %
+    """
+    written = shares.assign(written=[f"{100 * share:.0f} %" for share in shares["accuracy"]])
+    columns = written.pivot(index="paradigm", columns=["init", "number"], values="written").fillna("")
+    order = list(dict.fromkeys(shares["init"]))
+    text = columns.reindex(columns=sorted(columns, key=lambda column: (order.index(column[0]), column[1]))).to_string()
+    return "\n".join(line.rstrip() for line in text.splitlines())

@@ -1,0 +1,24 @@
+"""The French homophony study at corpus scale: which pairs of cue and homophone are in a text, found with reasons.
+
+from speechmix.studies.french import mine
+mine("Les chats voient un livre.").pairs
+"""
+
+from .language.lexicon import Lexicon
+from .mining import mine, mine_all
+from .pairs import Dropped, Mined, Pair, count_pairs
+from .template_tables import Template
+from .templates import load_template, load_templates
+
+__all__ = [
+    "Dropped",
+    "Lexicon",
+    "Mined",
+    "Pair",
+    "Template",
+    "count_pairs",
+    "load_template",
+    "load_templates",
+    "mine",
+    "mine_all",
+]

@@ -1,0 +1,65 @@
+"""The stage that places words: which lines it goes through, and what decides the result of each.
+
+In: a study folder with pairs, or a corpus as it is; the work to do on a line. Out: a JSON-lines file (`stages.journal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...files.cache_keys import digest
+from ...files.shards import WHOLE, Shard
+from ...inputs.corpora.corpus_reading import read_corpus
+from ...runs.journal.stage_journal import LeftOut, run_stage
+from ...runs.journal.stage_lines import AT, input_digest, numbered_lines
+from .shard_rows import OwnRows, place_noted, where_is
+from .study_folder import PAIRS, plain_line, sound_of
+
+
+def words_stage(
+    study: Path,
+    output: Path,
+    work: Callable[[dict[str, Any]], dict[str, Any]],
+    placed: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    options: dict[str, Any],
+    source: str | PathLike | None = None,
+    shard: Shard = WHOLE,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Do the work on each mined sentence, or clip of a corpus, that places its words; see `stages.journal.run_stage`.
+
+    Parameters
+    ----------
+    study, output : Path
+        Study folder, and the file to write.
+    work, placed : callable
+        A line of the pairs -> what to keep of it; -> what decides that, beside the sound and the place in the corpus.
+    """
+    options = dict(options)
+    if source is None:
+        inputs: Any = {"pairs": input_digest(study / PAIRS, "text", "path", shard=shard)}
+        items: Iterable = ((line["key"], line) for line in numbered_lines(study / PAIRS, shard) if "why" not in line)
+    else:
+        options["source"] = where_is(source)
+        rows = OwnRows(read_corpus(source), shard)
+        items, inputs = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows), rows.inputs
+
+    def usable(line: dict[str, Any]) -> dict[str, Any]:
+        if "why" in line:
+            raise LeftOut(line["why"], line["reason"])
+        return work(line)
+
+    def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+        if "why" in line:
+            return {"of": digest([line["why"], line["reason"]]), **place_noted(line[AT], shard)}
+        return {**placed(line), **sound_of(line["path"], stored), **place_noted(line[AT], shard)}
+
+    return run_stage(
+        output, items, usable, options=options, ingredients=ingredients, unimportant=("file", AT), inputs=inputs,
+        why="not aligned", shard=shard, overwrite=overwrite, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,203 @@
+"""Word times for one sentence of a corpus: is the recording whole, and where is each written word in it?
+
+In: a line of the pairs (audio path, text, perhaps words). Out: its written words with times, by any aligner, and a
+TextGrid. What sounds is what is aligned ("quatre-vingts"), what is written is what gets the times ("80").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ...alignment import Alignment, place_words, words_of
+from ...alignment.comparison import compare_aligners
+from ...alignment.word_linking import link
+from ...errors import InputError
+from ...files.text_files import write_csv
+from ...files.whole_files import whole_file
+from ...inputs.audio.decoding import CutOffAudio
+from ...inputs.audio.loading import audio_seconds
+from ...inputs.clips.clip import Clip
+from ...inputs.clips.rows import lot
+from ...inputs.formats.word_files import read_words, write_textgrid
+from ...inputs.words.spans import Word
+from ...inputs.words.word_lookup import check_words
+from ...runs.journal.stage_journal import LeftOut
+from ...runs.journal.stage_lines import kept
+from .language.spoken import Written, spoken, text_of, written_words
+from .study_folder import PAIRS, clip_of
+
+if TYPE_CHECKING:
+    from ...adapters import Model
+
+_SILENT = 1e-3  # peak of the samples, full scale 1: -60 dB
+_SHORT = 0.1  # seconds that a decoder may miss of what the header says
+
+
+def align_line(
+    line: dict[str, Any],
+    folder: Path,
+    *,
+    method: str = "auto",
+    model: Model | None = None,
+    textgrids: str | PathLike | None = None,
+) -> dict[str, Any]:
+    """Align one line, write its TextGrid into `folder`, and return what the stage keeps.
+
+    Returns
+    -------
+    dict
+        seconds, alignment (method), score, doubts, and words: [from, to, start, end, score], characters of the text
+        and seconds.
+
+    Raises
+    ------
+    LeftOut
+        For audio that cannot be decoded, is cut off or silent, and for a TextGrid that is not there.
+    AlignmentError
+        If the words cannot be placed.
+    """
+    clip = clip_of(line)
+    check_audio(clip)
+    if "words" in line:
+        alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
+    elif textgrids is not None:
+        alignment = Alignment(tuple(read_words(_textgrid(textgrids, clip.name))), "textgrid", 1.0)
+    else:
+        alignment = place_clip(clip, method=method, model=model)
+    words, kept_line = kept_words(clip, alignment)
+    write_words(folder, clip, words)
+    return kept_line
+
+
+def kept_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict[str, Any]]:
+    """The clip's written words with their times, and what `align_line` returns of them."""
+    written = words_in(clip.text or "", clip.language)
+    words = linked(clip, alignment.words, written)
+    facts = {"seconds": round(clip.duration, 4), "alignment": alignment.method, "score": round(alignment.score, 4)}
+    placed = [
+        [place.start, place.stop, round(word.start, 4), round(word.end, 4), word.score and round(word.score, 4)]
+        for place, word in zip(written, words, strict=True)
+    ]
+    return words, {**facts, "doubts": list(alignment.doubts), "words": placed}
+
+
+def write_words(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
+    """Write a clip's TextGrid, whole or not at all."""
+    with whole_file(folder / f"{clip.name}.TextGrid", one_writer=True) as unfinished:
+        write_textgrid(unfinished, list(words), clip.duration)
+
+
+def compare_on_sample(
+    study: str | PathLike, aligners: Mapping[str, tuple[str, Model | str | None]], *, clips: int = 20, seed: int = 0
+) -> pd.DataFrame:
+    """Align a sample of the mined sentences with several aligners; see `speechmix.alignment.comparison`.
+
+    Parameters
+    ----------
+    study : path
+        Study folder with pairs. Word times that the corpus brought are the reference.
+    aligners : mapping of name -> (method, model), or ("textgrid", folder)
+    clips : int
+        How many clips; which ones depends on their names and the seed.
+
+    Returns
+    -------
+    DataFrame
+        The table of `compare_aligners`; also written to ``aligners.csv`` in the study folder.
+    """
+    study = Path(study)
+    sample = heapq.nsmallest(clips, kept(study / PAIRS), key=lambda line: lot(line["key"], seed))
+
+    def ready() -> Iterator[Clip]:
+        for line in sample:
+            clip = clip_of(line)
+            if "words" in line:
+                clip = clip.with_words(linked(clip, [Word(*word) for word in line["words"]]))
+            yield clip
+
+    def aligner(method: str, model: Model | str | None) -> Callable[[Clip], tuple[Word, ...]]:
+        def align(clip: Clip) -> tuple[Word, ...]:
+            check_audio(clip)
+            if method == "textgrid" or isinstance(model, str):
+                return linked(clip, read_words(_textgrid(str(model), clip.name)))
+            return linked(clip, place_clip(clip, method=method, model=model).words)
+
+        return align
+
+    table = compare_aligners(ready(), {name: aligner(*how) for name, how in aligners.items()})
+    write_csv(table, study / "aligners.csv")
+    return table
+
+
+def check_audio(clip: Clip) -> None:
+    """Raise `LeftOut` for a recording that cannot be decoded, ends before its header says, or is silent."""
+    where = clip.name if clip.path is None else clip.path.name
+    try:
+        audio = clip.audio(16_000)
+        promised = clip.duration if clip.path is None else audio_seconds(clip.path)
+    except CutOffAudio as error:
+        raise LeftOut("truncated audio", str(error)) from error
+    except InputError as error:
+        raise LeftOut("unreadable audio", str(error)) from error
+    seconds = len(audio) / 16_000
+    if seconds < promised - max(_SHORT, 0.01 * promised):
+        raise LeftOut(
+            "truncated audio",
+            f"{where}: its header promises {promised:.2f} s, {seconds:.2f} s can be decoded: fetch it again",
+        )
+    if np.abs(audio).max() < _SILENT:
+        raise LeftOut("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
+
+
+def words_in(text: str, language: str | None) -> list[Written]:
+    """Written words of a text; of a language other than French, what stands between spaces."""
+    if (language or "fr").startswith("fr"):
+        return written_words(text)
+    tokens = (match for match in re.finditer(r"\S+", text) if words_of(match.group()))
+    return [Written(*match.span(), (match.group().lower(),)) for match in tokens]
+
+
+def place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None) -> Alignment:
+    """Align a clip's text: CTC models are given it as it is spoken, the others read figures themselves."""
+    from ...alignment.ctc import has_ctc_head
+
+    ctc = method == "ctc" or (method == "auto" and model is not None and has_ctc_head(model))
+    french = (clip.language or "fr").startswith("fr")
+    text = clip.text or ""
+    text = spoken(text) if ctc and french else text
+    return place_words(clip, text, model=model, method=method)
+
+
+def linked(clip: Clip, heard, written: list[Written] | None = None) -> tuple[Word, ...]:
+    """Give the clip's written words the times of what an aligner heard."""
+    text = clip.text or ""
+    written = words_in(text, clip.language) if written is None else written
+    pairs = [(text_of(word, text), " ".join(word.spoken)) for word in written]
+    words = link(pairs, heard, spoken=spoken if (clip.language or "fr").startswith("fr") else str)
+    return check_words(words, duration=clip.duration, where=f"clip {clip.name!r}")
+
+
+def textgrid_bytes(folder: str | PathLike, name: str) -> str | None:
+    """Hash of a clip's TextGrid; None if there is none."""
+    try:
+        return hashlib.blake2b(_textgrid(folder, name).read_bytes(), digest_size=16).hexdigest()
+    except (LeftOut, OSError):
+        return None
+
+
+def _textgrid(folder: str | PathLike, name: str) -> Path:
+    """Find a clip's TextGrid in a folder, or one folder further down."""
+    folder = Path(folder)
+    for path in (folder / f"{name}.TextGrid", *folder.glob(f"*/{name}.TextGrid")):
+        if path.is_file():
+            return path
+    raise LeftOut("no TextGrid", f"expected {name}.TextGrid in {folder} or a folder in it, found none")

@@ -1,0 +1,81 @@
+"""Which words of a sentence may be cue and target of a template, and what excludes them?
+
+In: tokens, links of a parser, a template. Out: links for the relations "before" and "after", which no parser has to find, and
+the reason why a template's own conditions exclude a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .language.lexicon import Lexicon
+from .language.partners import AUDIBLE, WRONG_NUMBER, NoPartner
+from .language.text import Token
+from .parser_interface import Link
+from .template_tables import BESIDE, Template
+
+
+def links_of(template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon) -> list[Link]:
+    """Links of a template's relation.
+
+    Parameters
+    ----------
+    template : Template
+    tokens : sequence of Token
+    links : sequence of Link
+        What the parser found; not asked for "before" and "after".
+    lexicon : Lexicon
+        Its spellings are the targets that "before" and "after" look for.
+    """
+    if template.relation not in BESIDE:
+        return [link for link in links if link.relation == template.relation]
+    step = -1 if template.relation == "before" else 1
+    beside = []
+    for target, token in enumerate(tokens):
+        if lexicon.tags(token.key).isdisjoint(template.target_pos):
+            continue
+        reach = target + step * (template.words_between + 1)
+        for cue in range(target + step, reach + step, step):
+            if not 0 <= cue < len(tokens) or not tokens[cue].key[-1:].isalnum() | tokens[cue].key.endswith("'"):
+                break  # beyond the sentence, or at a sign
+            if tokens[cue].key in template.cues:
+                beside.append(Link(template.relation, cue, target))
+                break
+    return beside
+
+
+def words_between(tokens: Sequence[Token], link: Link) -> int:
+    """How many words, not signs, stand between cue and target."""
+    return sum([token.key[:1].isalnum() for token in between(tokens, link)])
+
+
+def between(tokens: Sequence[Token], link: Link) -> Sequence[Token]:
+    """What stands between cue and target, whichever comes first."""
+    if link.target - link.cue in (1, -1):
+        return ()
+    return tokens[min(link.cue, link.target) + 1 : max(link.cue, link.target)]
+
+
+def unfit(template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon) -> str:
+    """Why the template's own conditions exclude a link; empty if they do not."""
+    if not template.sentence_initial and tokens[link.cue].capital:
+        return "capital cue is excluded by the template"
+    words = between(tokens, link)
+    if words and words_between(tokens, link) > template.words_between:
+        return "more words between than the template allows"
+    key = tokens[link.target].key
+    if key in lexicon and lexicon.tags(key).isdisjoint(template.target_pos):
+        return "part of speech is excluded by the template"
+    if link.via is not None and not template.noun_may_tell:
+        noun = lexicon.noun_partner(tokens[link.via].key, agreement[-1])
+        if isinstance(noun, NoPartner) and noun in (AUDIBLE, WRONG_NUMBER):
+            return f"noun between: {noun.reason}"
+    endings = template.endings.get(agreement)
+    if template.endings and not (endings and key.endswith(endings)):
+        return "ending is excluded by the template"
+    if words and template.between_pos:
+        for token in words:
+            tags = lexicon.tags(token.key)
+            if tags and tags.isdisjoint(template.between_pos):
+                return f"{token.key!r} may not stand between in the template"
+    return ""

@@ -1,0 +1,68 @@
+"""Clips for the French study, made of a corpus: pairs are mined, words aligned, sentences transcribed, examples selected.
+
+In: a corpus and models. Out: clips with cue and target. Each stage goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import SpeechmixError
+from ...runs.journal.stage_files import begun_shards
+from ...runs.journal.stage_lines import counted, options_of
+from .dataset import read_examples
+from .selection import select_examples
+from .speaker_adaptation import align_study
+from .stage_counts import summary
+from .stages import mine_corpus, transcribe_corpus, transcripts_of
+from .study_folder import PAIRS, WORDS
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from ...inputs.clips.clip import Clip
+
+
+def corpus_examples(
+    corpus: str | PathLike,
+    folder: Path,
+    models: Sequence[Callable[[], Model]],
+    aligner: Model | None,
+    skipped: list[tuple[str, str]],
+    *,
+    mining: Mapping[str, Any],
+    selection: Mapping[str, Any],
+    textgrids: str | PathLike | None,
+    overwrite: bool,
+) -> list[Clip]:
+    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again.
+
+    A stage that was begun in shards goes on in them.
+    """
+    stage_options: dict[str, Any] = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
+    for shard in begun_shards(folder / PAIRS):
+        mine_corpus(corpus, folder, shard=shard, **mining, **stage_options)
+    print(counted(folder / PAIRS))
+    for shard in begun_shards(folder / WORDS):
+        align_study(folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **stage_options)
+    print(counted(folder / WORDS))
+    transcripts = [_transcribed(folder, load_model(), stage_options) for load_model in models]
+    labels = [options_of(path)["model"] for path in sorted(transcripts)]
+    examples = select_examples(folder, models=labels, **selection)
+    print(f"\n{summary(examples)}\n")
+    clips = read_examples(examples, skipped=skipped)
+    if not clips:
+        raise SpeechmixError(f"no pair became an example: {examples / 'dropped.csv'} says why, one by one")
+    return clips
+
+
+def _transcribed(folder: Path, model: Model, stage_options: dict[str, Any]) -> Path:
+    """What a model writes of the corpus, in one file or in the shards that were begun."""
+    output = transcripts_of(folder, model)
+    for shard in begun_shards(output):
+        transcribe_corpus(folder, [model], shard=shard, **stage_options)
+    print(counted(output))
+    return output

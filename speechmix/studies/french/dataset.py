@@ -1,0 +1,286 @@
+"""The annotated data set: one example a row, as Parquet and as a folder for `datasets.load_from_disk`.
+
+In: examples as dictionaries, and what they were made from. Out: a folder, written whole or not at all; back to `Clip`s.
+The recordings are not copied: `audio` is a path relative to `audio_root`, which is kept with all options and versions in
+the Parquet metadata and in `about.json`. `data_templates/annotated/README.md` explains every column.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...errors import InputError, SpeechmixError
+from ...files.json_files import parse_json, read_json_object
+from ...files.parquet_files import readable_parquet
+from ...files.whole_files import whole_folder
+from ...inputs.clips.clip import Clip
+from ...inputs.words.multipart_words import GAP, parts_of
+from ...inputs.words.spans import Word
+from .contrasts import INVARIANT
+
+PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
+_BATCH = 500
+
+_WORD = pa.struct(
+    [
+        ("text", pa.string()),
+        ("start", pa.float64()),
+        ("end", pa.float64()),
+        ("score", pa.float64()),
+        ("from", pa.int32()),
+        ("to", pa.int32()),
+    ]
+)
+_MODEL = pa.struct(
+    [
+        ("model", pa.string()),
+        ("transcript", pa.string()),
+        ("wer", pa.float64()),
+        ("cue_columns", pa.list_(pa.int32())),
+        ("target_rows", pa.list_(pa.int32())),
+    ]
+)
+_TEXTS = (
+    "template",
+    "number",
+    "person",
+    "tense",
+    "lemma",
+    "contrast",
+    "meaning",
+    "cue_word",
+    "target_word",
+    "via_word",
+    "foil",
+)
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("name", "clip", "audio", "sound", "text", "language")),
+        ("seconds", pa.float64()),
+        *((name, pa.int32()) for name in ("cue", "target", "via")),
+        ("cue_indices", pa.list_(pa.int32())),
+        *((name, pa.string()) for name in _TEXTS),
+        *((name, pa.bool_()) for name in ("audible", "liaison")),
+        ("distance", pa.int32()),
+        *((name, pa.bool_()) for name in ("numeral", "attractor")),
+        ("position", pa.string()),
+        ("words", pa.list_(_WORD)),
+        ("alignment", pa.string()),
+        ("alignment_score", pa.float64()),
+        ("doubts", pa.list_(pa.string())),
+        ("models", pa.list_(_MODEL)),
+        ("meta", pa.string()),
+    ]
+)
+
+
+_NOTED = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
+_NOTED_IF_KNOWN = ("contrast", "meaning", "numeral", "attractor", "position")
+_READ = (
+    "name",
+    "clip",
+    "audio",
+    "sound",
+    "text",
+    "language",
+    "cue",
+    "cue_indices",
+    "cue_word",
+    "target",
+    "foil",
+    "words",
+    "alignment",
+    "doubts",
+    "meta",
+    *_NOTED,
+    *_NOTED_IF_KNOWN,
+)
+
+
+def write_examples(
+    folder: str | PathLike,
+    examples: Iterable[dict[str, Any]],
+    about: dict[str, Any],
+    *,
+    also: Callable[[Path], None] = lambda folder: None,
+) -> Path:
+    """Write a data set; an older one in the folder is replaced when the new one is complete.
+
+    Parameters
+    ----------
+    folder : path
+    examples : iterable of dict
+        With the columns of `SCHEMA`.
+    about : dict
+        `audio_root`, options, versions: whatever a reader must know. JSON.
+    also : callable
+        Writes further files into the folder before it gets its name.
+
+    Returns
+    -------
+    Path
+        `folder`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = write_examples(Path(tempfile.mkdtemp()) / "examples", [], {"audio_root": "."})
+    >>> read_examples(folder)
+    []
+    """
+    import datasets
+
+    folder = Path(folder)
+    text = json.dumps(about, indent=1, ensure_ascii=False)
+    schema = SCHEMA.with_metadata({"speechmix": text})
+    remaining = iter(examples)
+    with whole_folder(folder) as unfinished:
+        with pq.ParquetWriter(unfinished / PARQUET, schema, write_page_checksum=True) as writer:
+            while rows := list(islice(remaining, _BATCH)):
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        table = datasets.table.InMemoryTable(pq.read_table(unfinished / PARQUET).replace_schema_metadata())
+        data = datasets.Dataset(table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix")
+        with _without_bars():
+            data.save_to_disk(unfinished / FOLDER)
+        (unfinished / ABOUT).write_text(text, encoding="utf-8")
+        also(unfinished)
+    return folder
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    import datasets
+
+    shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+def holds_examples(folder: str | PathLike) -> bool:
+    """Whether a folder is a data set that `write_examples` wrote.
+
+    Examples
+    --------
+    >>> holds_examples("nowhere")
+    False
+    """
+    return (Path(folder) / ABOUT).is_file() and (Path(folder) / PARQUET).is_file()
+
+
+def read_examples(
+    folder: str | PathLike, *, audio_root: str | PathLike | None = None, skipped: list[tuple[str, str]] | None = None
+) -> list[Clip]:
+    """Clips of a data set, with words, cue, target and foil, ready to be scored.
+
+    Parameters
+    ----------
+    folder : path
+        Written by `write_examples`.
+    audio_root : path, optional
+        Where the recordings are now; default: where they were when the data set was made.
+    skipped : list, optional
+        Gets (name, reason) of examples that cannot be used; without it such an example is an error.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, it is damaged, or a recording is missing.
+    """
+    root = audio_root or about(folder).get("audio_root")
+    if not isinstance(root, (str, PathLike)):
+        raise InputError(
+            f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder (audio_root=)"
+        )
+    clips = []
+    for example in _examples(Path(folder) / PARQUET):
+        try:
+            clips.append(_clip(example, Path(root)))
+        except SpeechmixError as error:
+            if skipped is None:
+                raise
+            skipped.append((str(example["name"]), str(error)))
+    return clips
+
+
+def about(folder: str | PathLike) -> dict[str, Any]:
+    """Return what a data set was made from: audio_root, options of every stage, versions.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, or the file is damaged.
+    """
+    path = Path(folder) / ABOUT
+    if not path.is_file():
+        raise InputError(f"{folder} holds no annotated data set ({ABOUT} is not there): run `speechmix select` first")
+    return read_json_object(path)
+
+
+def _examples(path: Path) -> Iterator[dict[str, Any]]:
+    with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+        missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
+        if missing:
+            raise InputError(
+                f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}: it is damaged or of "
+                "another version, select again"
+            )
+        n_read = 0
+        for batch in file.iter_batches(_BATCH):
+            batch.validate(full=True)
+            n_read += batch.num_rows
+            yield from batch.to_pylist()
+        if n_read != file.metadata.num_rows:  # a page's damaged header can end the reading without an error
+            raise InputError(
+                f"{path}: expected {file.metadata.num_rows} examples, found {n_read}: it is damaged, select again"
+            )
+
+
+def _clip(example: dict[str, Any], root: Path) -> Clip:
+    where = f"example {example['name']!r}"
+    noted = parse_json(example["meta"] or "{}", where=f"{where}: meta")
+    absent = [name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None]
+    if absent or not isinstance(noted, dict) or any(word is None for word in example["words"]):
+        raise InputError(
+            f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
+        )
+    # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
+    columns = (*_NOTED, *(name for name in _NOTED_IF_KNOWN if example[name] is not None))
+    meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
+    if example["contrast"] == INVARIANT:
+        meta["control"] = "yes"  # nothing can be told: not part of the headline
+    cue, target = _roles(example)
+    clip = Clip.from_file(
+        root / example["audio"],
+        text=example["text"],
+        words=[Word(word["text"], word["start"], word["end"], word["score"]) for word in example["words"]],
+        cue=cue,
+        target=target,
+        foil=example["foil"],
+        language=example["language"],
+        name=example["name"],
+        meta=meta,
+        sound=example["sound"],
+    )
+    return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
+
+
+def _roles(example: dict[str, Any]) -> tuple[Any, int]:
+    """What a clip is asked for cue and target; a cue in several parts is one word, behind whose first the others are none."""
+    cue, target = example["cue_indices"] or example["cue"], example["target"]
+    if not isinstance(cue, list) or len(cue) < 2 or len(parts_of(example["cue_word"])) < 2:
+        return cue, target
+    return GAP.join(map(str, cue)), target - sum(index < target for index in cue[1:])

@@ -1,0 +1,89 @@
+"""What the annotated data set says of a pair: one row, and by which of its values examples can be balanced.
+
+In: a clip's line with words and times, and one of its pairs. Out: a dictionary with the columns of `dataset.SCHEMA`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...inputs.words.multipart_words import GAP
+from .contrasts import ACROSS, IMPERSONAL, PERSON, TENSE
+from .cue_pairs import cue_pair_of
+from .template_tables import BALANCES
+
+_OF_PAIR = ("template", "number", "person", "tense", "lemma", "contrast", "meaning", "foil")
+_HEARD_AND_BETWEEN = ("audible", "liaison", "distance", "numeral", "attractor")
+_FAR = 3  # words from cue to target, from which on distances count as one
+# Both numbers exist in the others.
+_ONE_NUMBER = (ACROSS, PERSON, TENSE, IMPERSONAL)
+
+
+def example_row(line: Mapping[str, Any], pair: Mapping[str, Any]) -> dict[str, Any]:
+    """Row of the data set for a pair; cue and target are None if they are no single words."""
+    text = line["text"]
+    words = [
+        {"text": text[a:b], "start": start, "end": end, "score": score, "from": a, "to": b}
+        for a, b, start, end, score in line["words"]
+    ]
+    example = {
+        "name": example_name(line, pair),
+        "clip": line["key"],
+        "audio": line["path"],
+        **{name: line[name] for name in ("text", "language", "seconds", "alignment", "doubts")},
+        "sound": line.get("sound"),
+        "alignment_score": line["score"],
+        "words": words,
+        "meta": json.dumps(line["meta"], ensure_ascii=False, sort_keys=True),
+        "models": [],
+        **{name: pair.get(name) for name in (*_OF_PAIR, *_HEARD_AND_BETWEEN)},
+    }
+    for role in ("cue", "target", "via"):
+        place = pair.get(role)
+        example[role] = _word_at(words, place)
+        example[f"{role}_word"] = text[slice(*place)] if place else None
+    example["cue_indices"] = [_word_at(words, place) for place in cue_places(pair)]
+    between = GAP if pair.get("joined_cue") else " "  # by which the reader knows a cue in several parts
+    example["cue_word"] = between.join(text[slice(*place)] for place in cue_places(pair))
+    target = example["target"]
+    example["position"] = None if target is None else ("start", "middle", "end")[3 * target // len(words)]
+    return example
+
+
+def cue_places(pair: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Characters of each of the cue's words."""
+    return [(start, stop) for start, stop in (pair["cue"], *(pair.get("further_cues") or ()))]
+
+
+def _word_at(words: Sequence[Mapping[str, Any]], place: Sequence[int] | None) -> int | None:
+    """Index of the one word that is at these characters; None if there are several, or none."""
+    indices = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
+    return indices[0] if len(indices) == 1 else None
+
+
+def example_name(line: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
+    """Name of an example: the clip's, the template's, and where in the text cue and target begin."""
+    return f"{line['key']}.{pair['template']}.{pair['cue'][0]}-{pair['target'][0]}"
+
+
+def balanced_values(example: Mapping[str, Any]) -> dict[str, str]:
+    """Return an example's values in the columns of `BALANCES`.
+
+    Distances of three words and more are one value. Where a contrast has one number alone (je parle, il fait), there is none to
+    balance.
+
+    Examples
+    --------
+    >>> values = balanced_values({"contrast": "person", "number": "s", "distance": 4, "cue_word": "il"})
+    >>> values["number"], values["distance"]
+    ('', '3+')
+    """
+    values = {column: str(example.get(column)) for column in BALANCES}
+    distance = example.get("distance")
+    values["cue_pair"] = cue_pair_of(example.get("cue_word"))
+    values["distance"] = str(distance) if distance is None or distance < _FAR else f"{_FAR}+"
+    if example.get("contrast") in _ONE_NUMBER:
+        values["number"] = ""
+    return values

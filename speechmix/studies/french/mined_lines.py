@@ -1,0 +1,76 @@
+"""What is kept of a row of a corpus that is mined: its pairs, or why it has none; and what decides that.
+
+In: a row, and the options of the mining. Out: its line of `pairs.jsonl`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...files.cache_keys import digest, file_digest
+from ...inputs.clips.rows import Rejected, Row
+from ...runs.journal.stage_journal import LeftOut
+from .miners import Miner
+from .mining import mine_with
+from .study_folder import audio_path, given_pair
+from .template_tables import Template
+from .templates import load_template, load_templates
+
+
+def mined_line(row: Row | Rejected, out: Path, language: str, miners: Callable[[], Sequence[Miner]]) -> dict[str, Any]:
+    """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find), audio, words."""
+    if isinstance(row, Rejected):
+        raise LeftOut(row.why, row.reason)
+    line: dict[str, Any] = {"text": row.text, "language": language}
+    if row.pairs:
+        line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+    else:
+        mined = mine_with(miners(), row.text)
+        line["pairs"] = [pair._asdict() for pair in mined.pairs]
+        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
+        if not mined.pairs:
+            reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
+            reasons = reasons or "no cue with a target in the sentence"
+            raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
+    line["path"] = audio_path(out, row)
+    if row.words is not None:
+        line["words"] = [word.as_list() for word in row.words]
+    return {**line, "meta": row.meta}
+
+
+def described(template: Template) -> dict[str, Any]:
+    """A template as the options say it, its lexicon by content; what it does not use is left out."""
+    entries = {name: entry for name, entry in asdict(template).items() if entry or name in ("partner", "target_pos")}
+    if template.lexicon is not None:
+        entries["lexicon"] = content_digest(template.lexicon)
+    return entries
+
+
+def row_digest(row: Row | Rejected) -> dict[str, str]:
+    """What decides the mined line of a row."""
+    if isinstance(row, Rejected):
+        return {"of": digest([row.why, row.reason])}
+    audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
+    return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+
+
+def templates_of(names: Sequence[str | Path]) -> tuple[Template, ...]:
+    """Templates by the names of their sets, their own, or paths of .toml files."""
+    templates: list[Template] = []
+    for name in names:
+        try:
+            templates += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
+        except InputError:
+            templates.append(load_template(name))
+    return tuple(templates)
+
+
+def content_digest(path: str | PathLike) -> str:
+    """Hash of a file that was just read."""
+    return file_digest(path)

@@ -1,0 +1,96 @@
+"""Which parser and lexicon does each template go with, and can it find anything at all?
+
+In: templates, and the names of a parser and a lexicon. Out: for each parser the templates that it reads for, each with its
+lexicon; or an error that says which template could never find a pair, and why.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from ...errors import InputError
+from .language.lexicon import Lexicon
+from .language.text import tokenize
+from .parser_interface import Parser, find_parser
+from .template_tables import BESIDE, Template
+from .words_parser import plain_tokens
+
+
+class Miner(NamedTuple):
+    """A parser, and the templates whose links it finds, each with its lexicon."""
+
+    parser: Parser
+    templates: tuple[tuple[Template, Lexicon], ...]
+
+
+def miners_of(templates: tuple[Template, ...], parser: str, lexicon: Lexicon | None) -> tuple[Miner, ...]:
+    """Parsers of templates.
+
+    Parameters
+    ----------
+    templates : tuple of Template
+    parser : str
+        See `speechmix.studies.french.parser_interface.find_parser`.
+    lexicon : Lexicon, optional
+        Of all of them; default: the template's own, else Lexique.
+
+    Raises
+    ------
+    InputError
+        For an unknown parser, and for a template that can find nothing: with a relation that the parser does not know, a cue
+        that is never found, targets of a part of speech, a meaning or a tense that the lexicon lacks.
+    """
+    return _miners_of(templates, parser, tuple(lexicon or Lexicon.load(template.lexicon) for template in templates))
+
+
+@functools.lru_cache(maxsize=16)
+def _miners_of(templates: tuple[Template, ...], parser: str, lexicons: tuple[Lexicon, ...]) -> tuple[Miner, ...]:
+    """The same once each lexicon is loaded: one that was written again is another."""
+    miners: dict[Parser, list[tuple[Template, Lexicon]]] = {}
+    for template, words in zip(templates, lexicons, strict=True):
+        parser_of = find_parser(parser, words, template.language)
+        _refuse_fruitless(template, parser_of, words)
+        miners.setdefault(parser_of, []).append((template, words))
+    return tuple(Miner(parser_of, tuple(of_parser)) for parser_of, of_parser in miners.items())
+
+
+def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> None:
+    """Raise `InputError` for a template that can find nothing."""
+    where = f"template {template.name!r} can find nothing"
+    if template.relation not in BESIDE and parser.relations and template.relation not in parser.relations:
+        relations = ", ".join((*filter(None, parser.relations), *BESIDE))
+        raise InputError(
+            f"{where}: the relation {template.relation!r} is unknown to the parser, which finds {relations}"
+        )
+    french = template.language == "fr"
+    for cue in template.cues:
+        # a French clitic is cut off a word (gens-là)
+        keys = [
+            token.key for token in (tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else plain_tokens(cue))
+        ]
+        if keys[-1:] != [cue] or len(keys) > 1 + (cue[:1] == "-"):
+            raise InputError(
+                f"{where} by the cue {cue!r}: a cue is one word, and this is read as {' '.join(keys) or 'none'}"
+            )
+        reason = "" if template.relation in BESIDE else parser.refused(template.relation, cue)
+        if reason:
+            raise InputError(f"{where} by the cue {cue!r}: {reason}")
+    for template_of in (template, template.noun):
+        if template_of is not None:
+            _refuse_absent_targets(template_of, lexicon, where)
+
+
+def _refuse_absent_targets(template: Template, lexicon: Lexicon, where: str) -> None:
+    features = lexicon.features()
+    for name, asked, there in (
+        ("part of speech", template.target_pos, features.parts_of_speech),
+        ("meaning", template.meanings, features.meanings | features.moods),
+        ("tense", template.tenses, features.moods),
+    ):
+        absent = [entry for entry in asked if entry not in there]
+        if absent and (name == "meaning" or len(absent) == len(asked)):
+            known_ones = ", ".join(sorted(there)) or "none"
+            raise InputError(
+                f"{where}: no word of the lexicon has the {name} {', '.join(absent)}; there are {known_ones}"
+            )

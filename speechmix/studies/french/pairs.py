@@ -1,0 +1,128 @@
+"""What mining a sentence gives: pairs of cue and target with places, candidates that were dropped with reasons, counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .language.text import key_of
+
+Range = tuple[int, int]
+
+
+class Pair(NamedTuple):
+    """A cue, and the target whose spelling it decides.
+
+    Parameters
+    ----------
+    template : str
+    cue, target : (int, int)
+        Half-open ranges of characters in the text as given; of a cue of several words that of the first.
+    cue_form, target_form : str
+        As written there.
+    foil : str or None
+        The target's spelling in the other number (where there is none that sounds the same: in another person or tense), or
+        with another meaning; None where it is not known. Lower case, œ as written in the text's own word if that has one.
+    number : {"s", "p", ""}
+        "" where the cue tells a meaning.
+    person : str
+        "1", "2" or "3"; of a noun, "".
+    tense : str
+        Mood and tense of a verb, such as "ind:pre"; of a noun, "".
+    lemma : str
+    contrast : str
+        One of `speechmix.studies.french.contrasts.CONTRASTS`; "invariant", or "" without a foil.
+    meaning : str
+        What the target means, where the cue tells that and no number (there: "place").
+    audible : bool
+        Whether the cue's own sound tells the contrast: les always, il and ils only before a vowel, unless the person differs.
+    liaison : bool
+        Whether in one member of the contrast a liaison sounds at the target's onset (les‿amis, so une amie, too; ils‿aiment, so
+        il aime, too), so that the target's own audio can betray which it is.
+    distance : int
+        From cue to target in words; 1 for neighbours.
+    numeral : bool
+        Whether a number word stands between and tells as much as the cue (les deux chats).
+    attractor : bool
+        Whether a noun, determiner or pronoun of the other number stands between (le fils des voisins arrive; il les voit).
+    via, via_form
+        The noun between, for determiner and verb.
+    further_cues : tuple of (int, int)
+        Further words of the cue: the noun, where determiner and noun are the cue of the verb. `cue_form` has them all.
+    """
+
+    template: str
+    cue: Range
+    target: Range
+    cue_form: str
+    target_form: str
+    foil: str | None
+    number: str
+    person: str
+    tense: str
+    lemma: str
+    contrast: str
+    meaning: str
+    audible: bool
+    liaison: bool
+    distance: int
+    numeral: bool
+    attractor: bool
+    via: Range | None = None
+    via_form: str | None = None
+    further_cues: tuple[Range, ...] = ()
+
+
+class Dropped(NamedTuple):
+    """A candidate that is no pair, and why."""
+
+    reason: str
+    template: str
+    cue: Range
+    target: Range
+    cue_form: str
+    target_form: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """What a sentence gave: `pairs` in the order of the text, and what was `dropped`."""
+
+    pairs: list[Pair]
+    dropped: list[Dropped]
+
+
+def count_pairs(mined: Iterable[Mined]) -> list[dict]:
+    """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound tells.
+
+    Returns
+    -------
+    list of dict
+        template, contrast, number, cue (lower case), pairs, audible, liaison; most frequent first within template, contrast and
+        number.
+
+    Examples
+    --------
+    >>> from speechmix.studies.french import mine
+    >>> count_pairs([mine("Les chats et les amis.")])
+    [{'template': 'det_noun', 'contrast': 'number', 'number': 'p', 'cue': 'les', 'pairs': 2, 'audible': 2, 'liaison': 1}]
+    """
+    counts: dict[tuple[str, str, str, str], Counter] = {}
+    for sentence in mined:
+        for pair in sentence.pairs:
+            kind = (pair.template, pair.contrast, pair.number, key_of(pair.cue_form.replace("’", "'")))
+            counts.setdefault(kind, Counter()).update(pairs=1, audible=pair.audible, liaison=pair.liaison)
+
+    def order(item: tuple[tuple[str, str, str, str], Counter]) -> tuple:
+        (template, contrast, number, cue), counter = item
+        return template, contrast, number == "p", -counter["pairs"], cue
+
+    return [
+        {**dict(zip(_KINDS, kind, strict=True)), **{name: counter[name] for name in _COUNTED}}
+        for kind, counter in sorted(counts.items(), key=order)
+    ]
+
+
+_KINDS, _COUNTED = ("template", "contrast", "number", "cue"), ("pairs", "audible", "liaison")

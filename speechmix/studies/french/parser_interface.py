@@ -1,0 +1,161 @@
+"""Parsers behind one function: what links two words of a sentence, as far as the templates ask.
+
+In: the name of a parser: "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of one's own. Out: an object with ``parse(text) ->
+(tokens, links)``. A link is of a relation: "determiner" (determiner -> noun), "subject" (pronoun -> finite verb),
+"determiner+subject" (determiner -> finite verb, by way of the noun), or what a parser of one's own calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from ...errors import InputError
+from ...files.cache_keys import file_digest
+from .language.lexicon import Lexicon
+from .language.text import Token
+
+RELATIONS = ("determiner", "subject", "determiner+subject")
+
+
+class Link(NamedTuple):
+    """A relation between two tokens of a sentence, by their indices.
+
+    Parameters
+    ----------
+    relation : str
+    cue, target : int
+    via : int or None
+        The noun between.
+    coordinated : bool
+        Whether the noun is the first of several subjects that "et" joins (le club et Alexander se séparent): the verb is plural
+        then, whatever the determiner says.
+    impersonal : bool
+        Whether the cue is a subject that stands for nobody (il y avait), so that no number is told.
+    """
+
+    relation: str
+    cue: int
+    target: int
+    via: int | None = None
+    coordinated: bool = False
+    impersonal: bool = False
+
+
+class Parser(Protocol):
+    """Anything that finds links."""
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Those that it can find; empty if it does not say."""
+        ...
+
+    def parse(self, text: str) -> tuple[list[Token], list[Link]]:
+        """Return the tokens of a sentence and the links between them."""
+        ...
+
+    def refused(self, relation: str, cue: str) -> str:
+        """Say why a cue's form can never be found in a relation; "" if it can."""
+        ...
+
+
+class ParserFunction:
+    """A parser of one's own: a function, text -> (tokens, links).
+
+    Parameters
+    ----------
+    function : callable
+    relations : tuple of str
+        What it finds; empty: it does not say, and no template is refused.
+
+    Examples
+    --------
+    >>> from speechmix.studies.french.words_parser import plain_tokens
+    >>> parser = ParserFunction(lambda text: (plain_tokens(text), [Link("compound", 0, 1)]))
+    >>> parser.parse("Hand book")[1][0].relation
+    'compound'
+    """
+
+    def __init__(self, function: Callable, relations: tuple[str, ...] = ()):
+        self._function, self.relations = function, relations
+
+    def parse(self, text: str) -> tuple[list[Token], list[Link]]:
+        """Return the tokens of a sentence and the links between them."""
+        return self._function(text)
+
+    def refused(self, relation: str, cue: str) -> str:
+        """A function does not say which cues it knows."""
+        return ""
+
+
+@functools.lru_cache(maxsize=8)
+def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
+    """Return the parser of that name.
+
+    Parameters
+    ----------
+    name : str
+        "lexicon" (in other languages than French it only cuts words, for the relations "before" and "after"), "spacy:MODEL", or
+        "MODULE:FUNCTION": a function, text -> (tokens, links), of a module in the working folder or installed. An attribute
+        `relations` of it, a tuple of names, says what it finds.
+    lexicon : Lexicon
+    language : str
+
+    Raises
+    ------
+    InputError
+        For another name, a spaCy model that is not installed, or a module or function that is not there.
+    MissingExtraError
+        If spaCy is not installed.
+    """
+    from .language.parser import LexiconParser
+    from .spacy_parser import SpacyParser
+    from .words_parser import plain_tokens
+
+    if name == "lexicon":
+        return (
+            LexiconParser(lexicon) if language == "fr" else ParserFunction(lambda text: (plain_tokens(text), []), ("",))
+        )
+    kind, _, of_kind = str(name).partition(":")
+    if not kind or not of_kind:
+        raise InputError(f"parser must be 'lexicon', 'spacy:MODEL' or 'MODULE:FUNCTION', found {name!r}")
+    if kind == "spacy":
+        return SpacyParser.load(of_kind)
+    function = _function(kind, of_kind)
+    return ParserFunction(function, tuple(getattr(function, "relations", ())))
+
+
+def parser_code(name: str) -> str:
+    """Hash of the file of a parser of one's own, which decides what is mined; "" for the others.
+
+    Examples
+    --------
+    >>> parser_code("lexicon")
+    ''
+    """
+    module, _, function = name.partition(":")
+    if not function or module == "spacy":
+        return ""
+    path = inspect.getsourcefile(_function(module, function))
+    return file_digest(path) if path else ""
+
+
+def _function(module: str, name: str) -> Callable:
+    """Import a function; the working folder is looked in, too, as `python -m` does."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"parser {module}:{name}: cannot be imported ({error}): name an installed module, or one in {here}"
+        ) from error
+    if not callable(function):
+        raise InputError(f"parser {module}:{name} must be a function, found {type(function).__name__}")
+    return function

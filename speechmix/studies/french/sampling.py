@@ -1,0 +1,206 @@
+"""Which of the pairs that may become examples are drawn: balanced, at most so many, or so many of each template.
+
+In: candidates with their template and values. Out: names. What is drawn depends on the seed and the names, never on the
+corpus's order. Mohebbi et al. (2023) draw 720 Det_Noun (half singular), 257 Pronoun_Verb and 23 Det_Noun_Verb, with seed 42;
+a Det_Noun_Verb counts once, though it gives two examples (determiner -> noun, determiner + noun -> verb).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ...errors import InputError
+from ...inputs.clips.rows import lot
+
+PUBLISHED_SEED = 42
+_PAPER = "_paper"
+# Values that are there even if no candidate has them.
+_ALL_VALUES = {"number": ("p", "s")}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pair that may be drawn.
+
+    Parameters
+    ----------
+    name : str
+    template : str
+    values : mapping of str to str
+        Of the columns that can be balanced.
+    """
+
+    name: str
+    template: str
+    values: Mapping[str, str]
+
+    @property
+    def unit(self) -> str:
+        """What the readings of one place in one sentence share: clip, template and where the cue begins."""
+        return self.name.rpartition("-")[0]
+
+
+def parse_draw(text: str) -> dict[str, int]:
+    """Counts by template as the command line has them.
+
+    Raises
+    ------
+    InputError
+        If an entry is not name=count.
+
+    Examples
+    --------
+    >>> parse_draw("det_noun=720,pronoun_verb=257,det_noun_verb=23")
+    {'det_noun': 720, 'pronoun_verb': 257, 'det_noun_verb': 23}
+    """
+    draw: dict[str, int] = {}
+    for entry in text.split(","):
+        name, _, count = (part.strip() for part in entry.partition("="))
+        if not name or not count.isascii() or not count.isdigit() or int(count) < 1 or name in draw:
+            raise InputError(
+                f"--draw takes each template once with a count from 1, as in det_noun=720,pronoun_verb=257; found {entry!r}"
+            )
+        draw[name] = int(count)
+    return draw
+
+
+def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: int | None, seed: int) -> set[str]:
+    """Names drawn within each template and contrast: as many of each value, at most `most`, those with the lowest lots.
+
+    By "cue_pair", as many of each value of the other columns within each cue pair; a pair that lacks a value (on has no
+    plural) is left out.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    balance : sequence of str
+        Columns; none: all that there are, up to `most`.
+    most : int, optional
+    seed : int
+    """
+    kinds: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+    within = ("contrast", "cue_pair") if "cue_pair" in balance else ("contrast",)
+    balance = [column for column in balance if column != "cue_pair"]
+    for candidate in candidates:
+        of_kind = kinds.setdefault((candidate.template, *(candidate.values.get(name, "") for name in within)), {})
+        of_kind.setdefault(tuple(candidate.values[column] for column in balance), []).append(candidate.name)
+    drawn: set[str] = set()
+    for groups in kinds.values():
+        values = [_values(column, {key[i] for key in groups}) for i, column in enumerate(balance)]
+        smallest = min(len(groups.get(combination, ())) for combination in product(*values))
+        for names in groups.values():
+            limit = min(most or len(names), smallest if balance else len(names))
+            drawn |= set(_lowest(names, limit, seed))
+    return drawn
+
+
+def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
+    """Values of a column that must be there, or are; a contrast of one number alone has none to balance ("")."""
+    return _ALL_VALUES.get(column, ()) if set(values) & set(_ALL_VALUES.get(column, ())) else tuple(sorted(values))
+
+
+def alone_in_sentence(names: Iterable[str]) -> set[str]:
+    """Names of the examples whose sentence has no other one; two readings of one pair count as one.
+
+    The published evaluation takes only these, of what was drawn over all templates.
+
+    Examples
+    --------
+    >>> sorted(alone_in_sentence(["a.det_noun.0-3", "a.det_noun.9-12", "b.both.0-3", "b.both.0-8"]))
+    ['b.both.0-3', 'b.both.0-8']
+    """
+    units: dict[str, set[str]] = {}
+    names = list(names)
+    for name in names:
+        units.setdefault(name.rsplit(".", 2)[0], set()).add(name.rpartition("-")[0])
+    return {name for name in names if len(units[name.rsplit(".", 2)[0]]) == 1}
+
+
+def drawn_by_count(
+    candidates: Sequence[Candidate],
+    draw: Mapping[str, int],
+    *,
+    balance: Mapping[str, Sequence[str]],
+    readings: Mapping[str, int],
+    seed: int = PUBLISHED_SEED,
+) -> tuple[set[str], list[dict[str, Any]]]:
+    """Names drawn, so many of each template that is named, none of the others.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    draw : mapping of str to int
+        By template; "det_noun" also stands for "det_noun_paper", where only that was mined. Where a template gives two readings
+        of a sentence, they count as one and are drawn together, or, if one of them cannot be used, not at all.
+    balance : mapping of str to sequence of str
+        By template, the columns of whose values as many are drawn. Where there are fewer of one value, all of them are.
+    readings : mapping of str to int
+        How many examples each template that was mined gives of one place in a sentence.
+    seed : int
+
+    Returns
+    -------
+    names : set of str
+    table : list of dict
+        template, value ("" unless balanced), asked, there, drawn.
+
+    Raises
+    ------
+    InputError
+        If a template is named that was not mined.
+
+    Examples
+    --------
+    >>> of = [Candidate(f"{i}.det_noun.0-3", "det_noun", {"number": "sp"[i % 2]}) for i in range(9)]
+    >>> names, table = drawn_by_count(of, {"det_noun": 10}, balance={"det_noun": ["number"]}, readings={"det_noun": 1})
+    >>> len(names), table[0]
+    (9, {'template': 'det_noun', 'value': 'p', 'asked': 5, 'there': 4, 'drawn': 4})
+    """
+    names: set[str] = set()
+    table = []
+    for asked, count in draw.items():
+        template = _template_meant(asked, readings)
+        units = _units((one for one in candidates if one.template == template), readings[template])
+        groups = _groups(units, balance.get(template, ()))
+        for number, (value, of_value) in enumerate(groups.items()):
+            share = count // len(groups) + (number < count % len(groups))
+            drawn = _lowest(of_value, share, seed)
+            names |= {candidate.name for unit in drawn for candidate in units[unit]}
+            counts = {"asked": share, "there": len(of_value), "drawn": len(drawn)}
+            table.append({"template": template, "value": " ".join(value), **counts})
+    return names, table
+
+
+def _template_meant(asked: str, templates: Collection[str]) -> str:
+    for name in (asked, asked + _PAPER):
+        if name in templates:
+            return name
+    raise InputError(
+        f"--draw names the template {asked!r}, which was not mined; there are {', '.join(sorted(templates))}"
+    )
+
+
+def _units(candidates: Iterable[Candidate], readings: int) -> dict[str, list[Candidate]]:
+    """What counts as one: the readings of one place in a sentence, if all of them may be drawn."""
+    units: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        units.setdefault(candidate.unit, []).append(candidate)
+    return {name: unit for name, unit in units.items() if len(unit) == readings}
+
+
+def _groups(units: Mapping[str, Sequence[Candidate]], columns: Sequence[str]) -> dict[tuple[str, ...], list[str]]:
+    """Units by the values of their first reading."""
+    of_unit = {name: tuple(unit[0].values[column] for column in columns) for name, unit in units.items()}
+    values = [_values(column, {key[i] for key in of_unit.values()}) for i, column in enumerate(columns)]
+    groups: dict[tuple[str, ...], list[str]] = {combination: [] for combination in product(*values)}
+    for name, key in of_unit.items():
+        groups.setdefault(key, []).append(name)
+    return groups
+
+
+def _lowest(names: Iterable[str], count: int, seed: int) -> list[str]:
+    """The names with the lowest lots."""
+    return sorted(names, key=lambda name: (lot(name, seed), name))[:count]

@@ -1,0 +1,296 @@
+"""Which pairs become examples: those that every model under study spells right, balanced if that is wanted.
+
+In: a study folder with pairs, words and transcripts. Out: the annotated data set in `examples/`, with counts of what was
+dropped at each stage and why, as tables and as a figure. Cue and target must be right at their own places in the
+transcript (Mohebbi et al. 2023 asked only that the forms occur in it). What is drawn for balance depends on the seed and
+the examples' names, never on the corpus's order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...files.locks import writing_to
+from ...files.unfinished_files import clear_leftovers
+from ...files.versions import package_versions
+from ...runs.journal.stage_files import outputs_in
+from ...runs.journal.stage_lines import lines, options_of
+from .contrasts import CONTRASTS, INVARIANT
+from .dataset import write_examples
+from .example_rows import balanced_values, cue_places, example_name, example_row
+from .mining import RULES
+from .sampling import PUBLISHED_SEED, Candidate, alone_in_sentence, drawn_by_count, drawn_evenly
+from .stage_counts import Counts, write_counts
+from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs
+from .template_tables import BALANCES
+from .transcripts import Comparison, columns_and_rows, compare
+
+
+def select_examples(
+    study: str | PathLike,
+    *,
+    models: Sequence[str] | None = None,
+    contrasts: Sequence[str] | None = None,
+    balance: Sequence[str] = (),
+    most: int | None = None,
+    draw: Mapping[str, int] | None = None,
+    seed: int | None = None,
+    audible_only: bool = False,
+    keep_doubtful: bool = False,
+    one_pair_per_sentence: bool = False,
+) -> Path:
+    """Choose the examples and write the annotated data set.
+
+    Parameters
+    ----------
+    study : path
+        Study folder with pairs, words and transcripts.
+    models : sequence of str, optional
+        Models that must spell cue and target right, as they are called in `transcripts/`; default: all that are there.
+        An empty one asks nobody.
+    contrasts : sequence of str, optional
+        Kinds of contrast (`speechmix.studies.french.contrasts.CONTRASTS`) that become examples; default: those that a pair's
+        template says, of the study's own the number in the third person. An empty one takes all.
+    balance : sequence of str
+        Columns of `speechmix.studies.french.template_tables.BALANCES`. Within each template and contrast, draw the same number of
+        examples for each value, or combination of values.
+    most : int, optional
+        Draw at most so many examples per template and combination of values.
+    draw : mapping of str to int, optional
+        How many of each template, and none of the others (`speechmix.studies.french.sampling.drawn_by_count`); half singular
+        where the template says so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `most`.
+    seed : int, optional
+        Default: 0; with `draw` the published 42.
+    audible_only : bool
+        Keep only pairs whose cue can be told by ear and whose target's own onset does not betray the number, and balance the
+        numbers: the plural of a pronoun is heard far more seldom (on parle; ils y pensent).
+    keep_doubtful : bool
+        Keep clips whose word times the aligner itself doubts.
+    one_pair_per_sentence : bool
+        Of what was drawn, keep only pairs that are alone in their sentence, as the published evaluation does. What is
+        left may no longer be balanced.
+
+    Returns
+    -------
+    Path
+        The folder `examples`: examples.parquet, dataset/, about.json, counts.csv, counts.png, examples.csv, models.csv,
+        dropped.csv.
+
+    Raises
+    ------
+    InputError
+        If a stage is missing or belongs to another corpus, or an option cannot be used.
+    """
+    study = Path(study)
+    _check_choice(balance, most, draw)
+    if seed is None:
+        seed = 0 if draw is None else PUBLISHED_SEED
+    if audible_only and "number" not in balance:
+        balance = [*balance, "number"]
+    taken = _contrasts(study, contrasts)
+    names = _transcribed(study) if models is None else list(models)
+    for model, path in zip(names, _paths(study, names), strict=True):
+        refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
+    refuse_other_pairs(study, study / WORDS, "words", "align again")
+    counts = Counts(study, names)
+    options: dict[str, Any] = {"models": names, "balance": list(balance), "most": most, "seed": seed}
+    options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful, "contrasts": taken}
+    if draw is not None:
+        options["draw"] = dict(draw)
+    if one_pair_per_sentence:
+        options["one_pair_per_sentence"] = True
+
+    def examples(counts: Counts | None = None) -> Iterator[dict[str, Any]]:
+        return _examples(study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful)
+
+    candidates, folders = [], set()
+    for example in examples(counts):
+        candidates.append(Candidate(example["name"], example["template"], balanced_values(example)))
+        folders.add(str(Path(example["audio"]).parent))
+    if draw is None:
+        drawn = drawn_evenly(candidates, balance, most, seed)
+    else:
+        columns, readings = _rules(study, candidates, balance)
+        drawn, counts.draws = drawn_by_count(candidates, draw, balance=columns, readings=readings, seed=seed)
+    if one_pair_per_sentence:
+        drawn = alone_in_sentence(drawn)
+    root = os.path.commonpath(folders or {str(study.resolve())})
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for example in examples():
+            if example["name"] in drawn:
+                counts.example(example)
+                yield {**example, "audio": Path(os.path.relpath(example["audio"], root)).as_posix()}
+            else:
+                counts.drop_pair(
+                    example["name"], "not drawn", "for balance, beyond the number, or not alone in its sentence"
+                )
+
+    stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
+    about = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}
+    with writing_to(study):
+        clear_leftovers(study, below=False)
+        return write_examples(study / EXAMPLES, rows(), about, also=lambda folder: write_counts(folder, counts))
+
+
+def _check_choice(balance: Sequence[str], most: int | None, draw: Mapping[str, int] | None) -> None:
+    """Raise `InputError` where nothing can be chosen so."""
+    if set(balance) - set(BALANCES) or (most is not None and most < 1):
+        raise InputError(f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, {most}")
+    if draw is not None and (most is not None or not draw or min(draw.values()) < 1):
+        raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
+
+
+def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]:
+    """Contrasts that are taken, by template; of those that are not named all are."""
+    mined = options_of(study / PAIRS)
+    if mined.get("templates") and mined.get("rules") != RULES:
+        raise InputError(
+            f"{study / PAIRS} was mined by the rules of another release, whose pairs are not the same: mine again (--overwrite)"
+        )
+    unknown = sorted(set(asked or ()) - {*CONTRASTS, INVARIANT})
+    if unknown:
+        raise InputError(f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown)}")
+    if asked is not None:
+        return {"": list(asked)} if asked else {}
+    return {
+        template["name"]: list(template["contrasts"])
+        for template in mined.get("templates", ())
+        if template.get("contrasts")
+    }
+
+
+def _examples(
+    study: Path,
+    models: list[str],
+    counts: Counts | None,
+    contrasts: Mapping[str, Sequence[str]],
+    *,
+    audible_only: bool,
+    keep_doubtful: bool,
+) -> Iterator[dict[str, Any]]:
+    """Pairs that may become examples; the others are counted with their reason."""
+    for line, transcripts in _with_transcripts(study, models, counts):
+        compared = {model: compare(line["text"], spelled["transcript"]) for model, spelled in transcripts.items()}
+        for pair in line["pairs"]:
+            example = example_row(line, pair)
+            taken = contrasts.get("", contrasts.get(example["template"]))
+            if taken and example["contrast"] is not None and example["contrast"] not in taken:
+                why, reason = f"contrast of {example['contrast'] or 'none'}", f"only {', '.join(taken)} is asked for"
+            else:
+                why, reason = _unfit(example, pair, audible_only, keep_doubtful, line["doubts"])
+            if not why:
+                why, reason = _spelled(example, line, pair, transcripts, compared, counts)
+            if not why:
+                yield example
+            elif counts is not None:
+                counts.drop_pair(example["name"], why, reason)
+
+
+def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> Iterator[tuple[dict, dict[str, dict]]]:
+    """Lines with word times, each with its transcripts; lines that a model could not transcribe are counted."""
+    files = {model: lines(path) for model, path in zip(models, _paths(study, models), strict=True)}
+    ended: dict[str, Any] = {"key": None}
+    for line in joined(study):
+        transcripts = {model: next(file, ended) for model, file in files.items()}
+        for model, spelled in transcripts.items():
+            if spelled["key"] != line["key"]:
+                raise InputError(
+                    f"the transcripts of {model} belong to other clips than {study / WORDS}: transcribe again"
+                )
+            if "of" in spelled and spelled["of"] != heard_digest(line):
+                raise InputError(
+                    f"the transcript of {line['key']} by {model} is of another recording or text: transcribe again"
+                )
+        failed = next(((model, spelled) for model, spelled in transcripts.items() if "why" in spelled), None)
+        if failed is None:
+            if counts is not None:
+                counts.hear(line, transcripts)
+            yield line, transcripts
+        elif counts is not None:
+            for pair in line["pairs"]:
+                model, spelled = failed
+                counts.drop_pair(example_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"])
+
+
+def _unfit(example, pair, audible_only: bool, keep_doubtful: bool, doubts: list[str]) -> tuple[str, str]:
+    """Kind of reason and reason why a pair is no example, before anyone was asked to spell it; empty if it may be one."""
+    indices = [*example["cue_indices"], example["target"]]
+    if None in indices or len(set(indices)) < len(indices):
+        return "not two words", f"{example['cue_word']!r} and {example['target_word']!r} are not one word each"
+    for role, index in zip([*["cue"] * len(example["cue_indices"]), "target"], indices, strict=True):
+        word = example["words"][index]
+        if word["end"] <= word["start"]:
+            return "no time", f"the {role} {word['text']!r} has no length in the alignment"
+    if doubts and not keep_doubtful:
+        return "doubtful alignment", " ".join(doubts)
+    if audible_only and not (pair.get("audible") and not pair.get("liaison")):
+        return "not audible", "the cue cannot be told by ear, or liaison betrays the number at the target"
+    return "", ""
+
+
+def _spelled(
+    example, line, pair, transcripts, compared: dict[str, Comparison], counts: Counts | None
+) -> tuple[str, str]:
+    """Note what each model wrote and where; say which model did not spell cue or target right."""
+    why = reason = ""
+    for model, spelled in transcripts.items():
+        cues = [place for place in map(compared[model].place_of, cue_places(pair)) if place is not None]
+        target = compared[model].place_of(tuple(pair["target"]))
+        wrong = ["cue"] * (len(cues) < len(example["cue_indices"])) + ["target"] * (target is None)
+        if counts is not None:
+            counts.judge(model, line["key"], spelled, wrong)
+        if wrong or target is None:
+            why = why or f"{' and '.join(wrong)} misspelled by {model}"
+            reason = reason or f"{model} writes {spelled['transcript']!r} for {line['text']!r}"
+            continue
+        columns, rows = columns_and_rows(spelled["tokens"], cues, target)
+        judged = {"model": model, "transcript": spelled["transcript"], "wer": spelled["wer"]}
+        example["models"].append({**judged, "cue_columns": columns, "target_rows": rows})
+    return why, reason
+
+
+def _rules(
+    study: Path, candidates: Iterable[Candidate], balance: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+    """By template, the columns to balance (its own, and those asked for of all), and how many readings it gives."""
+    mined = {template["name"]: template for template in options_of(study / PAIRS).get("templates", ())}
+    templates = {name: mined.get(name, {}) for name in (*mined, *(candidate.template for candidate in candidates))}
+    balances = {name: tuple(dict.fromkeys((*own.get("balance", ()), *balance))) for name, own in templates.items()}
+    return balances, {name: 2 if own.get("noun") else 1 for name, own in templates.items()}
+
+
+def _transcribed(study: Path) -> list[str]:
+    names = list(_outputs(study))
+    if not names:
+        raise InputError(f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]")
+    return names
+
+
+def _outputs(study: Path) -> dict[str, Path]:
+    """Transcripts by the names of their models."""
+    outputs = {}
+    for path in outputs_in(study / TRANSCRIPTS):
+        model = options_of(path).get("model")
+        if model is None:
+            raise InputError(
+                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or delete it"
+            )
+        outputs[model] = path
+    return outputs
+
+
+def _paths(study: Path, models: Iterable[str]) -> list[Path]:
+    """Transcripts of the models, checked to belong to the pairs and words at hand."""
+    outputs = _outputs(study)
+    missing = [model for model in models if model not in outputs]
+    if missing:
+        raise InputError(
+            f"no transcripts of {', '.join(missing)}: there are those of {', '.join(outputs) or 'no model'}"
+        )
+    return [outputs[model] for model in models]

@@ -1,0 +1,216 @@
+"""What was left out at each stage of a study, and why; what the models wrote; what the examples are.
+
+In: a study folder and the choices of the selection. Out: tables (counts, models, examples, dropped) and a figure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ...evaluation.transcript_accuracy import character_error_rate
+from ...files.text_files import read_csv, write_csv
+from ...runs.journal.stage_lines import lines
+from .cue_pairs import confounded_numbers
+from .study_folder import PAIRS, WORDS
+
+_KEPT = "kept"
+
+
+class Counts:
+    """Counts of one selection, beginning with what the stages before it dropped.
+
+    Parameters
+    ----------
+    study : Path
+        Study folder.
+    models : list of str
+        In the order in which they are asked.
+    """
+
+    def __init__(self, study: Path, models: list[str]):
+        self.stages: dict[tuple[str, str, str], int] = Counter()
+        self.dropped: list[tuple[str, str, str, str]] = []
+        self.examples: Counter = Counter()
+        self.draws: list[dict[str, Any]] = []
+        self.models: dict[str, Counter] = {model: Counter() for model in models}
+        self.character_error_rates: dict[str, float] = dict.fromkeys(models, 0.0)  # summed over all transcribed clips
+        self._heard: dict[str, str] = {}
+        lost: set[str] = set()
+        for line in lines(study / WORDS):
+            if "why" in line:
+                self._drop("align", "clips", line["key"], line["why"], line["reason"])
+                lost.add(line["key"])
+            else:
+                self.stages["align", "clips", _KEPT] += 1
+        for line in lines(study / PAIRS):
+            for candidate in line.get("dropped_pairs", ()):
+                self.stages["mine", "pairs", _kind(candidate["reason"])] += 1
+            if "why" in line:
+                # Sentences without a pair are the rule: they are counted, and listed in pairs.jsonl.
+                self._drop("mine", "clips", line["key"], line["why"], line["reason"], listed=line["why"] != "no pair")
+                continue
+            self.stages["mine", "clips", _KEPT] += 1
+            self.stages["mine", "pairs", _KEPT] += len(line["pairs"])
+            if line["key"] in lost:
+                self.stages["select", "pairs", "words not placed"] += len(line["pairs"])
+
+    def _drop(self, stage: str, unit: str, name: str, why: str, reason: str, *, listed: bool = True) -> None:
+        self.stages[stage, unit, why] += 1
+        if listed:
+            self.dropped.append((stage, name, why, reason))
+
+    def drop_pair(self, name: str, why: str, reason: str) -> None:
+        self._drop("select", "pairs", name, why, reason)
+
+    def hear(self, line: dict[str, Any], transcripts: dict[str, dict[str, Any]]) -> None:
+        """Note the errors of all models in one transcribed clip, whether or not a pair of it is chosen."""
+        for model, spelled in transcripts.items():
+            rate = character_error_rate(line["text"], spelled["transcript"])
+            self.models[model].update(all_clips=1, all_errors=spelled["errors"], all_words=spelled["words"])
+            self.character_error_rates[model] += rate
+
+    def judge(self, model: str, clip: str, spelled: dict[str, Any], wrong: list[str]) -> None:
+        """Note whether a model spelled a pair right, and, once a clip, its errors."""
+        counter = self.models[model]
+        if self._heard.get(model) != clip:
+            self._heard[model] = clip
+            counter.update(clips=1, errors=spelled["errors"], words=spelled["words"])
+        counter.update(pairs=1, cue_right="cue" not in wrong, target_right="target" not in wrong, both_right=not wrong)
+
+    def example(self, row: dict[str, Any]) -> None:
+        self.stages["select", "pairs", _KEPT] += 1
+        key = (row["template"], row["number"] or "", (row["cue_word"] or "").lower())
+        self.examples[(*key, str(row["audible"]), str(row["liaison"]))] += 1
+
+    def stage_table(self) -> pd.DataFrame:
+        """stage, unit (clips or pairs), outcome ("kept", or why not), count; most frequent reasons first."""
+        order = ("mine", "align", "select")
+        rows = sorted(
+            self.stages.items(),
+            key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2] != _KEPT, -item[1], item[0][2]),
+        )
+        return pd.DataFrame([(*key, count) for key, count in rows], columns=["stage", "unit", "outcome", "count"])
+
+    def model_table(self) -> pd.DataFrame:
+        """model; clips with pairs that were compared, word error rate, pairs, and the share of them (%) whose cue, target, both
+        are right; all clips that were transcribed, and their word and mean character error rate."""
+        shares = ("cue_right", "target_right", "both_right")
+        of_all = ("transcribed_clips", "transcribed_wer_percent", "transcribed_cer_percent")
+        rows = []
+        for model, c in self.models.items():
+            wer = round(100 * c["errors"] / max(1, c["words"]), 2)
+            right = {name: round(100 * c[name] / max(1, c["pairs"]), 1) for name in shares}
+            all_wer = round(100 * c["all_errors"] / max(1, c["all_words"]), 2)
+            all_cer = round(100 * self.character_error_rates[model] / max(1, c["all_clips"]), 2)
+            everything = dict(zip(of_all, (c["all_clips"], all_wer, all_cer), strict=True))
+            row = {"model": model, "clips": c["clips"], "wer_percent": wer, "pairs": c["pairs"], **right, **everything}
+            rows.append(row)
+        return pd.DataFrame(rows, columns=["model", "clips", "wer_percent", "pairs", *shares, *of_all])
+
+    def example_table(self) -> pd.DataFrame:
+        """template, number, cue, audible, liaison, count."""
+        rows = sorted((*key, count) for key, count in self.examples.items())
+        return pd.DataFrame(rows, columns=["template", "number", "cue", "audible", "liaison", "count"])
+
+
+def write_counts(folder: Path, counts: Counts) -> None:
+    """Write the tables and the figure into the folder of a data set."""
+    write_csv(counts.stage_table(), folder / "counts.csv")
+    write_csv(counts.model_table(), folder / "models.csv")
+    write_csv(counts.example_table(), folder / "examples.csv")
+    if counts.draws:
+        write_csv(pd.DataFrame(counts.draws), folder / "draws.csv")
+    write_csv(pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]), folder / "dropped.csv")
+    from ...reporting.plots.panels import write_figure
+
+    write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
+
+
+def count_figure(table: pd.DataFrame):
+    """Draw what each stage kept and why it dropped the rest.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `Counts.stage_table`.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    groups = list(table.groupby(["stage", "unit"], sort=False))
+    heights = [len(part) for _, part in groups] or [1]
+    figure = Figure(
+        figsize=(8.5, 0.9 + 0.27 * sum(heights) + 0.75 * len(heights)), layout="constrained", facecolor="white"
+    )
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=[h + 0.6 for h in heights])[:, 0]
+    for axes, ((stage, unit), part) in zip(panels, groups, strict=False):
+        labels = [label if len(label) <= 60 else label[:57] + "..." for label in part.outcome]
+        colours = ["#2a6f97" if outcome == _KEPT else "#c9ced6" for outcome in part.outcome]
+        bars = axes.barh(range(len(part)), part["count"], color=colours)
+        axes.bar_label(bars, labels=[f"{count:,}" for count in part["count"]], padding=3, size=8)
+        axes.set_yticks(range(len(part)), labels, size=8, parse_math=False)
+        axes.set_ylim(len(part) - 0.4, -0.6)
+        axes.margins(x=0.12)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.tick_params(axis="x", labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(f"{stage}: {unit}", size=9, loc="left", parse_math=False)
+    return figure
+
+
+def summary(folder: Path) -> str:
+    """Tables of a data set's folder as lines to print."""
+    parts = defaultdict(str)
+    for name in ("counts", "models", "examples"):
+        table = read_csv(folder / f"{name}.csv")
+        parts[name] = table.to_string(index=False) if len(table) else f"no {name}"
+    if (folder / "draws.csv").is_file():
+        draws = read_csv(folder / "draws.csv").fillna({"value": ""})
+        parts["draws"] = draws.to_string(index=False)
+        few = draws[draws["drawn"] < draws["asked"]]
+        parts["few"] = "\n".join(
+            f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there are, of {asked}"
+            for template, value, drawn, asked in few[["template", "value", "drawn", "asked"]].itertuples(index=False)
+        )
+    examples = read_csv(folder / "examples.csv")
+    if len(examples):
+        parts["confounded"] = "\n".join(confounded_numbers(examples))
+    return "\n\n".join(part for part in parts.values() if part)
+
+
+def selection_facts(folder: Path) -> dict[str, Any]:
+    """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates of all transcribed clips.
+
+    Parameters
+    ----------
+    folder : path
+        A data set that `select_examples` wrote.
+
+    Returns
+    -------
+    dict
+        "stages": rows of counts.csv, [stage, unit, outcome, count]; "models": rows of models.csv by column. Empty for a data
+        set without these tables.
+    """
+    paths = [Path(folder) / f"{name}.csv" for name in ("counts", "models")]
+    if not all(path.is_file() for path in paths):
+        return {}
+    stages, models = map(read_csv, paths)
+    rows = (
+        stages[["stage", "unit", "outcome"]].astype(str).assign(count=stages["count"].astype(int)).to_numpy().tolist()
+    )
+    numbers = models.drop(columns="model").astype(float)
+    return {"stages": rows, "models": numbers.assign(model=models["model"].astype(str)).to_dict("records")}
+
+
+def _kind(reason: str) -> str:
+    """Reason without the word it is about."""
+    return reason if "'" not in reason else reason.split("'")[0] + "..." + reason.rsplit("'", 1)[-1]

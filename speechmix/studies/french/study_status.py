@@ -1,0 +1,279 @@
+"""Where a study stands: of each stage and model, which shards are done, missing or stopped, and what was left out and why.
+
+In: a study folder. Out: a table with a row a stage and model, the same as a text, and the numbers of the shards to submit
+again. Nothing is written, and no lock is taken: it may be asked while shards are at work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from functools import cache, partial
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+
+from ...errors import InputError
+from ...evaluation.faithfulness.results import FILE
+from ...files.shards import Shard
+from ...runs.journal.stage_files import (
+    TRIALS,
+    UNFINISHED,
+    StageFiles,
+    command_of,
+    index_list,
+    outputs_in,
+    shard_file,
+    stage_files,
+)
+from ...runs.journal.stage_lines import (
+    input_digests,
+    inputs_of,
+    kept_and_dropped,
+    line_of,
+    lines,
+    made_of,
+    options_of,
+    said_reasons,
+)
+from .dataset import holds_examples
+from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
+
+_OF_CLIPS = ("mine", "align")  # stages without a model of their own
+COLUMNS = (
+    "stage", "model", "shards_done", "shards", "clips_done", "left_out", "reasons", "missing", "unfinished", "damaged",
+    "outdated",
+)  # fmt: skip
+_STATES = {
+    "unfinished": "at work, or stopped",
+    "damaged": "made again by the stage",
+    "outdated": "of other options or another corpus than what was written last, or of other pairs than those at hand",
+}
+
+
+def is_study(folder: str | PathLike) -> bool:
+    """Whether a folder holds a stage of a study, finished or not.
+
+    Examples
+    --------
+    >>> is_study("nowhere")
+    False
+    """
+    return any(stage_files(Path(folder) / output).count for output in (PAIRS, WORDS))
+
+
+def study_status(study: str | PathLike) -> pd.DataFrame:
+    """Where each stage of a study stands.
+
+    Parameters
+    ----------
+    study : path
+        Study folder; shards may be at work in it.
+
+    Returns
+    -------
+    DataFrame
+        A row for each stage ("mine", "align", "transcribe") and model, with the columns
+
+        shards_done, shards
+            How many are complete, of how many; a stage that one process does alone is one shard. A stage that was not
+            begun has as many as the one before it.
+        clips_done, left_out, reasons
+            Clips in complete and in unfinished shards, those that were left out, and why.
+        missing, unfinished, damaged, outdated
+            Numbers of shards, as `sbatch --array` takes them ("7,12,20-31"): not complete; of those, begun and at work, or
+            stopped; complete, but with a line that was changed; complete, but of other options or another corpus than the
+            shard that was written last, or of other pairs than those at hand. Damaged and outdated ones count as missing.
+
+    Raises
+    ------
+    InputError
+        If the folder is no study, or holds a stage in two numbers of shards.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from speechmix.files.shards import Shard
+    >>> from speechmix.runs.journal.stage_journal import run_stage
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = run_stage(folder / "pairs.jsonl", [], dict, options={}, shard=Shard(2, 3))
+    >>> study_status(folder)[["stage", "shards_done", "shards", "missing"]].values.tolist()
+    [['mine', 1, 3, '1,3'], ['align', 0, 3, '1-3']]
+    """
+    study = Path(study)
+    if not is_study(study):
+        raise InputError(f"{study} is no study folder: expected {PAIRS} or {PAIRS.removesuffix('.jsonl')}/ in it")
+    rows, former = [], StageFiles(0)
+    digests = cache(partial(_digests_of_pairs, study / PAIRS))
+    for output in (study / PAIRS, study / WORDS, *outputs_in(study / TRANSCRIPTS, begun=True)):
+        files = stage_files(output)
+        expected = files.count or former.count
+        outdated = _unlike_the_last(output, files)
+        if output != study / PAIRS:
+            of_pairs = _pairs_of(output, files)
+            now = digests(tuple(of_pairs))
+            outdated |= {shard.index for shard in now if now[shard] != of_pairs[shard]}
+        rows.append(_row(output, files, expected, outdated))
+        former = StageFiles(expected) if command_of(output) != "transcribe" else former
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def trial_status(folder: str | PathLike) -> pd.DataFrame:
+    """Where the trials of a folder stand (`speechmix faithfulness --out`): a row a model, with the columns of `study_status`.
+
+    Examples
+    --------
+    >>> trial_status("nowhere").empty
+    True
+    """
+    rows = []
+    for output in outputs_in(Path(folder) / TRIALS, begun=True):
+        files = stage_files(output)
+        rows.append(_row(output, files, files.count, _unlike_the_last(output, files)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
+    """Return a status as text to print: a line a stage and model, and below it what is missing.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `study_status` or `trial_status`.
+    study : path
+        The folder it is of, for the commands that the text names.
+    """
+    told = []
+    for row in table.to_dict("records"):
+        shards = f"{row['shards_done']} of {row['shards']} shards" if row["shards"] > 1 else ""
+        state = shards or ("done" if row["shards_done"] else "not done")
+        reasons = f" ({row['reasons']})" if row["reasons"] else ""
+        model = f" {row['model']}" if row["model"] else ""
+        told.append(
+            f"{row['stage']}{model}: {state}; {row['clips_done']} clips done, {row['left_out']} left out{reasons}"
+        )
+        told += [f"    {name}: {row[name]} ({meaning})" for name, meaning in _STATES.items() if row[name]]
+        if row["missing"] and row["shards"] > 1:
+            told.append(f"    missing: {row['missing']}")
+    if not any(table["missing"]):
+        told += _what_follows(Path(study), set(table["stage"]))
+    return "\n".join(told)
+
+
+def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
+    """Where that stands which is made of all shards of the stages."""
+    if "mine" in stages:
+        if holds_examples(folder / EXAMPLES):
+            return ["select: done"]
+        if "transcribe" not in stages:
+            return [f"transcribe: not begun: speechmix transcribe {folder} --model MODEL"]
+        return [f"select: not done: speechmix select {folder}"]
+    lines_written = [path.stat().st_mtime_ns for path in (folder / TRIALS).rglob("*.jsonl")]
+    tables = folder / FILE
+    if tables.is_file() and tables.stat().st_mtime_ns >= max(lines_written, default=0):
+        return []
+    return [f"tables: not written ({FILE}): start any of these again"]
+
+
+def missing_shards(table: pd.DataFrame, stage: str) -> str:
+    """Return the shards of a stage to submit again, of all models together: "7,12,20-31", or "" if there are none.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `study_status` or `trial_status`.
+    stage : {"mine", "align", "transcribe", "faithfulness"}
+
+    Raises
+    ------
+    InputError
+        If there is no such stage, or it is not done in shards, or in another number of them for another model.
+    """
+    rows = table[table["stage"] == stage]
+    if rows.empty:
+        begun = ", ".join(dict.fromkeys(table["stage"]))
+        expected = f"expected one of {begun}" if begun else "no stage was begun"
+        raise InputError(f"no shards of {stage!r} here: {expected}; a stage is known when one shard has begun")
+    counts = set(rows["shards"])
+    if counts == {1}:
+        raise InputError(f"{stage} is done by one process, not in shards: the same command without --shard goes on")
+    if len(counts) > 1:
+        raise InputError(
+            f"{stage} is done in {' and '.join(map(str, sorted(counts)))} shards, a model each: see the table"
+        )
+    return index_list({index for text in rows["missing"] for index in _indices(text)})
+
+
+def _row(output: Path, files: StageFiles, expected: int, outdated: Collection[int]) -> dict[str, object]:
+    """Status of one output."""
+    n_kept, dropped = 0, Counter[str]()
+    damaged: set[int] = set()
+    for index in sorted(files.done | files.unfinished):
+        file = shard_file(output, Shard(index, files.count))
+        try:
+            readable = lines(file) if index in files.done else _lines_so_far(file)
+            shard_kept, shard_dropped = kept_and_dropped(readable)
+        except InputError:
+            damaged.add(index)
+            continue
+        n_kept, dropped = n_kept + shard_kept, dropped + shard_dropped
+    missing = {index for index in range(1, expected + 1) if index not in files.done} | damaged | {*outdated}
+    command = command_of(output)
+    return {
+        "stage": command,
+        "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
+        "shards_done": expected - len(missing), "shards": expected, "clips_done": n_kept, "left_out": dropped.total(),
+        "reasons": said_reasons(dropped), "missing": index_list(missing), "unfinished": index_list(files.unfinished),
+        "damaged": index_list(damaged), "outdated": index_list(outdated),
+    }  # fmt: skip
+
+
+def _unlike_the_last(output: Path, files: StageFiles) -> set[int]:
+    """Complete shards that are of other options or another corpus than the one that was written last."""
+    made, written = {}, {}
+    for index in files.done:
+        file = shard_file(output, Shard(index, files.count))
+        with suppress(InputError, FileNotFoundError):  # damaged; removed since
+            made[index], written[index] = made_of(file), file.stat().st_mtime_ns
+    last = made[max(made, key=written.__getitem__)] if made else {}
+    return {index for index in made if made[index] != last}
+
+
+def _pairs_of(output: Path, files: StageFiles) -> dict[Shard, str]:
+    """By complete shard of an output, the hash of the pairs that it says it is of."""
+    of_pairs = {}
+    for shard in (Shard(index, files.count) for index in sorted(files.done)):
+        with suppress(InputError):
+            pairs = inputs_of(shard_file(output, shard)).get("pairs")
+            if pairs is not None:
+                of_pairs[shard] = pairs
+    return of_pairs
+
+
+def _digests_of_pairs(pairs: Path, shards: tuple[Shard, ...]) -> dict[Shard, str]:
+    """Hash of the pairs at hand, by shard; nothing where they are not complete."""
+    try:
+        digests = input_digests(pairs, "text", "path", shards=shards) if shards else []
+    except InputError:
+        return {}
+    return dict(zip(shards, digests, strict=True))
+
+
+def _lines_so_far(file: Path) -> Iterator[dict]:
+    """Whole lines of a file that is not finished."""
+    try:
+        with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:
+            yield from (line for line in map(line_of, unfinished) if line is not None and "key" in line)
+    except FileNotFoundError:  # finished since
+        return
+    except OSError as error:
+        raise InputError(f"cannot read {file}{UNFINISHED} ({error})") from error
+
+
+def _indices(text: str) -> Iterator[int]:
+    """Numbers of a list as `index_list` writes it."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)

@@ -1,0 +1,253 @@
+"""Synthetic French in pairs: one sentence in the singular and in the plural, spoken by espeak-ng.
+
+Out: `Example`s with audio, word times, cue and target. The two members of a pair are bit-identical from the target's
+start on (right cue: up to the cue's start), at the same sample positions and with the same length, so that nothing
+but the cue can tell the number. Both members are synthesised; one of them, drawn at random, lends the other the shared
+stretch, with a short cross-fade on the cue's side of the joint. Needs the extra `synthesis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InputError
+from ...inputs.words.spans import Word
+from .synthetic_sentences import SIDES, PairText, random_pair_text, voices
+
+if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
+
+SAMPLE_RATE = 16_000
+NUMBERS = ("sg", "pl")
+
+_FADE = 64  # samples, 4 ms
+_RATES, _PITCHES = (145, 185), (30, 70)  # of espeak-ng; slower and faster than its default of 175
+_MARGINS = (0.06, 0.30)  # seconds of silence on either side
+_PEAKS = (0.2, 0.9)
+_NOISE_DB = (-55.0, -36.0)  # of the noise, below the peak
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One member of a pair.
+
+    Parameters
+    ----------
+    text : str
+    other_text : str
+        What the pair's other member says.
+    audio : float32 array [S]
+        16 kHz, mono.
+    words : tuple of Word
+        In seconds.
+    cue, target : int
+        Indices of words.
+    side : {"left", "right"}
+        Where the cue is, seen from the target.
+    number : {"sg", "pl"}
+    pair : str
+        The same for both members.
+    template : str
+    noun : str
+        In the singular.
+    voice : str
+    control : bool
+        The noun is spelled alike in both numbers.
+    """
+
+    text: str
+    other_text: str
+    audio: np.ndarray
+    words: tuple[Word, ...]
+    cue: int
+    target: int
+    side: str
+    number: str
+    pair: str
+    template: str
+    noun: str
+    voice: str
+    control: bool
+
+    @property
+    def name(self) -> str:
+        """Pair and number: ``pair_00012_pl``."""
+        return f"{self.pair}_{self.number}"
+
+    @property
+    def foil(self) -> str | None:
+        """The target's spelling in the other number; None for the control, where it is the same."""
+        own, other = (text.split()[self.target] for text in (self.text, self.other_text))
+        return None if own == other else other
+
+    def clip(self) -> Clip:
+        """Return the example as a clip; what a clip has no field for is in its `meta`, as text."""
+        from ...inputs.clips.clip import Clip
+
+        return Clip.from_array(
+            self.audio,
+            SAMPLE_RATE,
+            text=self.text,
+            words=self.words,
+            cue=self.cue,
+            target=self.target,
+            foil=self.foil,
+            language="fr",
+            name=self.name,
+            meta=self.labels(),
+        )
+
+    def labels(self) -> dict[str, str]:
+        """Side, number, pair, template, noun, voice, control and the other text, as strings."""
+        names = ("side", "number", "pair", "template", "noun", "voice", "other_text")
+        return {name: getattr(self, name) for name in names} | {"control": "yes" if self.control else "no"}
+
+
+def pairs(
+    count: int,
+    *,
+    seed: int,
+    nouns_of: str = "train",
+    voices_of: str = "train",
+    sides: Sequence[str] = SIDES,
+    control: float = 0.1,
+) -> Iterator[tuple[Example, Example]]:
+    """Speak random pairs, the singular first.
+
+    Pair i depends on `seed` and i alone. Sides take turns.
+
+    Parameters
+    ----------
+    count : int
+    seed : int
+    nouns_of, voices_of : {"train", "test"}
+        Splits; "test" holds whole nouns, and whole voices, that "train" does not have.
+    sides : sequence of {"left", "right"}
+    control : float
+        Share of pairs with an invariant noun.
+
+    Raises
+    ------
+    InputError
+        For an unknown split or side.
+    MissingExtraError
+        Without espeakng-loader.
+
+    Examples
+    --------
+    >>> [member.text for member in next(pairs(1, seed=2))]
+    ['une plante', 'des plantes']
+    """
+    for index in range(count):
+        yield random_pair(index, seed=seed, nouns_of=nouns_of, voices_of=voices_of, sides=sides, control=control)
+
+
+def random_pair(
+    index: int,
+    *,
+    seed: int,
+    nouns_of: str = "train",
+    voices_of: str = "train",
+    sides: Sequence[str] = SIDES,
+    control: float = 0.1,
+) -> tuple[Example, Example]:
+    """Pair number `index` of `pairs`, without making those before it."""
+    if not sides or not 0 <= control <= 1:
+        raise InputError(f"expected at least one side and control between 0 and 1, found {sides!r} and {control!r}")
+    random = np.random.default_rng([seed, index])
+    side = sides[index % len(sides)]
+    text = random_pair_text(random, side=side, nouns_of=nouns_of, control=bool(random.random() < control))
+    choices = voices(voices_of)
+    return speak_pair(text, voice=choices[random.integers(len(choices))], random=random, pair=f"pair_{index:05d}")
+
+
+def speak_pair(
+    text: PairText, *, voice: str, random: np.random.Generator, pair: str = "pair"
+) -> tuple[Example, Example]:
+    """Speak one pair with a rate, pitch, loudness, silence and noise drawn at random, the same for both members.
+
+    Returns
+    -------
+    singular, plural : Example
+    """
+    from ...alignment.espeak import Speech, speak
+
+    rate, pitch = int(random.integers(*_RATES)), int(random.integers(*_PITCHES))
+    wordings = (text.singular, text.plural)
+    spoken: list[Speech] = [speak(words, voice=voice, rate=rate, pitch=pitch) for words in wordings]
+    donor = spoken[random.integers(2)]
+    lead, trail = (round(seconds * SAMPLE_RATE) for seconds in random.uniform(*_MARGINS, size=2))
+    if text.side == "left":
+        joined = [_joined_left(member, donor, text.target) for member in spoken]
+        longest = max(joint for _, _, joint in joined)
+        margins = [(lead + longest - joint, trail) for _, _, joint in joined]
+    else:
+        joined = [_joined_right(member, donor, text.cue) for member in spoken]
+        longest = max(len(audio) for audio, _, _ in joined)
+        margins = [(lead, trail + longest - len(audio)) for audio, _, _ in joined]
+    audios = [np.pad(audio, margin) for (audio, _, _), margin in zip(joined, margins, strict=True)]
+    audios = _recorded(audios, random)
+    singular, plural = (
+        Example(
+            text=wordings[i],
+            other_text=wordings[1 - i],
+            audio=audios[i],
+            words=_moved(joined[i][1], margins[i][0]),
+            number=NUMBERS[i],
+            pair=pair,
+            voice=voice,
+            **{name: getattr(text, name) for name in ("cue", "target", "side", "template", "noun", "control")},
+        )
+        for i in range(2)
+    )
+    return singular, plural
+
+
+def _joined_left(member, donor, target: int) -> tuple[np.ndarray, list[Word], int]:
+    """The member's own sound before the target, the donor's from there on; and the sample where they meet."""
+    own, lent = _sample(member.words[target].start), _sample(donor.words[target].start)
+    fade = min(_FADE, own, lent)
+    rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
+    head = member.audio[:own].copy()
+    head[own - fade :] = (1 - rising) * head[own - fade :] + rising * donor.audio[lent - fade : lent]
+    words = [*member.words[: target - 1], replace(member.words[target - 1], end=own / SAMPLE_RATE)]
+    words += _moved(_named(donor.words, member.words)[target:], own - lent)
+    return np.concatenate([head, donor.audio[lent:]]), words, own
+
+
+def _joined_right(member, donor, cue: int) -> tuple[np.ndarray, list[Word], int]:
+    """The donor's sound up to the cue, the member's own from there on; and the sample where they meet."""
+    own, lent = _sample(member.words[cue].start), _sample(donor.words[cue].start)
+    fade = min(_FADE, len(member.audio) - own, len(donor.audio) - lent)
+    rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
+    tail = member.audio[own:].copy()
+    tail[:fade] = (1 - rising) * donor.audio[lent : lent + fade] + rising * tail[:fade]
+    words = [*_named(donor.words, member.words)[:cue], *_moved(member.words[cue:], lent - own)]
+    return np.concatenate([donor.audio[:lent], tail]), words, lent
+
+
+def _recorded(audios: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
+    """Give both members the same gain and the same noise, so that what they share stays bit-identical."""
+    peak = random.uniform(*_PEAKS)
+    gain = np.float32(peak / max(np.abs(audio).max() for audio in audios))
+    level = peak * 10 ** (random.uniform(*_NOISE_DB) / 20)
+    noise = (level * random.standard_normal(len(audios[0]))).astype(np.float32)
+    return [np.clip(gain * audio + noise, -1, 1) for audio in audios]
+
+
+def _named(times: Sequence[Word], names: Sequence[Word]) -> list[Word]:
+    return [replace(time, text=name.text) for time, name in zip(times, names, strict=True)]
+
+
+def _moved(words: Sequence[Word], samples: int) -> tuple[Word, ...]:
+    """Shift words; their times come to lie on samples, so that neighbours meet exactly."""
+    moved = [[(_sample(edge) + samples) / SAMPLE_RATE for edge in (word.start, word.end)] for word in words]
+    return tuple(replace(word, start=start, end=end) for word, (start, end) in zip(words, moved, strict=True))
+
+
+def _sample(seconds: float) -> int:
+    return round(seconds * SAMPLE_RATE)

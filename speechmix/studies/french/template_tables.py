@@ -1,0 +1,264 @@
+"""A template says which cue forms there are, what links cue and target, and what the target must be; its table is checked.
+
+In: a table as TOML has it (data_templates/french/README.md describes it). Out: an immutable `Template`, or an error that names
+the entry that is misspelt and what was expected. Nothing about French is in this file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from ...errors import InputError
+from .contrasts import CONTRASTS, INVARIANT
+from .tags import PARTICIPLES, PARTS_OF_SPEECH, VERBAL
+
+# These any parser can tell: the cue is a word before (behind) the target, whatever the grammar.
+BESIDE = ("before", "after")
+HEARD = ("always", "before_vowel", "never")
+BALANCES = (
+    *("number", "contrast", "meaning", "audible", "cue_word", "cue_pair"),
+    *("distance", "position", "attractor", "numeral"),
+)
+AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
+_ENTRIES = "name language description relation balance contrasts lexicon cues between noun target sentence".split()
+
+
+@dataclass(frozen=True)
+class CueForm:
+    """What a cue's form says (`agreement`: "p", "3s", ..., or a meaning) and when that can be heard (`heard`)."""
+
+    agreement: str
+    heard: str
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A kind of pair.
+
+    Parameters
+    ----------
+    name, language, description : str
+    relation : str
+        What the parser must have found between cue and target: "determiner", "subject", "determiner+subject", or what a parser
+        of one's own finds. "before" and "after" need none: the cue is the nearest that stands there.
+    cues : mapping of str to CueForm
+        By spelling, lower case.
+    target_pos : tuple of str
+        Universal tags.
+    partner : tuple of str
+        Contrasts (`speechmix.studies.french.contrasts.CONTRASTS`) that the target and its other spelling may make; empty: no partner
+        is asked for. "invariant": only nouns that are spelled alike in both numbers, a control.
+    without_partner : {"drop", "keep"}
+    words_between : int
+        Most words between cue and target.
+    between_pos : tuple of str
+        Tags that may stand between; empty: whatever the parser's relation allows.
+    meanings : tuple of str
+        What the target's spellings can mean, where the cue tells a meaning and no number (there: "place", their: "owner"):
+        entries of the lexicon's column `meaning`, or moods ("inf", "par:pas").
+    contrasts : tuple of str
+        Those that become examples unless `select --contrast` says otherwise; empty: all.
+    lexicon : Path, optional
+        A lexicon of the template's own.
+    balance : tuple of str
+        Where so many examples are drawn (`select --draw`), as many of each value.
+    coordinated : bool
+        With "determiner+subject": whether the noun may be the first of several subjects that "et" joins. The number is then the
+        verb's, plural, and not what the determiner says.
+    noun : Template, optional
+        With "determiner+subject": the noun is a target of its own. A sentence gives two pairs, determiner -> noun, by these
+        rules, and determiner + noun -> verb, or none (Det_Noun_Verb as published, which is counted twice).
+    noun_may_tell : bool
+        With "determiner+subject": whether the noun between may give the number away (les chevaux mangent).
+    tenses : tuple of str
+        Mood and tense of a verbal target, such as "ind:pre"; empty: all.
+    endings : mapping of str to tuple of str
+        By agreement: the target must end in one of these; empty: anything.
+    exclude_lemmas, exclude_lemma_endings : tuple of str
+    exclude_forms : tuple of str
+        Targets written exactly so are left out.
+    sentence_initial : bool
+        Whether a cue with a capital letter counts.
+    first_only : bool
+        Give the sentence up unless its first candidate passes (a fault of the published script).
+    """
+
+    name: str
+    language: str
+    description: str
+    relation: str
+    cues: Mapping[str, CueForm]
+    target_pos: tuple[str, ...]
+    partner: tuple[str, ...] = ("number",)
+    without_partner: str = "drop"
+    words_between: int = 8
+    between_pos: tuple[str, ...] = ()
+    noun_may_tell: bool = False
+    coordinated: bool = False
+    tenses: tuple[str, ...] = ()
+    endings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exclude_lemmas: tuple[str, ...] = ()
+    exclude_lemma_endings: tuple[str, ...] = ()
+    exclude_forms: tuple[str, ...] = ()
+    sentence_initial: bool = True
+    first_only: bool = False
+    balance: tuple[str, ...] = ()
+    meanings: tuple[str, ...] = ()
+    contrasts: tuple[str, ...] = ()
+    lexicon: Path | None = None
+    noun: Template | None = None
+
+    @cached_property
+    def inflection(self) -> str:
+        """How the target's other spelling is looked for: as a "meaning", a "finite" verb, or a "nominal" form."""
+        if self.meanings:
+            return "meaning"
+        participle = bool(self.tenses) and set(self.tenses) <= set(PARTICIPLES)
+        return "finite" if set(self.target_pos) <= set(VERBAL) and not participle else "nominal"
+
+
+def template_of(table: dict, where: str, folder: Path) -> Template:
+    """Return the template that a table describes.
+
+    Parameters
+    ----------
+    table : dict
+        As TOML has it.
+    where : str
+        What errors call it.
+    folder : Path
+        Where its lexicon is looked for.
+
+    Raises
+    ------
+    InputError
+        If an entry is unknown or cannot be used; the message names it.
+    """
+    _known(table, _ENTRIES, where)
+    between, target = _section(table, "between", where), _section(table, "target", where)
+    sentence = _section(table, "sentence", where)
+    _known(between, ("words_at_most", "pos", "noun_may_tell", "coordinated"), f"{where}: [between]")
+    _known(
+        target,
+        "pos partner without_partner meanings tenses endings exclude_lemmas exclude_lemma_endings exclude_forms".split(),
+        f"{where}: [target]",
+    )
+    _known(sentence, ("capital_cue", "first_only"), f"{where}: [sentence]")
+    words_between = between.get("words_at_most", 8)
+    if not isinstance(words_between, int) or isinstance(words_between, bool) or words_between < 0:
+        raise InputError(f"{where}: words_at_most must be a whole number from 0, found {words_between!r}")
+    meanings = _strings(target, "meanings", where)
+    template = Template(
+        name=_text(table, "name", where),
+        language=_text(table, "language", where),
+        description=_text(table, "description", where) if table.get("description", "") != "" else "",
+        relation=_text(table, "relation", where),
+        cues=_cues(_section(table, "cues", where), meanings, where),
+        target_pos=_tags(target, where, required=True),
+        partner=_choices(target, "partner", (*CONTRASTS, INVARIANT), where),
+        without_partner=_choice(target.get("without_partner", "drop"), ("drop", "keep"), f"{where}: without_partner"),
+        words_between=words_between,
+        between_pos=_tags(between, where),
+        noun_may_tell=_flag(between, "noun_may_tell", where, default=False),
+        coordinated=_flag(between, "coordinated", where, default=False),
+        tenses=_strings(target, "tenses", where),
+        endings=_endings(_section(target, "endings", where), where),
+        exclude_lemmas=_strings(target, "exclude_lemmas", where),
+        exclude_lemma_endings=_strings(target, "exclude_lemma_endings", where),
+        exclude_forms=_strings(target, "exclude_forms", where),
+        sentence_initial=_flag(sentence, "capital_cue", where, default=True),
+        first_only=_flag(sentence, "first_only", where, default=False),
+        balance=_choices(table, "balance", BALANCES, where),
+        meanings=meanings,
+        contrasts=_choices(table, "contrasts", (*CONTRASTS, INVARIANT), where),
+        lexicon=Path(os.path.abspath(folder / _text(table, "lexicon", where))) if "lexicon" in table else None,
+    )
+    if "noun" not in table:
+        return template
+    if template.relation != "determiner+subject":
+        raise InputError(f"{where}: [noun] needs relation = 'determiner+subject', found {template.relation!r}")
+    rules = {"pos": ["NOUN"], **_section(table, "noun", where)}
+    of_noun = {**table, "relation": "determiner", "target": rules, "between": {}}
+    of_noun = {name: of_noun[name] for name in of_noun if name not in ("noun", "contrasts")}
+    return replace(template, noun=template_of(of_noun, where, folder))
+
+
+def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:
+    return {
+        _choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): _strings(table, agreement, where)
+        for agreement in table
+    }
+
+
+def _flag(table: dict, name: str, where: str, *, default: bool) -> bool:
+    flag = table.get(name, default)
+    if not isinstance(flag, bool):
+        raise InputError(f"{where}: {name} must be true or false, found {flag!r}")
+    return flag
+
+
+def _cues(table: dict, meanings: tuple[str, ...], where: str) -> dict[str, CueForm]:
+    cues: dict[str, CueForm] = {}
+    for agreement, by_sound in table.items():
+        _choice(agreement, meanings or AGREEMENTS, f"{where}: [cues.{agreement}]")
+        if not isinstance(by_sound, dict):
+            raise InputError(f"{where}: [cues.{agreement}] must be a table of {HEARD}, found {by_sound!r}")
+        for heard in by_sound:
+            _choice(heard, HEARD, f"{where}: [cues.{agreement}]")
+            for form in _strings(by_sound, heard, where):
+                if form in cues:
+                    raise InputError(f"{where}: cue {form!r} is listed twice: a form can say only one thing")
+                if form != form.strip().lower():
+                    raise InputError(
+                        f"{where}: cue {form!r} would never be found: write cues in lower case, {form.lower()!r}"
+                    )
+                cues[form] = CueForm(agreement, heard)
+    if not cues:
+        raise InputError(f"{where}: no cue forms; expected for example [cues.p] with always = ['les']")
+    return cues
+
+
+def _known(table: dict, names, where: str) -> None:
+    unknown = sorted(set(table) - set(names))
+    if unknown:
+        raise InputError(f"{where}: unknown entry {', '.join(unknown)}; expected some of {', '.join(names)}")
+
+
+def _section(table: dict, name: str, where: str) -> dict:
+    subtable = table.get(name, {})
+    if not isinstance(subtable, dict):
+        raise InputError(f"{where}: [{name}] must be a table, found {subtable!r}")
+    return subtable
+
+
+def _text(table: dict, name: str, where: str) -> str:
+    text = table.get(name)
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{where}: {name} must be a text, found {text!r}")
+    return text
+
+
+def _strings(table: dict, name: str, where: str, *, required: bool = False) -> tuple[str, ...]:
+    texts = table.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts) or (required and not texts):
+        raise InputError(f"{where}: {name} must be a list of texts, found {texts!r}")
+    return tuple(texts)
+
+
+def _choice(entry: object, choices: tuple[str, ...], where: str) -> str:
+    if entry not in choices:
+        raise InputError(f"{where} must be one of {choices}, found {entry!r}")
+    return entry
+
+
+def _choices(table: dict, name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
+    return tuple(_choice(entry, choices, f"{where}: {name}") for entry in _strings(table, name, where))
+
+
+def _tags(table: dict, where: str, *, required: bool = False) -> tuple[str, ...]:
+    tags = _strings(table, "pos", where, required=required)
+    return tuple(_choice(tag, PARTS_OF_SPEECH, f"{where}: pos") for tag in tags)

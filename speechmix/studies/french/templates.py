@@ -1,0 +1,70 @@
+"""Which pairs of words does a study look for? Templates by the names of their files, of their sets, or by path.
+
+In: a TOML file (data_templates/french/README.md describes it), or the name of a set that comes with the package.
+Out: checked, immutable `Template`s.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+
+from ...errors import InputError
+from ...files.bounded_reads import read_bounded
+from .template_tables import Template, template_of
+
+_FOLDER = Path(__file__).parent / "template_files"
+
+
+@functools.lru_cache
+def load_templates(language: str = "french") -> tuple[Template, ...]:
+    """Load every template of a set that comes with the package.
+
+    "french" is the study's, "french_paper" has the published rules, "french_control" targets without a contrast;
+    "french_spelling", "english" and "dutch" have other homophones, with small lexicons of their own.
+
+    Raises
+    ------
+    InputError
+        For an unknown set.
+
+    Examples
+    --------
+    >>> [template.name for template in load_templates("french")]
+    ['det_noun', 'det_noun_verb', 'pronoun_verb']
+    """
+    sets = sorted(folder.name for folder in _FOLDER.iterdir() if folder.is_dir())
+    if language not in sets:
+        raise InputError(f"template set {language!r} is not one of {sets}: choose one, or load_template(path) your own")
+    return tuple(load_template(path) for path in sorted((_FOLDER / language).glob("*.toml")))
+
+
+def load_template(source: str | Path) -> Template:
+    """Load one template: the path of a TOML file, or the name of one that comes with the package.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or name, or it is not a template; the message names the entry that is wrong.
+
+    Examples
+    --------
+    >>> load_template("pronoun_verb").cues["ils"]
+    CueForm(agreement='3p', heard='before_vowel')
+    """
+    path = Path(source)
+    if path.suffix != ".toml":
+        shipped = {file.stem: file for file in sorted(_FOLDER.glob("*/*.toml"))}
+        if str(source) not in shipped:
+            raise InputError(f"template {str(source)!r} is not one of {sorted(shipped)}: give a name or a .toml file")
+        path = shipped[str(source)]
+    try:
+        table = tomllib.loads(read_bounded(path).decode("utf-8"))
+    except OSError as error:
+        raise InputError(f"template {path}: cannot be read ({error.strerror}): give the path of a TOML file") from error
+    except RecursionError as error:
+        raise InputError(f"template {path}: not valid TOML: nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, a null byte in the path
+        raise InputError(f"template {path}: not valid TOML: {error}") from error
+    return template_of(table, f"template {path.name}", path.parent)

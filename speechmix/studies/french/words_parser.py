@@ -1,0 +1,26 @@
+"""The words of a sentence in any language, as written: for templates that ask only which word stands beside which.
+
+In: a sentence. Out: tokens with their places; an apostrophe or hyphen within a word does not cut it (it's, well-known).
+"""
+
+from __future__ import annotations
+
+import re
+
+from .language.text import Token
+
+_TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]+|_+")
+
+
+def plain_tokens(text: str) -> list[Token]:
+    """Cut a sentence into words and signs.
+
+    Examples
+    --------
+    >>> [token.key for token in plain_tokens("It’s over there, isn't it?")]
+    ["it's", 'over', 'there', ',', "isn't", 'it', '?']
+    """
+    return [
+        Token(match.group().lower().replace("’", "'"), *match.span(), match.group()[0].isupper())
+        for match in _TOKEN.finditer(text)
+    ]
