@@ -96,7 +96,7 @@ def test_every_extra_that_an_error_names_exists():
 
 
 # They hand tasks to processes that they start themselves, through pipes; no file is read so.
-_HANDS_TASKS_OVER = {"workers.py", "worker_process.py", "block_engine.py", "ray_engine.py"}
+_HANDS_TASKS_OVER = {"local_workers.py", "worker_process.py", "block_driver.py", "ray_executor.py"}
 
 
 def test_no_module_loads_pickles_or_remote_code():

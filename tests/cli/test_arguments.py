@@ -46,7 +46,7 @@ def test_what_is_not_there_is_one_line_and_leaves_nothing(arguments, message, tm
 
 def test_a_wrong_path_is_found_before_models_are_imported():
     code = (
-        "import sys; from speechmix import cli; status = cli.main(sys.argv[1:]); "
+        "import sys; from speechmix.interfaces import cli; status = cli.main(sys.argv[1:]); "
         "print(status, sorted({'torch', 'transformers', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code, "score", "nothere.wav", "--model", "x", "--out", "o"]

@@ -16,7 +16,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def hook():
-    spec = importlib.util.spec_from_file_location("planted_hook", DOCS / "hooks" / "evaluation/planted.py")
+    spec = importlib.util.spec_from_file_location("planted_hook", DOCS / "hooks" / "planted.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -270,7 +270,7 @@ def serve(
     >>> from speechmix.interfaces.app.server import serve
     >>> serve(["openai/whisper-small"], run="runs/small")                               # doctest: +SKIP
     """
-    from ...adapters.loading import load as load_model
+    from ...adapters.loading.load import load as load_model
 
     stored = None if run is None else open_run(run)
     session = Session(

@@ -120,7 +120,7 @@ def aligned_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
 
 def loaded_aligner(options: argparse.Namespace) -> Model | None:
     """The model that aligns, if one is named."""
-    from ...adapters.loading import load
+    from ...adapters.loading.load import load
 
     return load(options.aligner, device=options.device) if options.aligner else None
 

@@ -77,7 +77,7 @@ def _check(options) -> int:
 def _score(options) -> int:
     from functools import partial
 
-    from ...adapters.loading import load
+    from ...adapters.loading.load import load
     from ...runs.executors.local_workers import score_in_workers
     from ...runs.score_clips import score_clips
     from ...studies.french.dataset import holds_examples

@@ -112,7 +112,7 @@ def _mine(options) -> int:
 
 
 def _align(options) -> int:
-    from ...adapters.loading import load
+    from ...adapters.loading.load import load
     from ...runs.journal.stage_lines import counted
     from ...studies.french.speaker_adaptation import align_study
 
@@ -138,7 +138,7 @@ def _align(options) -> int:
 
 
 def _compare(options) -> int:
-    from ...adapters.loading import load
+    from ...adapters.loading.load import load
     from ...alignment import METHODS
     from ...alignment.comparison import summary
     from ...studies.french.alignments import compare_on_sample
@@ -161,7 +161,7 @@ def _compare(options) -> int:
 def _transcribe(options) -> int:
     from functools import partial
 
-    from ...adapters.loading import load
+    from ...adapters.loading.load import load
     from ...runs.journal.stage_lines import counted
     from ...studies.french.stages import transcribe_corpus
 

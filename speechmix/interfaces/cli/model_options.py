@@ -62,7 +62,7 @@ def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
     InputError, ModelError
         As `speechmix.load`, `Model.with_prefix` and `Model.with_prompt` do.
     """
-    from ...adapters.loading import load
+    from ...adapters.loading.load import load
 
     asked = vars(options)
     where = {name: asked[name] for name in ("device", "dtype", "revision") if name in asked}

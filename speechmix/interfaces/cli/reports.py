@@ -56,7 +56,7 @@ def _report(options: argparse.Namespace) -> int:
     from ...reporting.pages.study_page import report
 
     if options.move_words:
-        from ...adapters.loading import load
+        from ...adapters.loading.load import load
         from ...runs.boundary_shifts import score_moved_words
         from ...runs.results.open_run import open_run
 

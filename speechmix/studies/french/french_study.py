@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...adapters.loading import load
+from ...adapters.loading.load import load
 from ...errors import InputError, SpeechmixError
 from ...files.json_files import read_json_object
 from ...files.whole_files import write_json
